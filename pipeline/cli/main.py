@@ -103,6 +103,8 @@ def _flush() -> OSError | None:
 
 def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[str]) -> tuple[int, str]:
     """Return the exit code, and the line to print."""
+    if isinstance(error, BrokenPipeError) and error.filename is None:  # the reader of a pipe, such as head, has left
+        return 0, ""
     if lost is not None and (error is None or isinstance(error.__cause__ or error, OSError | SystemExit)):
         reader_left = isinstance(lost, BrokenPipeError)
         return (0, "") if reader_left else (1, f"standard output cannot be written ({lost.strerror}).")

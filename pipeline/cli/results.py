@@ -132,6 +132,8 @@ def write_report(options: argparse.Namespace) -> None:
         print(path)
     if options.dry_run:
         say(f"{len(written)} files would be written")
+    elif "page" in kinds:
+        say(f"all pages: {output / index.NAME}")
 
 
 def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:

@@ -10,6 +10,17 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 
+def offsets_of(owners: npt.NDArray[np.integer], count: int) -> Ints:
+    """Return where the entries of each of ``count`` owners start and end, int64 ``[count + 1]``.
+
+    Args:
+        owners: ``[entries]``, the owner of each entry, from 0, rising.
+        count: number of owners; some may have no entry.
+    """
+    offsets: Ints = np.searchsorted(owners, np.arange(count + 1))
+    return offsets
+
+
 def ranges(starts: Ints, counts: Ints) -> Ints:
     """Return the concatenated ranges of ``counts[i]`` numbers from ``starts[i]``, int64 ``[counts.sum()]``."""
     positions: Ints = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import ranges
+from pipeline.core.csr import offsets_of, ranges
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
@@ -218,7 +218,7 @@ def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> _Referen
     owner, cited = _pairs(owner[known], cited[apart][known])
     noted["citations: dropped, repeated"] += int(np.count_nonzero(known)) - len(owner)
     noted["citations: kept"] += len(owner)
-    return _References(np.searchsorted(owner, np.arange(len(distinct) + 1)), cited, place)
+    return _References(offsets_of(owner, len(distinct)), cited, place)
 
 
 def _inbound_of(keys: Keys, table: pa.Table) -> npt.NDArray[np.int32]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
+from pipeline.core.csr import offsets_of
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
@@ -165,5 +166,5 @@ def field_lists(masks: npt.NDArray[np.uint32]) -> pa.ListArray:
     bits = (masks[:, None] >> np.arange(len(MAG_FIELDS), dtype=np.uint32)) & 1
     owner, bit = np.nonzero(bits)
     names = pa.DictionaryArray.from_arrays(pa.array(bit.astype(np.int8)), pa.array(MAG_FIELDS))
-    offsets = np.searchsorted(owner, np.arange(len(masks) + 1)).astype(np.int32)
+    offsets = offsets_of(owner, len(masks)).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, names, type=PAPERS.field("fields").type)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.csr import offsets_of
 from pipeline.core.text import Keys
 
 
@@ -61,7 +62,7 @@ class PartitionWriter:
             pending.clear()
             order = np.argsort(partitions, kind="stable")
             rows = rows.take(order).combine_chunks().to_batches()[0]
-            bounds = np.searchsorted(partitions[order], np.arange(self._partitions + 1))
+            bounds = offsets_of(partitions[order], self._partitions)
             for partition in np.flatnonzero(np.diff(bounds)).tolist():
                 start, stop = bounds[partition], bounds[partition + 1]
                 self._files[name].write_batch(rows.slice(start, stop - start))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.csr import offsets_of
 from pipeline.core.schema import MISSING
 from pipeline.corpus.reader import Corpus, Rows, Text
 
@@ -60,7 +61,7 @@ class Pool:
     def exclusions(self) -> tuple[npt.NDArray[np.int64], Rows]:
         """CSR of the candidates removed from each query's ranking: offsets ``[queries + 1]``, rows."""
         query = self._column("exclusions.arrow", "query")
-        offsets = np.searchsorted(query, np.arange(len(self.query_rows) + 1))
+        offsets = offsets_of(query, len(self.query_rows))
         return offsets, self._column("exclusions.arrow", "row")
 
     def excluded(self, query: int) -> Rows:

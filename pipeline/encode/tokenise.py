@@ -78,7 +78,7 @@ class TextTokeniser:
         separator = self._tokenizer.sep_token or ""
         tokens = Tokens([], [], [])
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
-        for some in slices(sizes, len(texts), TEXT_CHARS):  # the tokens that are cut off are held until a call ends
+        for some in slices(sizes, len(texts), TEXT_CHARS):  # a call keeps the tokens that it cuts off
             encoding = self._tokenizer(
                 [render(text, role, self._spec, separator) for text in texts[some]],
                 truncation=True,

@@ -31,7 +31,7 @@ class WordsEncoder(LsaEncoder):
 
 
 class _Sentences:
-    """The terms of each paper of a sample, as often as they are asked for."""
+    """The terms of each paper of a sample; it can be read several times."""
 
     def __init__(self, texts: list[str]) -> None:
         self._texts, self._analyse = texts, counter_of().build_analyzer()

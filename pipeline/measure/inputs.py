@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.csr import ranges
+from pipeline.core.csr import offsets_of, ranges
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 
@@ -97,7 +97,7 @@ class Qrels:
             raise InputError(f"query {query[at]} has two judgements of row {row[at]}", "Keep one of them")
         kept = np.flatnonzero(grade >= 1)
         kept = kept[np.lexsort((row[kept], -grade[kept].astype(np.int32), query[kept]))]
-        return cls(np.searchsorted(query[kept], np.arange(queries + 1)), row[kept], grade[kept])
+        return cls(offsets_of(query[kept], queries), row[kept], grade[kept])
 
     def positives(self) -> Offsets:
         """Return how many relevant papers each query has, int64 ``[queries]``."""
@@ -199,8 +199,7 @@ def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
     fallen = np.flatnonzero(query[1:] < query[:-1])
     if len(fallen):
         raise InputError(f"the {what} are not sorted by query (entry {fallen[0] + 1})", _CONTRACT)
-    offsets: Offsets = np.searchsorted(query, np.arange(queries + 1))
-    return offsets
+    return offsets_of(query, queries)
 
 
 def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:

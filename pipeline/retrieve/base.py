@@ -24,7 +24,7 @@ Metric = Literal["l2", "inner_product", "cosine"]
 Vectors = npt.NDArray[np.floating]
 Block = tuple[Rows, Vectors]
 """Candidates that follow one another: rows uint32 ``[m]``, rising over all blocks, and vectors float16 or float32
-``[m, d]``. Engines may keep both, uncopied, while further blocks are read: nobody writes to them afterwards."""
+``[m, d]``. Engines may keep both, uncopied, while further blocks are read: they must not change."""
 
 Exclusions = tuple[npt.NDArray[np.int64], Rows]
 """CSR of the rows removed from each query's ranking before ranks are counted: offsets int64 ``[queries + 1]``, rows
@@ -33,10 +33,10 @@ rising within a query (what :attr:`pipeline.corpus.pool.Pool.exclusions` gives).
 Done = Callable[[int], None]
 
 MAX_SUBSETS = 64
-"""Pools that one pass can rank: a bit each."""
+"""Maximum number of pools a pass (one bit of a uint64 mask each)."""
 
 MAX_DEPTH = 65_535
-"""The largest depth: ranks are uint16."""
+"""Maximum depth: ranks are uint16."""
 
 LARGEST_BLOCK = 131_072
 """Candidates read at once where memory allows. The survivors of each block are scored, so larger blocks score fewer;

@@ -47,7 +47,7 @@ _GROUP = 64
 """Candidates that the filter passes over together where none reaches a threshold."""
 
 _LOW_PAYS, _GPU_PAYS = 4e9, 4e11
-"""Operations from which bfloat16, or starting a GPU that nobody asked for, saves more than it takes."""
+"""Operations from which bfloat16, or a GPU under ``--device auto``, saves more time than starting it takes."""
 
 _FEW = 32
 """Queries below which memory, not arithmetic, is what products wait for."""
@@ -125,7 +125,7 @@ class ExactEngine(DenseEngine):
         self.operations, self.low = operations, low
 
     def low_pays(self, queries: int, resources: Resources) -> bool:
-        """Whether products are to be of bfloat16, which only a CPU is asked for."""
+        """Return whether products should be in bfloat16; on a GPU they never are."""
         if device_of(resources.device, self.operations).type != "cpu":
             return False
         if self.low is None:

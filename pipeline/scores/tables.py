@@ -135,11 +135,22 @@ def _shown(value: Value) -> Value:
     return printable(value) if isinstance(value, str) else value
 
 
-def grid(title: str, corner: str, cells: Mapping[tuple[str, Place], Value], notes: Sequence[str]) -> Table:
-    """Return cells by label of row and column as a table, both in order of first appearance."""
+def grid(
+    title: str,
+    corner: str,
+    cells: Mapping[tuple[str, Place], Value],
+    notes: Sequence[str],
+    summary: Sequence[str] = (),
+) -> Table:
+    """Return cells by label of row and column as a table, both in order of first appearance.
+
+    ``summary`` labels the rows below the others.
+    """
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
     heads = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
-    lines = (TableRow(label, tuple(cells.get((label, column)) for column in columns)) for label in labels)
+    lines = (
+        TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
+    )
     return Table(title, corner, heads, tuple(lines), tuple(notes))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core.csr import offsets_of
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
@@ -163,4 +164,4 @@ def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys)
     owner, cited = owner[order], cited[order]
     first = np.ones(len(cited), dtype=bool)
     first[1:] = (owner[1:] != owner[:-1]) | (cited[1:] != cited[:-1])
-    return np.searchsorted(owner[first], np.arange(len(keys) + 1)), cited[first]
+    return offsets_of(owner[first], len(keys)), cited[first]

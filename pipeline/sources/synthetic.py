@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.core.csr import offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
@@ -212,7 +213,7 @@ def make_unit(release: Synthetic, number: int) -> Unit:
     when = when[np.lexsort((when, topic))]
 
     citing, cited = _cite(rng, release.papers, topic, when, np.cumsum(topics), field_of)
-    titles, abstracts = _texts(rng, release.seed, topic, field_of, _offsets(citing, n), cited)
+    titles, abstracts = _texts(rng, release.seed, topic, field_of, offsets_of(citing, n), cited)
     listed = (rng.random(n) >= _NO_REFERENCES)[citing]
     citing, cited = citing[listed], cited[listed]
     ids = _ids(release, start + np.arange(n))
@@ -228,16 +229,11 @@ def make_unit(release: Synthetic, number: int) -> Unit:
         abstracts=abstracts,
         years=np.where(rng.random(n) < _NO_YEAR, NO_YEAR, np.maximum(years, _FIRST_YEAR)).astype(np.int16),
         fields=_fields(rng, field_of[topic]),
-        indptr=_offsets(citing, n),
+        indptr=offsets_of(citing, n),
         cited=cited_ids[out],
-        inbound=_offsets(np.sort(cited[inside]), n),
+        inbound=offsets_of(np.sort(cited[inside]), n),
         citing=ids[citing[inside]][back],
     )
-
-
-def _offsets(owners: Ints, n: int) -> Ints:
-    """Return the CSR offsets, int64 ``[n + 1]``, of sorted row numbers."""
-    return np.searchsorted(owners, np.arange(n + 1))
 
 
 def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:

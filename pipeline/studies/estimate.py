@@ -45,30 +45,23 @@ def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
     ``embed``); a stage that was never run here takes fixed rates of one core.
     """
     sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
-    whole = [len(workspace.corpus(name)) for name in workspace.corpora()]
-    found: dict[str, Estimate] = {}
+    corpus = max((len(workspace.corpus(name)) for name in workspace.corpora()), default=0)
+    estimates: dict[str, Estimate] = {}
     for step in steps:
         if step.present:
             continue
-        task = step.task
-        measured = [_rate(each, sizes) for each in published(step.path.parent) if each.manifest.stage == task.stage]
-        rates = [rate for rate in measured if rate is not None]
-        seconds, size = np.median(rates, axis=0) if rates else _assumed(task, workspace)
-        papers = _candidates(task, sizes, max(whole, default=0))
-        old = found.get(task.stage, Estimate(task.stage, 0, 0.0, 0.0, "measured"))
-        found[task.stage] = Estimate(
-            task.stage,
-            old.missing + 1,
-            old.seconds + float(seconds) * papers,
-            old.bytes + float(size) * papers,
-            old.basis if rates else "assumed",
+        stage, papers = step.task.stage, _candidates(step.task, sizes) or corpus
+        made = [artifact for artifact in published(step.path.parent) if artifact.manifest.stage == stage]
+        rates = [rate for artifact in made if (rate := _rate(artifact, sizes))]
+        assumed_seconds, assumed_bytes = _RATES.get(stage, _OTHER)
+        assumed = [(assumed_seconds / workspace.runner.resources.workers, assumed_bytes)]
+        seconds, size = papers * np.median(rates or assumed, axis=0)
+        old = estimates.get(stage, Estimate(stage, 0, 0.0, 0.0, "measured"))
+        basis = old.basis if rates else "assumed"
+        estimates[stage] = Estimate(
+            stage, old.missing + 1, old.seconds + float(seconds), old.bytes + float(size), basis
         )
-    return list(found.values())
-
-
-def _assumed(task: Task, workspace: Workspace) -> tuple[float, float]:
-    seconds, size = _RATES.get(task.stage, _OTHER)
-    return seconds / workspace.runner.resources.workers, size
+    return list(estimates.values())
 
 
 def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | None:
@@ -80,11 +73,11 @@ def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | No
     return manifest.provenance["wall_seconds"] / papers, sum(output.bytes for output in manifest.outputs) / papers
 
 
-def _candidates(task: Task, sizes: dict[str, int], whole: int) -> int:
-    """Return the candidates of a task's pool: counted, or as asked for; of other tasks the largest corpus."""
+def _candidates(task: Task, sizes: dict[str, int]) -> int | None:
+    """Return the candidates of a task's pool, counted or as asked for; None if it has no pool, or of all papers."""
     pool: Any = task if task.stage == "pool" else task.inputs.get("pool")
-    if pool is None:
-        return whole
-    size = sizes.get(pool.id)
-    asked = canonical(pool.config)["size"] if size is None and isinstance(pool, Task) else None
-    return size or (asked if isinstance(asked, int) else whole)
+    size = None if pool is None else sizes.get(pool.id)
+    if size is None and isinstance(pool, Task):
+        asked = canonical(pool.config)["size"]
+        return asked if isinstance(asked, int) else None
+    return size

@@ -20,7 +20,7 @@ class Recipe:
 
     Attributes:
         corpus: name of the corpus; empty: the only one.
-        field: one of the 19 fields; empty: dataset-level pools.
+        field: of the 19 fields, with commas; empty: dataset-level pools.
         year: publication year of the queries.
         sizes: numbers of candidates, such as ``200k``; smaller pools are subsets of larger ones.
         queries: number of queries, or ``all``.
@@ -51,7 +51,7 @@ class Recipe:
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return one table of all measures, and a figure of each measure."""
+    """Return a table of all measures, for several fields one a size, and a figure of each measure."""
     runs = scored_runs(workspace, recipe)
     scores = values(runs)
     return pool_result(runs, scores, [summarise(scores)], [str(measure) for measure in parse_measures(recipe.measures)])

@@ -29,7 +29,7 @@ KEPT = {"systems": "kept"}
 
 def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
     """Return the settings of a recipe in which ``systems`` replace all others; those of ``settings`` stay."""
-    others = (each.name for each in dataclasses.fields(cls) if each.metadata.get("systems") == "replaced")
+    others = (field.name for field in dataclasses.fields(cls) if field.metadata.get("systems") == "replaced")
     return {"systems": systems, **{name: systems for name in others if name not in settings}}
 
 
@@ -39,12 +39,12 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
     Raises:
         InputError: it has; the message names the setting.
     """
-    for each in dataclasses.fields(recipe):
-        value = getattr(recipe, each.name)
-        if value and each.name not in settings and each.metadata.get("systems") == "kept":
+    for field in dataclasses.fields(recipe):
+        value = getattr(recipe, field.name)
+        if value and field.name not in settings and field.metadata.get("systems") == "kept":
             raise InputError(
-                f"--model must replace all systems of a recipe, which cannot be done of {each.name}, got {value!r}",
-                f"Write --set={each.name}= to leave it out, or --set={each.name}={value} to keep it",
+                f"--model must replace all systems of a recipe, which cannot be done of {field.name}, got {value!r}",
+                f"Write --set={field.name}= to leave it out, or --set={field.name}={value} to keep it",
             )
 
 
@@ -60,25 +60,25 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"the recipe {path} cannot be read ({error})", "Give a TOML file with --recipe") from error
-    fields = {each.name: each for each in dataclasses.fields(cls) if each.name != "rules"}
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
     for name in changes:
         if name not in fields and name not in rules:
             raise InputError(f"the recipe {path} has no setting {name}", nearest(name, [*fields, *rules]))
     values |= changes
-    missing = [name for name, each in fields.items() if name not in values and each.default is dataclasses.MISSING]
+    missing = [name for name, field in fields.items() if name not in values and field.default is dataclasses.MISSING]
     if missing:
         raise InputError(f"the recipe {path} lacks {', '.join(missing)}", "A recipe gives every setting: add them")
     if further := tuple((name, values.pop(name)) for name in rules if name in values):
         values["rules"] = further
     kinds = get_type_hints(cls)
     named = {name: (value, kinds.get(name, Any), f"the setting {name}") for name, value in values.items()}
-    return from_mapping(cls, {name: convert(*each) for name, each in named.items()})
+    return from_mapping(cls, {name: convert(*setting) for name, setting in named.items()})
 
 
 def pools_of(recipe: Any) -> dict[str, Any]:
     """Return the settings of pools in a recipe, by name; an empty text is not given."""
-    given = {each.name.replace("sizes", "size"): getattr(recipe, each.name) for each in dataclasses.fields(recipe)}
+    given = {field.name.replace("sizes", "size"): getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
     return {name: value for name, value in given.items() if name in SETTINGS and value != ""} | dict(recipe.rules)
 
 
@@ -88,13 +88,13 @@ def with_settings(texts: list[str]) -> dict[str, Any]:
     Raises:
         InputError: one has no ``=``.
     """
-    found = {}
+    settings = {}
     for pair in (pair for text in texts for pair in re.split(r";\s*(?=\w+\s*=)", text)):
         name, equals, value = pair.strip().removesuffix(";").partition("=")
         if not equals:
             raise InputError(f"--set must be name=value, got {pair!r}", "Write --set=samples=1")
         try:
-            found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            found[name.strip()] = value.strip()
-    return found
+            settings[name.strip()] = value.strip()
+    return settings

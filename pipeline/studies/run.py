@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_s
 from pipeline.exchange.frames import as_csv
 from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
-from pipeline.scores.page.parts import Chart, Image, Page, TablePart
+from pipeline.scores.page.parts import Chart, Image, Page, Part, TablePart
 from pipeline.scores.render import render_table
 from pipeline.studies.base import Study, StudyResult
 
@@ -76,39 +76,52 @@ def write(
 
     ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
     """
-    own = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
-    folder = output or workspace.root / REPORTS / own
-    facts = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
+    report = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
+    folder = output or workspace.root / REPORTS / report
+    source = ", ".join(results.sources)
+    record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
+    record["provenance"] = provenance.describe()
+    parts = [
+        TablePart(item.name, item.table, {"csv": as_csv(item.frame), "tex": render_table(item.table, "latex")}, source)
+        for item in results.tables
+    ]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
-        for each in results.tables:
-            files.write_text(folder / f"{each.name}.md", render_table(each.table, "markdown"))
-            files.write_text(folder / f"{each.name}.tex", render_table(each.table, "latex"))
-            files.write_text(folder / f"{each.name}.csv", as_csv(each.frame))
+        for part in parts:
+            files.write_text(folder / f"{part.name}.md", render_table(part.table, "markdown"))
+            for suffix, text in part.files.items():
+                files.write_text(folder / f"{part.name}.{suffix}", text)
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():
             with files.replacing(folder / file) as temporary:
                 shutil.copyfile(path, temporary)
-        _draw(results, folder, f"study {study.name}; {', '.join(results.sources)}")
-        record = {**facts, "provenance": provenance.describe()}
+        images = _draw(results, folder, source, f"study {study.name}; {source}")
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        write_page(_page(study, own, record, results, folder), folder)
+        write_page(_page(study, report, record, results, [*images, *parts]), folder)
         if output is None:
             write_index(folder.parent)
     return folder
 
 
-def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, folder: Path) -> Page:
-    """Return the page of a study: its charts, the figures that were drawn, tables, then its other parts."""
-    source = ", ".join(results.sources)
-    tables = [
-        TablePart(each.name, each.table, {"csv": as_csv(each.frame), "tex": render_table(each.table, "latex")}, source)
-        for each in results.tables
-    ]
-    drawn = [(each.name, folder / f"{each.name}.svg") for each in results.figures if not each.charted]
-    images = [Image(title, path.read_text(encoding="utf-8"), source) for title, path in drawn if path.is_file()]
+def _draw(results: StudyResult, folder: Path, source: str, description: str) -> list[Image]:
+    """Write the figures, and return those that no chart of the page shows."""
+    images = []
+    try:
+        for item in results.figures:
+            with drawing() as figure_class:
+                save(item.draw(figure_class), folder / item.name, FORMATS, description)
+            if not item.charted:
+                svg = (folder / f"{item.name}.svg").read_text(encoding="utf-8")
+                images.append(Image(item.name, svg, source))
+    except InputError as error:  # matplotlib is not installed
+        say(f"no figures: {error}")
+    return images
+
+
+def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, shown: Sequence[Part]) -> Page:
+    """Return the page of a study: its charts, ``shown`` (figures that were drawn, tables), then its other parts."""
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
     charts = [part for part in results.parts if isinstance(part, Chart)]
     others = [part for part in results.parts if not isinstance(part, Chart)]
@@ -120,13 +133,4 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResu
         "best row": results.best,
     }
     about = f"{study.summary[0].upper()}{study.summary[1:]}."
-    return Page(f"Study: {name}", about, [*charts, *images, *tables, *others], facts, listing)
-
-
-def _draw(results: StudyResult, folder: Path, source: str) -> None:
-    try:
-        for each in results.figures:
-            with drawing() as figure_class:
-                save(each.draw(figure_class), folder / each.name, FORMATS, source)
-    except InputError as error:  # matplotlib is not installed
-        say(f"no figures: {error}")
+    return Page(f"Study: {name}", about, [*charts, *shown, *others], facts, listing)

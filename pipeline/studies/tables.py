@@ -30,9 +30,9 @@ def interval_table(
     name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
 ) -> StudyTable:
     """Return figures as a table; ``scale`` multiplies them where they are shown, and NaN is left out."""
-    found = list(rows)
-    frame = pl.DataFrame([row[:5] for row in found], schema=_SCHEMA, orient="row").rename({"label": corner})
-    cells = {row[:2]: text(row, scale) for row in found}
+    rows = list(rows)
+    frame = pl.DataFrame([row[:5] for row in rows], schema=_SCHEMA, orient="row").rename({"label": corner})
+    cells = {row[:2]: text(row, scale) for row in rows}
     return StudyTable(name, grid(title, corner, cells, (*notes, "Brackets: 95% interval.")), frame)
 
 
@@ -40,7 +40,7 @@ def text(row: Measurement, scale: float = 100) -> str | None:
     """Return a figure as shown; its interval is left out where none is known."""
     if math.isnan(row.value):
         return None
-    value, low, high = (f"{scale * each:.{1 if scale > 1 else 2}f}" for each in row[2:5])
+    value, low, high = (f"{scale * figure:.{1 if scale > 1 else 2}f}" for figure in row[2:5])
     return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
 
 
@@ -56,5 +56,5 @@ def share(label: str, column: str, count: int, total: int) -> Measurement:
 
     if not total:
         return Measurement(label, column, math.nan, math.nan, math.nan)
-    found = binomtest(count, total).proportion_ci(method="wilson")
-    return Measurement(label, column, count / total, float(found.low), float(found.high))
+    interval = binomtest(count, total).proportion_ci(method="wilson")
+    return Measurement(label, column, count / total, float(interval.low), float(interval.high))

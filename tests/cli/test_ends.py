@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import signal
@@ -37,12 +38,20 @@ def test_output_to_a_full_device(words: list[str], buffered: dict[str, str]) -> 
         assert unheard.returncode == 2
 
 
-def test_a_reader_that_leaves_and_streams_that_are_closed() -> None:
+@pytest.mark.parametrize(("words", "taken"), [(["show", "measures"], 0), (["models", "--json"], 10)])
+def test_a_reader_that_leaves(words: list[str], taken: int) -> None:
+    """Before anything is printed, or while it is: 16 kB do not fit into the pipe."""
     reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    process = subprocess.Popen([*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, text=True)
+    assert len(os.read(reader, taken)) == taken
     os.close(reader)
-    left = ended(["show", "measures"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert (left.returncode, left.stderr) == (0, "")
+    _, error = process.communicate()
+    assert (process.returncode, error) == (0, "")
+
+
+def test_streams_that_are_closed() -> None:
     closed = subprocess.run(f"{' '.join(COMMAND)} show measures >&- 2>&-", shell=True, check=False, capture_output=True)  # noqa: S602
     assert (closed.returncode, closed.stdout, closed.stderr) == (0, b"", b"")
 

@@ -96,7 +96,7 @@ def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, comma
     if command == "plan":  # takes what eval takes, and reads what decides the papers that are embedded
         read |= {action.dest for action in COMMANDS["eval"]._actions} - {"model", "precision", *SETTINGS, "corpus"}
     if command in ("score", "eval"):
-        read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/test_mdcr_evaluation.py
+        read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/mdcr
     run = commands.run
     monkeypatch.setattr(commands, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)

@@ -62,6 +62,7 @@ SHOWS = {
     "baseline": ("lsa", "differs from lsa", "differs from bm25"),
     "sort": ("map", "\nlsa", None),
     "format": ("markdown", "| system |", "----"),
+    "margin": ("2.5", "equivalent", None),
 }
 """A value of every option that shows, what it adds to a table, and what it removes."""
 
@@ -207,9 +208,10 @@ BASE = flags("eval --size 900 --queries 20 --samples 2 --model lsa --dry-run")
 
 def test_every_option_is_tried() -> None:
     for command in ("show", "report"):
-        assert options_of(command) <= {*CHOOSES, *SHOWS, "output", "spot", "check", "tolerance"} | COMMON
+        elsewhere = {"output", "spot", "check", "tolerance", "family"}  # family: tests/scores/test_compare.py
+        assert options_of(command) <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
     others = flags("corpus bm25-engine measure-engine missing-positives allow-unknown run")
-    others += flags("benchmark scores export-scores bm25-index")  # tests/studies/test_mdcr_evaluation.py
+    others += ["family", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 
 

@@ -191,6 +191,13 @@ GROUP = """
 inner = letters("xyz", pause=0.03)
 Runner(Path(sys.argv[1]), HERE).make_all([together(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
 """
+IMPORTS = """
+import os, signal, sys
+from pathlib import Path
+from pipeline.core.runner import Runner
+from pipeline.core.workdir import Workdir
+from tests.core.letters import HERE, letters, make, together
+"""
 LOST = """
 with Workdir(Path(sys.argv[1])).file("b") as (path, _):
     path.write_text("half of")
@@ -199,9 +206,8 @@ with Workdir(Path(sys.argv[1])).file("b") as (path, _):
 
 
 def start(root: Path, script: str) -> subprocess.Popen[str]:
-    """Start a script with what this module imports."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"from tests.core.test_runner import *\n{script}", str(root)],
+        [sys.executable, "-c", IMPORTS + script, str(root)],
         env={**os.environ, "PYTHONPATH": os.getcwd()},
         stderr=subprocess.PIPE,
         text=True,

@@ -130,19 +130,6 @@ def test_a_shard_of_long_texts_is_written_in_blocks_with_the_same_papers(
     check_against_oracle(artifact, records)
 
 
-def test_of_papers_with_one_id_the_first_is_kept_and_the_rest_counted(tmp_path: Path) -> None:
-    records = [
-        s2orc_record("5", title="First", outbound_citations=["3"]),
-        s2orc_record("3"),
-        s2orc_record("5", title="First", outbound_citations=["4"]),
-        s2orc_record("4"),
-        s2orc_record("5", title="Another", outbound_citations=["4"]),
-    ]
-    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", records, parts=3))
-    assert artifact.manifest.counts["dropped"] == {"duplicate_id": 1, "duplicate_id_other_text": 1}
-    check_against_oracle(artifact, records)
-
-
 def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
     ids = ["10", "9", "a b", "Z", "é", "\U0001f600", "\uffee", "x/1", "100"]
     corpus = Corpus(corpus_of(tmp_path, write_s2orc(tmp_path / "release", [s2orc_record(i) for i in ids])))
@@ -190,6 +177,7 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
 
 
 def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) -> None:
+    """Of papers with one id the first is kept, and its references."""
     good = random_s2orc(300, seed=12)
     odd = [
         s2orc_record("x/1", outbound_citations=["x/1", "a b", "nowhere"], title="An id with a slash"),
@@ -203,7 +191,8 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
         b'{"paper_id": "7", "abstract": "' + b"z" * 50 * 2**20 + b'"}\n',
         b'{"paper_id": "8", "title": "cut off\n',
     ]
-    twice = [good[7], good[8] | {"abstract": "Another abstract, as long as is asked for."}]
+    other = "Another abstract, as long as is asked for."
+    twice = [good[7] | {"outbound_citations": ["3"]}, good[8] | {"abstract": other}]
     lines = [*good[:200], *odd[:3], *bad, *odd[3:], *twice, *good[200:]]
     release = write_s2orc(tmp_path / "release", lines, parts=2)
     first = release / "metadata_0.jsonl.gz"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +45,14 @@ TEXTS = [
 ]
 
 
+@cache
+def opened(folder: Path) -> tuple[Any, Any]:
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+
 def one_by_one(folder: Path, text: Text) -> np.ndarray:
     """Return the sentence vectors of one paper as the authors' example computes them."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer, model = opened(folder)
     ids: list[int] = []
     places: list[list[int]] = []
     for piece in [f"{text.title} [SEP] ", *split_sentences(text.abstract)]:

@@ -78,7 +78,7 @@ def small(folder: Path, most: int, error: RuntimeError, device: str = "cpu", wor
     """Return such a network and its encoder."""
     whole, tokenizer = open_pretrained(folder)
     limited, spec = Small(whole.eval(), most, error), registry.resolve(str(folder)).spec
-    return limited, TransformerEncoder(spec, limited, tokenizer, torch.device(device), workers)  # type: ignore[arg-type]
+    return limited, TransformerEncoder(spec, limited, tokenizer, torch.device(device), workers)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_slow_precision_is_announced(
 
 def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenise = TextTokeniser(registry.resolve(str(folder)).spec, tokenizer)  # type: ignore[arg-type]
+    tokenise = TextTokeniser(registry.resolve(str(folder)).spec, tokenizer)
     sentences = SentenceTokeniser(AspireSpec("", ""), tokenizer)
     workers = TokeniserPool(tokenise, 2)
     assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")

@@ -56,12 +56,12 @@ def test_a_locked_commit_holds_when_the_branch_moves(cache: Path) -> None:
     lock.write(lock.resolve([("malteos/scincl", "main")]))
     (folder.parent / NEW).symlink_to(folder)
     (cache / "models--malteos--scincl" / "refs" / "main").write_text(NEW)
-    assert registry.resolve("scincl").spec.revision == OLD  # type: ignore[attr-defined]
+    assert registry.resolve("scincl").spec.revision == OLD
     assert {listing.name: listing.revision for listing in registry.listings()}["scincl"] == OLD
     lock.write([lock.Locked("malteos/scincl", "main", "", "")])
     assert lock.read() == {"malteos/scincl@main": OLD}
     lock.FILE.unlink()
-    assert registry.resolve("scincl").spec.revision == NEW  # type: ignore[attr-defined]
+    assert registry.resolve("scincl").spec.revision == NEW
 
 
 @pytest.mark.parametrize("content", ["no toml", '"malteos/scincl@main" = "soon"'])

@@ -23,7 +23,6 @@ from tests.builders import made_up_paper, make_corpus
 
 def fitted(root: Path, corpus: Artifact, name: str = "lsa:dimension=8") -> Artifact:
     task = fit_task(corpus, registry.resolve(name))
-    assert task is not None
     return Runner(root, Resources(workers=1)).make(task)
 
 

@@ -53,7 +53,6 @@ def test_every_entry_resolves(cache: Path) -> None:
             unit = isinstance(model.spec, TransformerSpec) and model.spec.normalise
             assert model.distance == ("cosine" if unit else "l2")
             assert not model.query or model.query in registry.names()
-            assert model.checkpoint is not None
             assert model.checkpoint.ready().name == COMMIT
     assert all(listing.available for listing in registry.listings())
 
@@ -266,7 +265,6 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
     folder = save_in_cache(cache, "allenai/specter")
     (folder / "model.safetensors").unlink()
     checkpoint = registry.resolve("specter").checkpoint
-    assert checkpoint is not None
     with pytest.raises(StageError, match=f"hf download allenai/specter --revision {COMMIT}"):
         checkpoint.ready()
 
@@ -277,7 +275,6 @@ def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
         kinds.find("transformer").resolve("mine", settings)
     save_in_cache(cache, "org/model")
     checkpoint = kinds.find("transformer").resolve("mine", settings).checkpoint
-    assert checkpoint is not None
     assert checkpoint.revision == COMMIT
 
 

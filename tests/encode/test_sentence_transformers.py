@@ -72,9 +72,9 @@ PROMPTS = {"query": "w3 ", "document": "w4 w5 ", "other": "w6 "}
 MEAN = Pooling(32, "mean")
 GELU, NONE = torch.nn.GELU(), torch.nn.Identity()
 VARIANTS: dict[str, Callable[[Path], Path]] = {
-    **{mode: lambda path, mode=mode: save(path, Pooling(32, mode)) for mode in POOLING},  # type: ignore[misc]
+    **{mode: lambda path, mode=mode: save(path, Pooling(32, mode)) for mode in POOLING},
     **{
-        f"legacy {mode}": lambda path, mode=mode: legacy(save(path, MEAN), mode)  # type: ignore[misc]
+        f"legacy {mode}": lambda path, mode=mode: legacy(save(path, MEAN), mode)
         for mode in ("lasttoken", "weightedmean")
     },
     "concatenated": lambda path: save(path, Pooling(32, ("mean", "cls", "lasttoken")), Normalize()),
@@ -181,10 +181,10 @@ def test_modules_that_are_not_understood_are_refused(tmp_path: Path, keep: int, 
 def test_options_replace_settings_of_the_folder_one_by_one(described: Path) -> None:
     plain, templated = registry.resolve(str(described)), registry.resolve(f"{described}:template=fields-sep")
     assert registry.resolve(str(described), None, "fields-sep") == templated
-    assert templated.spec == dataclasses.replace(plain.spec, template="fields-sep")  # type: ignore[type-var, call-arg]
+    assert templated.spec == dataclasses.replace(plain.spec, template="fields-sep")
     assert (templated.distance, templated.name) == ("inner_product", f"{described}:template=fields-sep")
     shorter = registry.resolve(f"{described}:max_length=64,pooling=cls").spec
-    assert shorter == dataclasses.replace(plain.spec, max_length=64, pooling="cls")  # type: ignore[type-var, call-arg]
+    assert shorter == dataclasses.replace(plain.spec, max_length=64, pooling="cls")
 
 
 def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(

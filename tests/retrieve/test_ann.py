@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import ApproximateEngine, recall
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
-from tests.retrieve.cases import METRICS, Case, expected, make_case, same
+from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
 
 
-def search(
-    case: Case, settings: IndexSettings, metric: Metric, depth: int, *, memory: int = 1 << 30, device: str = "cpu"
-) -> Ranking:
+def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
     return ApproximateEngine(settings).search(
         case.queries,
         case.blocks(611),
@@ -28,7 +25,7 @@ def search(
         metric=metric,
         depth=depth,
         excluded=case.excluded,
-        resources=Resources(memory=memory, workers=2, device=device),
+        resources=resources(**{"memory": 1 << 30, **how}),
     )
 
 
@@ -82,7 +79,6 @@ def test_recall_counts_entries_of_the_exact_ranking() -> None:
 @pytest.mark.parametrize("name", ["ivf", "hnsw:links=16,search=4", "ivf:cells=2,probes=0.1", "cagra:links=16"])
 def test_a_name_holds_the_settings_that_differ_from_the_default(name: str) -> None:
     settings = parse_settings(name)
-    assert settings is not None
     assert settings.name == name
     assert parse_settings(name.replace(",", " , ")) == settings
     assert parse_settings("ivf:probes=0.05") == IndexSettings("ivf")

@@ -74,7 +74,7 @@ def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPat
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
     place = ScoreBounds.place
 
-    def rounded(self: ScoreBounds, vectors: torch.Tensor, rows: np.ndarray):  # type: ignore[no-untyped-def]
+    def rounded(self: ScoreBounds, vectors: torch.Tensor, rows: np.ndarray):
         points = place(self, vectors, rows)
         return points._replace(points=(points.points.view(torch.int32) & -8192).view(torch.float32))
 

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.search import DenseEngine
@@ -28,12 +27,13 @@ from tests.retrieve.cases import (
     expected,
     make_case,
     named,
+    resources,
     same,
     subset_of,
     subsets_of,
 )
 
-CPU = Resources(memory=64 << 20, workers=2, device="cpu")
+CPU = resources()
 NAMES = (
     "random",
     "duplicates",
@@ -153,7 +153,9 @@ def test_nothing_to_search(engine: DenseEngine) -> None:
     case, nothing = make_case("random", candidates=90), (np.empty(0, np.uint32), np.empty((0, 40), np.float32))
     best = expected(case, "l2", 5)
     for blocks in ([nothing], [nothing, *case.blocks(50)], [*case.blocks(50), nothing]):
-        ranking = engine.search(case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=CPU)
+        ranking = engine.search(
+            case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=resources()
+        )
         assert len(ranking) == 0 if len(blocks) == 1 else same(ranking, best)
 
 
@@ -198,9 +200,9 @@ def test_memory_is_bounded_by_the_setting() -> None:
 
     queries = np.random.default_rng(1).standard_normal((16, dimension), np.float32)
     arguments = {"metric": "l2", "depth": 20, "excluded": no_exclusions(16)}
-    engine.search(queries, [next(blocks())], resources=CPU, **arguments)  # compiled code counts once
+    engine.search(queries, [next(blocks())], resources=resources(), **arguments)  # compiled code counts once
     tracemalloc.start()
-    engine.search(queries, blocks(), resources=Resources(memory=memory, workers=2), **arguments)
+    engine.search(queries, blocks(), resources=resources(memory=memory), **arguments)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     own_block = 2 * 5_000 * dimension * 4
@@ -243,7 +245,13 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str, engine: DenseEngine) -> None:
-    good = {"blocks": [block(range(4), 4)], "metric": "l2", "depth": 2, "excluded": no_exclusions(3), "resources": CPU}
+    good = {
+        "blocks": [block(range(4), 4)],
+        "metric": "l2",
+        "depth": 2,
+        "excluded": no_exclusions(3),
+        "resources": CPU,
+    }
     with pytest.raises(InputError, match=message):
         engine.search(np.ones((3, 5), np.float32), **{**good, **change})
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
@@ -20,10 +19,9 @@ from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.retrieve.maxsim import MaxSimEngine
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import POINTS, Asked, analysed, by_index, grid_ranks, publish
-from tests.retrieve.cases import METRICS, Case, exclusions
+from tests.retrieve.cases import METRICS, Case, exclusions, resources
 
 EXPECTED = json.loads(Path(__file__).with_name("golden.json").read_text())
-CPU = Resources(memory=256 << 20, workers=2, device="cpu")
 DEPTHS = (1, 10, 500)
 
 
@@ -83,7 +81,9 @@ def test_best_pair(kind: str, metric: Metric) -> None:
     subsets = [Subset(None, excluded), Subset(np.unique(rows)[::3], exclusions([[]] * 10))]
     blocks = [(rows, case.vectors[:length])]
     for depth in DEPTHS:
-        rankings = MaxSimEngine().search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=CPU)
+        rankings = MaxSimEngine().search_pools(
+            queries, blocks, subsets, metric=metric, depth=depth, resources=resources()
+        )
         assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} best pair {depth}"]
 
 

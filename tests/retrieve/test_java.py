@@ -92,7 +92,6 @@ def test_ctrl_c_ends_the_work(tmp_path: Path) -> None:
         text=True,
         preexec_fn=heed_signals,
     )
-    assert process.stdout is not None
     while process.stdout.readline() != "20\n":
         pass
     process.send_signal(signal.SIGINT)

@@ -6,8 +6,9 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,30 +25,21 @@ pytestmark = pytest.mark.java
 MEMORY = 1 << 30
 
 
-@contextmanager
-def opened(folder: Path, documents: Sequence[str | Text], *, threads: int = 2) -> Iterator[LuceneIndex]:
+def opened(folder: Path, documents: Sequence[str | Text]) -> closing[LuceneIndex]:
     """Index documents as rows 10, 11, ... and open the index."""
     texts = [text if isinstance(text, Text) else Text("", text) for text in documents]
-    rows = np.arange(10, 10 + len(texts), dtype=np.uint32)
     folder.mkdir()
-    counts = build_index(iter([texts[:3], texts[3:]]), rows, folder, threads, MEMORY)
+    counts = build_index(
+        iter([texts[:3], texts[3:]]), np.arange(10, 10 + len(texts), dtype=np.uint32), folder, 2, MEMORY
+    )
     assert counts["documents"] == len(texts)
-    index = LuceneIndex(folder, MEMORY)
-    yield index
-    index.close()
+    return closing(LuceneIndex(folder, MEMORY))
 
 
-def search(
-    index: LuceneIndex,
-    *queries: str,
-    depth: int = 100,
-    excluded: Exclusions | None = None,
-    k1: float = 0.9,
-    b: float = 0.4,
-    threads: int = 2,
-) -> Ranking:
-    texts = [[Text(query, "")] for query in queries]
-    return index.search(iter(texts), excluded or no_exclusions(len(queries)), k1=k1, b=b, depth=depth, threads=threads)
+def search(index: LuceneIndex, *queries: str | Text, excluded: Exclusions | None = None, **how: float) -> Ranking:
+    texts = [[text if isinstance(text, Text) else Text(text, "") for text in queries]]
+    options: dict[str, Any] = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 2, **how}
+    return index.search(iter(texts), excluded or no_exclusions(len(queries)), **options)
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:
@@ -135,8 +127,7 @@ def test_weird_text_is_indexed_and_searched(tmp_path: Path) -> None:
 def test_title_then_abstract(tmp_path: Path) -> None:
     papers = [Text("lemon", ""), Text("", "lemon"), Text("lemon", "lime"), Text("", ""), Text("", " ")]
     with opened(tmp_path / "index", papers) as index:
-        queries = [[Text("", "lime"), Text("lemon", "lime"), Text("plum", "")]]
-        ranking = index.search(queries, no_exclusions(3), k1=0.9, b=0.4, depth=9, threads=1)
+        ranking = search(index, Text("", "lime"), Text("lemon", "lime"), "plum", depth=9, threads=1)
         assert index.rows.tolist() == [10, 11, 12, 13, 14]
     assert ranking.row.tolist() == [12, 12, 11, 10]
 

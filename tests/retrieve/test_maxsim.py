@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Groups, Metric, Ranking, Subset, no_exclusions
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
 from pipeline.retrieve.maxsim import MaxSimEngine
-from tests.retrieve.cases import METRICS, exclusions, make_case, same
+from tests.retrieve.cases import METRICS, exclusions, make_case, resources, same
 
 Several = list[np.ndarray]
 VECTOR = np.ones((1, 3), np.float32)
@@ -35,17 +35,12 @@ def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[Block]:
 
 
 def search(
-    queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: int
+    queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: Any
 ) -> list[Ranking]:
-    offsets = np.cumsum([0, *map(len, queries)])
-    resources = Resources(memory=how.get("memory", 64 << 20), workers=how.get("workers", 2), device="cpu")
+    grouped_queries = Groups(np.cumsum([0, *map(len, queries)]), np.concatenate(queries))
+    parts = blocks(groups, rows, how.pop("size", 10**9))
     return MaxSimEngine().search_pools(
-        Groups(offsets, np.concatenate(queries)),
-        blocks(groups, rows, how.get("size", 10**9)),
-        subsets,
-        metric=metric,
-        depth=depth,
-        resources=resources,
+        grouped_queries, parts, subsets, metric=metric, depth=depth, resources=resources(**how)
     )
 
 

@@ -17,27 +17,61 @@ from tests.releases import write_lines
 
 DOCUMENTS = [{"_id": "d2", "title": "T", "text": "x  y"}, {"_id": "d1", "text": "only text"}, {"_id": ""}]
 QUERIES = [("q9", "later"), ("q1", " first "), ("q5", "unjudged")]
+QRELS = [("q9", "d1", 1), ("q1", "d2", 2), ("q1", "d1", 0), ("q1", "gone", 1)]
+DOUBLES = (
+    [{"_id": "d2", "title": "T", "text": "x y"}, {"_id": "d1", "text": "other"}],
+    [("q1", "first"), ("q9", "another")],
+    [("q9", "d1", 1), ("q1", "d2", 0), ("q1", "d2", 2)],
+)
 
 
-def write_beir(folder: Path, *, ending: str = "jsonl") -> Path:
-    (folder / "qrels").mkdir(parents=True)
-    write_lines(folder / f"corpus.{ending}", DOCUMENTS)
-    write_lines(folder / f"queries.{ending}", [{"_id": name, "text": text} for name, text in QUERIES])
-    lines = "query-id\tcorpus-id\tscore\nq9\td1\t1\nq1\td2\t2\nq1\td1\t0\nq1\tgone\t1\n"
-    (folder / "qrels" / "test.tsv").write_text(lines)
+def write_beir(folder: Path, more: Any = ([], [], []), *, ending: str = "jsonl") -> Path:
+    """Write a folder, with ``more`` documents, queries and judgements after its own."""
+    documents, queries, qrels = (own + added for own, added in zip((DOCUMENTS, QUERIES, QRELS), more, strict=True))
+    write_lines(folder / f"corpus.{ending}", documents)
+    write_lines(folder / f"queries.{ending}", [{"_id": name, "text": text} for name, text in queries])
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in qrels)]
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     return folder
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
-def test_documents_queries_and_judgements(tmp_path: Path, build: Callable[[Any], Artifact], ending: str) -> None:
-    artifact = build(Beir(write_beir(tmp_path / "beir", ending=ending)))
+@pytest.mark.parametrize("doubled", [False, True])
+def test_documents_queries_and_judgements(
+    tmp_path: Path, build: Callable[[Any], Artifact], ending: str, doubled: bool
+) -> None:
+    """Of doubles the first is kept, and the others are counted."""
+    artifact = build(Beir(write_beir(tmp_path / "beir", *[DOUBLES] * doubled, ending=ending)))
     corpus, counts = Corpus(artifact), artifact.manifest.counts
     papers = corpus.take(np.arange(len(corpus)), ["paper_id", "title", "abstract"])
     assert [tuple(row.values()) for row in papers.to_pylist()] == [("d1", "", "only text"), ("d2", "T", "x y")]
     assert [tuple(row.values()) for row in corpus.query_texts.to_pylist()] == [("q1", "first"), ("q9", "later")]
     assert [tuple(row.values()) for row in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
-    assert counts["dropped"] == {"no_paper_id": 1}
     assert (counts["queries"], counts["judgements"], counts["judgements_of_nothing"]) == (2, 3, 1)
+    dropped, noted, examples = {"no_paper_id": 1}, {"query_not_judged": 1}, ["no_paper_id"]
+    if doubled:
+        dropped |= {"duplicate_id": 1, "duplicate_id_other_text": 1}
+        noted |= {"judgement_repeated": 2, "judgement_repeated_other_grade": 1}
+        noted |= {"query_repeated": 1, "query_repeated_other_text": 1}
+        examples = [f"query_repeated_other_text: queries.{ending}:5: q9", f"duplicate_id: corpus.{ending}: d1"]
+        examples.append("judgement_repeated_other_grade: test.tsv:7: q1 d2")
+    assert (counts["dropped"], counts["noted"]) == (dropped, noted)
+    assert all(example in "\n".join(counts["examples"]) for example in examples)
+
+
+@pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
+@pytest.mark.parametrize("form", ["q1\td1\t{}\n", "q1 0 d1 {}\n"])
+def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").write_text("q9\td1\t1\n" + form.format(grade))
+    if grade == "1 ":
+        queries = Beir(folder).queries()
+        assert queries is not None
+        assert list(queries.judgements) == [("q9", "d1", 1), ("q1", "d1", 1)]
+    else:
+        with pytest.raises(InputError, match=r"test\.tsv:2 is not a judgement"):
+            Beir(folder).queries()
 
 
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
-from pipeline.sources.beir import Beir
 from pipeline.sources.collection import Collection
 from pipeline.sources.openalex_files import Layout, read_manifest
 from pipeline.sources.registry import open_release
@@ -34,20 +33,6 @@ from tests.sources.test_beir import write_beir
 WORKS = "data/works/updated_date=2020-01-01/part_0.gz"
 
 Build = Callable[[Any], Artifact]
-
-
-@pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
-@pytest.mark.parametrize("form", ["q1\td1\t{}\n", "q1 0 d1 {}\n"])
-def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> None:
-    folder = write_beir(tmp_path)
-    (folder / "qrels" / "test.tsv").write_text("q9\td1\t1\n" + form.format(grade))
-    if grade == "1 ":
-        queries = Beir(folder).queries()
-        assert queries is not None
-        assert list(queries.judgements) == [("q9", "d1", 1), ("q1", "d1", 1)]
-    else:
-        with pytest.raises(InputError, match=r"test\.tsv:2 is not a judgement"):
-            Beir(folder).queries()
 
 
 def write_release(folder: Path, source: str, text: str | None = None) -> None:
@@ -139,34 +124,6 @@ def test_a_file_without_data_is_refused_unless_allowed(
     if source != "beir":
         allowed = build(open_release(source, tmp_path, {"allow_empty": True}))
         assert allowed.manifest.counts["kept"] == 1
-
-
-def test_of_doubles_the_first_is_kept_and_the_others_are_counted(tmp_path: Path, build: Build) -> None:
-    folder = write_beir(tmp_path / "beir")
-    for name, lines in {
-        "queries.jsonl": '{"_id": "q1", "text": "first"}\n{"_id": "q9", "text": "another"}\n',
-        "qrels/test.tsv": "q9\td1\t1\nq1\td2\t0\nq1\td2\t2\n",
-        "corpus.jsonl": '{"_id": "d2", "title": "T", "text": "x y"}\n{"_id": "d1", "text": "other"}\n',
-    }.items():
-        with (folder / name).open("a") as file:
-            file.write(lines)
-    artifact = build(Beir(folder))
-    corpus, counts = Corpus(artifact), artifact.manifest.counts
-    assert corpus.query_texts.column("text").to_pylist() == ["first", "later"]
-    assert [tuple(row.values()) for row in corpus.judgements.to_pylist()] == [(0, 0, 0), (0, 1, 2), (1, 0, 1)]
-    assert corpus.take(np.arange(2), ["abstract"]).column(0).to_pylist() == ["only text", "x y"]
-    assert counts["dropped"] == {"no_paper_id": 1, "duplicate_id": 1, "duplicate_id_other_text": 1}
-    assert counts["noted"] == {
-        "judgement_repeated": 2,
-        "judgement_repeated_other_grade": 1,
-        "query_not_judged": 1,
-        "query_repeated": 1,
-        "query_repeated_other_text": 1,
-    }
-    shown = "\n".join(counts["examples"])
-    assert "query_repeated_other_text: queries.jsonl:5: q9" in shown
-    assert "judgement_repeated_other_grade: test.tsv:7: q1 d2" in shown
-    assert "duplicate_id: corpus.jsonl: d1" in shown
 
 
 @pytest.mark.parametrize("unit", ["1,", '"ab",', "[],", "{},", "[[[1]]],"])

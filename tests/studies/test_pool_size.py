@@ -105,5 +105,14 @@ def test_tuned_bm25_is_tuned_first(root: Path) -> None:
     assert {row["system"] for row in found["tables"]["scores"]} == {"bm25:tuned"}
 
 
+def test_several_fields_have_a_table_at_each_size(root: Path) -> None:
+    arguments = [*flags("study pool_size --corpus tiny --model bm25"), "--set", 'sizes=["300","400"]']
+    arguments += ["--set", "field=Medicine,Physics", "--set", "queries=5", "--set", "samples=1"]
+    tables = mdcr_json(root, *arguments)["tables"]
+    sizes = [{row["size"] for row in tables[name]} for name in ("scores", "scores-2")]
+    assert sizes == [{300}, {400}]
+    assert {row["field"] for rows in tables.values() for row in rows} == {"Medicine", "Physics", "AVG"}
+
+
 def test_studies_are_listed(root: Path) -> None:
     assert mdcr_json(root, "study")["studies"][0]["study"] == "pool_size"

@@ -7,7 +7,7 @@ candidates in turns from a random start, skipping what is in already; then the p
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,7 @@ from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.facets.collection import CollectionRecipe, collection_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
-from pipeline.studies.facets.ranked import rankings
+from pipeline.studies.facets.rankings import rankings
 from pipeline.studies.recipe import REPLACED
 
 FOLDER = "corpora/facet-pools"
@@ -82,10 +82,10 @@ def round_robin(ranked: Sequence[Sequence[int]], size: int, start: int) -> list[
     pool: dict[int, None] = {}
     turns = deque(map(iter, [*ranked[start:], *ranked[:start]]))
     while turns and len(pool) < size:
-        own = turns.popleft()
-        if (found := next((row for row in own if row not in pool), None)) is not None:
-            pool[found] = None
-            turns.append(own)
+        ranking = turns.popleft()
+        if (candidate := next((row for row in ranking if row not in pool), None)) is not None:
+            pool[candidate] = None
+            turns.append(ranking)
     return list(pool)
 
 
@@ -100,11 +100,11 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
     collection = collection_task(corpus, recipe.release)
     facets = list(dict.fromkeys(facet for _, facet in recipe.release.asked()))
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
-    found = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
-    config = BuildConfig(recipe.size, recipe.seed, tuple(each[:3] for each in found))
+    facet_rankings = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
+    config = BuildConfig(recipe.size, recipe.seed, tuple(ranking[:3] for ranking in facet_rankings))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
-    for number, each in enumerate(found):
-        inputs |= {f"pool {number}": each.pool, f"ranking {number}": each.ranking}
+    for number, ranking in enumerate(facet_rankings):
+        inputs |= {f"pool {number}": ranking.pool, f"ranking {number}": ranking.ranking}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pools, counts = _build(inputs, config)
@@ -118,69 +118,66 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
 def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]:
     """Return the pool of each query paper in the authors' layout, and what is counted."""
     corpus = Corpus(inputs["corpus"])
-    lists: dict[str, dict[tuple[str, str], list[int]]] = {}
+    ranked: dict[str, dict[tuple[str, str], list[int]]] = {}
     queries = set()
     for number, (system, form, facet) in enumerate(config.ranked):
-        pool, found = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
-        bounds = np.searchsorted(found.query, np.arange(1, len(pool.query_rows)))
-        for query, rows in zip(facet_query_ids(pool), np.split(found.row, bounds), strict=True):
+        pool, ranking = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
+        # A whole paper is ranked alike for each of its facets, so it has one turn.
+        turn = (system, facet) if form == FACET else (f"{system}, {form}", form)
+        bounds = np.searchsorted(ranking.query, np.arange(1, len(pool.query_rows)))
+        for query, rows in zip(facet_query_ids(pool), np.split(ranking.row, bounds), strict=True):
             queries.add(query)
-            # A whole paper is ranked alike for each of its facets, so it has one turn.
-            name, part = (system, facet) if form == FACET else (f"{system}, {form}", form)
-            lists.setdefault(query.rpartition("_")[0], {})[name, part] = rows.tolist()
+            ranked.setdefault(query.rpartition("_")[0], {})[turn] = rows.tolist()
     textless = without_text(corpus, np.arange(len(corpus)))
+    row_of = dict(zip(ranked, corpus.rows_of(list(ranked)).tolist(), strict=True))
     pools: dict[str, Any] = {}
-    drawn = added = 0
-    own = dict(zip(lists, corpus.rows_of(list(lists)).tolist(), strict=True))
-    for paper, ranked in sorted(lists.items()):
-        start = int(generator(config.seed, "facet pool", paper).integers(len(ranked)))
-        chosen = round_robin(list(ranked.values()), config.size, start)
-        cited = {int(row) for row in corpus.outgoing.of(own[paper]) if not textless[row]}
-        heads = {key: set(rows[: config.size]) for key, rows in ranked.items()}
-        members = [*chosen, *sorted(cited - set(chosen))]
-        sources = [
-            [CITED] * (row in cited) + list(dict.fromkeys(key[0] for key, head in heads.items() if row in head))
-            for row in members
-        ]
-        pools[paper] = {"cands": corpus.ids(np.array(members, np.int64)), "cand_source": sources}
-        drawn, added = drawn + len(chosen), added + len(members) - len(chosen)
-    counts = {
+    of_systems = 0
+    for paper, lists in sorted(ranked.items()):
+        start = int(generator(config.seed, "facet pool", paper).integers(len(lists)))
+        chosen = round_robin(list(lists.values()), config.size, start)
+        cited = {int(row) for row in corpus.outgoing.of(row_of[paper]) if not textless[row]}
+        sources: dict[int, list[str]] = {row: [CITED] * (row in cited) for row in (*chosen, *sorted(cited - {*chosen}))}
+        for (name, _), best_first in lists.items():
+            for row in sources.keys() & best_first[: config.size]:
+                sources[row] += [name] * (name not in sources[row])
+        candidates = corpus.ids(np.array(list(sources), np.int64))
+        pools[paper] = {"cands": candidates, "cand_source": list(sources.values())}
+        of_systems += len(chosen)
+    sizes = [len(pool["cands"]) for pool in pools.values()]
+    return pools, {
         "papers": len(pools),
         "queries": len(queries),
-        "candidates_of_systems": drawn,
-        "candidates_cited_alone": added,
+        "candidates_of_systems": of_systems,
+        "candidates_cited_alone": sum(sizes) - of_systems,
         "papers_without_text": int(textless.sum()),
-        "pools_smaller_than_size": sum(len(each["cands"]) < config.size for each in pools.values()),
+        "pools_smaller_than_size": sum(size < config.size for size in sizes),
     }
-    return pools, counts
 
 
 def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: Recipe) -> dict[str, str]:
     """Return blank annotation files by name, one a facet: candidates in an order that hides where they come from."""
-    blank: dict[str, dict[str, Any]] = {}
+    by_facet: dict[str, dict[str, Any]] = {}
     names = [*(f"relevance_ann{number}" for number in range(1, recipe.annotators + 1)), "relevance_adju"]
     for query in queries:
         paper, _, facet = query.rpartition("_")
         papers = pools[paper]["cands"]
         order = generator(recipe.seed, "annotation order", paper).permutation(len(papers))
         grades = {name: [NOT_JUDGED] * len(papers) for name in names}
-        blank.setdefault(facet, {})[paper] = {"cands": [papers[place] for place in order], **grades}
-    return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(found) for facet, found in blank.items()}
+        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[place] for place in order], **grades}
+    return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(lists) for facet, lists in by_facet.items()}
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return how many candidates each source has, and the files: pools, and blank annotations of each facet."""
     artifact = workspace.runner.make(_pools_task(workspace, recipe))
     pools = files.read_json(artifact.file(_FILE))
-    sources = [source for pool in pools.values() for found in pool["cand_source"] for source in found]
-    frame = pl.DataFrame({"source": sources}, schema={"source": pl.String})
-    counted = frame.group_by("source", maintain_order=True).len("candidates")
+    counted = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
+    frame = pl.DataFrame(list(counted.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
-    text = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools)}
+    table = frame_table("Candidates by source (one may have several)", frame, notes)
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
-    blank = annotation_files(pools, queries, recipe)
-    table = frame_table("Candidates by source (one may have several)", counted, notes)
-    return StudyResult([StudyTable("sources", table, counted)], sources=[artifact.name], files={**text, **blank})
+    texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}
+    return StudyResult([StudyTable("sources", table, frame)], sources=[artifact.name], files=texts)
 
 
 STUDY = Study(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -65,30 +64,23 @@ class CollectionConfig:
     files: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Collection:
-    """A published collection."""
+class Collection(msgspec.Struct):
+    """What a collection has beside its papers.
 
-    artifact: Artifact
+    Attributes:
+        folds: test queries of each fold; empty where the collection has no folds.
+        sentences: label and text of each sentence, by paper: queries and candidates.
+        annotations: candidates and grades of every annotator, by facet.
+    """
 
-    @cached_property
-    def _content(self) -> Any:
-        return files.read_json(self.artifact.file(_FILE))
+    folds: dict[str, list[str]]
+    sentences: dict[str, list[tuple[str, str]]]
+    annotations: dict[str, Judged]
 
-    @property
-    def folds(self) -> dict[str, list[str]]:
-        """Test queries of each fold; empty where the collection has no folds."""
-        return dict(self._content["folds"])
 
-    @property
-    def sentences(self) -> dict[str, list[tuple[str, str]]]:
-        """Label and text of each sentence, by paper: queries and candidates."""
-        return {paper: [tuple(each) for each in found] for paper, found in self._content["sentences"].items()}
-
-    @property
-    def annotations(self) -> dict[str, Judged]:
-        """Candidates and grades of every annotator, by facet."""
-        return dict(self._content["annotations"])
+def read_collection(artifact: Artifact) -> Collection:
+    """Read what :func:`collection_task` made."""
+    return msgspec.convert(files.read_json(artifact.file(_FILE)), Collection)
 
 
 def collection_task(corpus: Artifact, release: Csfcube) -> Task:
@@ -104,10 +96,10 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
         asked = release.asked()
         annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
         queries = {paper for paper, _ in asked}
-        judged = {each for lists in annotations.values() for one in lists.values() for each in one["cands"]}
+        judged = {paper for of_facet in annotations.values() for lists in of_facet.values() for paper in lists["cands"]}
         documents = release.documents(queries | judged)
-        folds = _folds(release, {query_id(*each) for each in asked})
-        sentences = {paper: each.sentences for paper, each in sorted(documents.items())}
+        folds = _folds(splits, {query_id(*query) for query in asked}) if splits.is_file() else {}
+        sentences = {paper: document.sentences for paper, document in sorted(documents.items())}
         content = {"folds": folds, "sentences": sentences, "annotations": annotations}
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(content, ensure_ascii=False))
@@ -117,10 +109,7 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
     return Task("facets", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
-    path = release.folder / SPLITS
-    if not path.is_file():
-        return {}
+def _folds(path: Path, queries: set[str]) -> dict[str, list[str]]:
     try:
         splits = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str]]])
     except msgspec.ValidationError as error:
@@ -130,7 +119,6 @@ def _folds(release: Csfcube, queries: set[str]) -> dict[str, list[str]]:
         for name, members in splits.get(facet, {}).items():
             if name.endswith("_test"):
                 folds[name] = folds.get(name, []) + members
-    unknown = sorted({each for members in folds.values() for each in members} - queries)
-    if unknown:
-        raise InputError(f"{path} names query {unknown[0]}, which is not judged", nearest(unknown[0], queries))
+    for query in sorted({query for members in folds.values() for query in members} - queries)[:1]:
+        raise InputError(f"{path} names query {query}, which is not judged", nearest(query, queries))
     return folds

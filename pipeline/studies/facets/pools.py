@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
@@ -66,59 +67,55 @@ def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | Non
 
 
 def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
-    ids = corpus.query_texts.column("query_id").to_pylist()
-    of_facet = np.array([each.rpartition("_")[2] == config.field for each in ids])
-    if not of_facet.any():
-        known = sorted({each.rpartition("_")[2] for each in ids})
-        raise InputError(f"the facet must be one of {', '.join(known)}, got {config.field}", "Set facets in the recipe")
-    query, row, grade = (column.to_numpy().astype(np.int64) for column in corpus.judgements.columns)
+    queries = pl.DataFrame({"id": corpus.query_texts.column("query_id").to_pylist()}).with_row_index("text")
+    queries = queries.with_columns(facet=pl.col("id").str.extract("([^_]*)$"), paper=pl.col("id").str.extract("(.*)_"))
+    of_facet = queries.filter(facet=config.field)
+    if of_facet.is_empty():
+        facets = ", ".join(queries["facet"].unique().sort())
+        raise InputError(f"the facet must be one of {facets}, got {config.field}", "Set facets in the recipe")
+    judged = pl.DataFrame(pl.from_arrow(corpus.judgements)).rename({"query": "text"})
     least = config.relevant
-    relevant = np.full(len(ids), True)
+    kept = of_facet
     if least is not None:
-        relevant = np.bincount(query[grade >= least], minlength=len(ids)) > 0
-    kept = np.flatnonzero(of_facet & relevant)
-    if not len(kept):
+        kept = of_facet.join(judged.filter(pl.col("grade") >= least), on="text", how="semi")
+    if kept.is_empty():
         raise InputError(
             f"no query of facet {config.field} has a candidate of grade {least} or more",
             "Grade the candidates (relevance_adju), or lower relevant",
         )
-    papers = corpus.rows_of([ids[each].rpartition("_")[0] for each in kept]).astype(np.int64)
-    asked = kept if config.queries_are == "texts" else papers
-    order = np.argsort(asked)
-    number = np.full(len(ids), -1)
-    number[kept[order]] = np.arange(len(kept))
-    mine = (number[query] >= 0) & (least is not None)
-    query, row, grade = number[query[mine]], row[mine], grade[mine]
-    by_query = np.lexsort((row, query))
-    query, row, grade = query[by_query], row[by_query], grade[by_query]
+    kept = kept.with_columns(paper_row=pl.Series(corpus.rows_of(kept["paper"].to_list())).cast(pl.UInt32))
+    asked = "text" if config.queries_are == "texts" else "paper_row"
+    kept = kept.sort(asked).with_row_index("query")
+    judged = judged.join(kept, on="text").select("query", "row", "grade").sort("query", "row")
     if least is None:
-        candidates = np.flatnonzero(~without_text(corpus, np.arange(len(corpus))))
-        ranked = candidates != papers[order, None]
+        judged = judged.clear()
+        candidates = pl.DataFrame(
+            {"row": np.flatnonzero(~without_text(corpus, np.arange(len(corpus))))}, {"row": pl.UInt32}
+        )
+        excluded = kept.select("query", row="paper_row").join(candidates, on="row", how="semi")
     else:
-        candidates = np.unique(row)
-        ranked = np.zeros((len(kept), len(candidates)), bool)
-        ranked[query, np.searchsorted(candidates, row)] = True
-    excluded = np.nonzero(~ranked)
-
-    names = np.full(len(kept), config.field, object)
-    write_pool(out, (asked[order], names), candidates, (query, row, grade), (excluded[0], candidates[excluded[1]]))
+        candidates = judged.select("row").unique().sort("row")
+        excluded = kept.select("query").join(candidates, how="cross")
+        excluded = excluded.join(judged, on=["query", "row"], how="anti", maintain_order="left")
+    rows = candidates["row"].to_numpy()
+    write_pool(out, (kept[asked], [config.field] * len(kept)), rows, judged.get_columns(), excluded.get_columns())
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
         "queries": len(kept),
-        "queries_without_relevant": int(np.count_nonzero(of_facet & ~relevant)),
-        "positives": int(np.count_nonzero(grade > 0)),
-        "relevant": int(np.count_nonzero(grade >= (least or 0))),
-        "judgements": len(grade),
+        "queries_without_relevant": len(of_facet) - len(kept),
+        "positives": judged.filter(pl.col("grade") > 0).height,
+        "relevant": judged.filter(pl.col("grade") >= (least or 0)).height,
+        "judgements": len(judged),
         "candidates": len(candidates),
-        "candidates_without_text": int(np.count_nonzero(without_text(corpus, candidates))),
+        "candidates_without_text": int(np.count_nonzero(without_text(corpus, rows))),
     }
 
 
 def without_text(corpus: Corpus, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """Return which papers have neither title nor abstract."""
     attributes = corpus.attributes
-    found: npt.NDArray[np.bool_] = (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]) == 0
-    return found
+    empty: npt.NDArray[np.bool_] = (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]) == 0
+    return empty
 
 
 def ranked_rows(pool: Pool) -> Iterator[Rows]:
@@ -130,4 +127,6 @@ def ranked_rows(pool: Pool) -> Iterator[Rows]:
 def facet_query_ids(pool: Pool) -> list[str]:
     """Return the queries' ids, ``PAPER_FACET``, whichever way they are asked."""
     ids = pool.query_ids()
-    return [query_id(each, pool.artifact.manifest.config["field"]) for each in ids] if pool.queries_are_papers else ids
+    return (
+        [query_id(paper, pool.artifact.manifest.config["field"]) for paper in ids] if pool.queries_are_papers else ids
+    )

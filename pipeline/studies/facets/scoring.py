@@ -5,16 +5,23 @@ A mean over folds is the mean of each fold's mean, as the authors report it; the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import holm, interval_kind, mean_of_means, paired_differences
+from pipeline.scores.figures import COLOURS
+from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
+from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
+from pipeline.studies.tables import points
 
 ALL = "all"
 """All facets together."""
@@ -22,18 +29,20 @@ ALL = "all"
 FOLDS, QUERIES = "folds", "queries"
 """How values are averaged."""
 
+_MEANS = {FOLDS: "folds of the means of their queries", QUERIES: "queries"}
+_ALPHA = 0.05
+
 
 def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
     """Return one value a row: ``system``, ``form``, ``facet``, ``query`` (``PAPER_FACET``), ``measure``, ``value``."""
     frame = pl.DataFrame(pl.from_arrow(scores.arrow("scores.arrow")))
-    ids = np.array(facet_query_ids(pool), object)[frame["query"].to_numpy()]
     return frame.select(
         "system",
-        pl.lit(form).alias("form"),
-        pl.lit(pool.artifact.manifest.config["field"]).alias("facet"),
-        pl.Series("query", ids.tolist(), pl.String),
-        "measure",
-        "value",
+        form=pl.lit(form),
+        facet=pl.lit(pool.artifact.manifest.config["field"]),
+        query=pl.Series(facet_query_ids(pool), dtype=pl.String).gather(frame["query"]),
+        measure="measure",
+        value="value",
     )
 
 
@@ -43,34 +52,35 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
     All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
     wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
-    names = wide.select("system", "form", "measure")
-    found = []
-    for facet, queries in _groups(wide.columns[3:]).items():
-        groups = {QUERIES: [queries]}
-        if folds:
-            groups[FOLDS] = [sorted({*queries} & {*members}) for _, members in sorted(folds.items())]
-        for average, parts in groups.items():
-            if all(parts):
-                each = {f"{facet} {average} {n}": wide.select(part).to_numpy() for n, part in enumerate(parts)}
-                mean, low, high, _ = mean_of_means(each, seed)
-                found.append(
-                    names.with_columns(
-                        pl.lit(facet).alias("facet"),
-                        pl.lit(average).alias("average"),
-                        pl.lit(sum(map(len, parts))).alias("queries"),
-                        pl.lit(interval_kind(sum(map(len, parts)), len(parts))).alias("interval"),
-                        *(pl.Series(name, column) for name, column in (("mean", mean), ("low", low), ("high", high))),
+    means = []
+    for facet, queries in _by_facet(wide.columns[3:]).items():
+        parts_of = {QUERIES: [queries], FOLDS: [sorted({*queries} & {*folds[name]}) for name in sorted(folds)]}
+        for average, parts in parts_of.items():
+            if parts and all(parts):
+                groups = {f"{facet} {average} {n}": wide.select(part).to_numpy() for n, part in enumerate(parts)}
+                mean, low, high, _ = mean_of_means(groups, seed)
+                count = sum(map(len, parts))
+                means.append(
+                    wide.select(
+                        *("system", "form", "measure"),
+                        facet=pl.lit(facet),
+                        average=pl.lit(average),
+                        queries=pl.lit(count),
+                        interval=pl.lit(interval_kind(count, len(parts))),
+                        mean=pl.Series(mean),
+                        low=pl.Series(low),
+                        high=pl.Series(high),
                     )
                 )
-    return pl.concat(found)
+    return pl.concat(means)
 
 
-def _groups(queries: Sequence[str]) -> dict[str, list[str]]:
+def _by_facet(queries: Sequence[str]) -> dict[str, list[str]]:
     """Return the queries of each facet and of all, sorted."""
-    found: dict[str, list[str]] = {}
-    for query in sorted(queries):
-        found.setdefault(query.rpartition("_")[2], []).append(query)
-    return {**dict(sorted(found.items())), ALL: sorted(queries)}
+    by_facet: dict[str, list[str]] = {}
+    for query in sorted(queries, key=lambda query: (query.rpartition("_")[2], query)):
+        by_facet.setdefault(query.rpartition("_")[2], []).append(query)
+    return {**by_facet, ALL: sorted(queries)}
 
 
 def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
@@ -85,14 +95,113 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
     pairs = [(key, base) for key in keys if key != base]
     forms = [((name, FACET), (name, WHOLE)) for name, form in keys if form == FACET and (name, WHOLE) in keys]
     rows = []
-    for facet, queries in _groups(wide.columns[2:]).items():
-        each = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
-        for kind in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
-            change = np.stack([each[one] - each[other] for one, other in kind])
+    for facet, queries in _by_facet(wide.columns[2:]).items():
+        of_system = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
+        for compared in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
+            change = np.stack([of_system[first] - of_system[second] for first, second in compared])
             tested = paired_differences({f"{facet} {QUERIES} 0": change}, seed, signs=sign_of(measure), item=facet)
             columns = (tested.low, tested.high, tested.value, tested.p_value, holm(tested.p_value))
-            for (one, other), *figures in zip(kind, *columns, tested.wins, tested.losses, strict=True):
-                rows.append((facet, *one, *other, len(queries), *(figure.item() for figure in figures)))
+            for (first, second), *figures in zip(compared, *columns, tested.wins, tested.losses, strict=True):
+                rows.append((facet, *first, *second, len(queries), *(figure.item() for figure in figures)))
     pairs_of = ["facet", "system", "form", "than", "than_form", "queries"]
     tests = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
     return pl.DataFrame(rows, schema=[*pairs_of, *tests], orient="row")
+
+
+def shown_average(figures: pl.DataFrame) -> str:
+    """Return how the figures that are shown are averaged: over folds, if there are any."""
+    return FOLDS if FOLDS in figures["average"] else QUERIES
+
+
+def best_row(figures: pl.DataFrame, measure: str) -> str:
+    """Return the best system by a measure over all facets, for the index of reports."""
+    rows = figures.filter(facet=ALL, measure=measure, average=shown_average(figures))
+    best = rows.sort("mean", descending=sign_of(measure) > 0, maintain_order=True).row(0, named=True)
+    return f"{best['system']}, {best['form']}: {label_of(measure)} {percent(best['mean'])} (all facets)"
+
+
+def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
+    """Yield the table of facets, and that of all measures over all facets."""
+    averaged = figures.filter(average=shown_average(figures))
+    measures = averaged["measure"].unique(maintain_order=True).to_list()
+    worth = pl.col("mean") * pl.col("measure").replace_strict({name: sign_of(name) for name in measures})
+    averaged = averaged.with_columns(best=worth > worth.max().over("facet", "measure") - 1e-12)
+    reading = f"Percent: mean over {_MEANS[averaged['average'][0]]} [95% interval]. Bold: best."
+    notes = [reading, *_counted(next(iter(pools.values())).corpus.artifact.manifest.counts)]
+    for facet, pool in pools.items():
+        counts = pool.artifact.manifest.counts
+        notes.append(
+            f"{facet}: {counts['queries']} queries, {counts['judgements']:,} judgements, {counts['relevant']} "
+            f"relevant; {counts['queries_without_relevant']} queries without a relevant candidate left out, "
+            f"{counts['candidates_without_text']} candidates without text."
+        )
+    index = ["system", "form", "facet", "average", "queries"]
+    wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
+    yield StudyTable("scores", _table("Systems by facet", averaged, [*pools, ALL], shown, notes), figures)
+    yield StudyTable("measures", _table("All measures", averaged, [ALL], measures, [reading]), wide)
+
+
+def _table(
+    title: str, figures: pl.DataFrame, facets: Sequence[str], measures: Sequence[str], notes: Sequence[str]
+) -> Table:
+    columns = {(facet, name): Column(facet, label_of(name)) for facet, name in itertools.product(facets, measures)}
+    lines = []
+    for rows in figures.partition_by("system", "form", maintain_order=True):
+        cells = {
+            (row["facet"], row["measure"]): Cell(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
+            for row in rows.iter_rows(named=True)
+        }
+        lines.append(TableRow(rows["system"][0], (rows["form"][0], *(cells[column] for column in columns))))
+    return Table(title, "system", (Column("", "query"), *columns.values()), tuple(lines), tuple(notes))
+
+
+def _counted(counts: Counts) -> list[str]:
+    """Return the note of what is left out of the collection's files, or kept though something is missing."""
+    whole = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
+    told = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in whole.items() if count)
+    return [f"Counted in the files: {told}."] if told else []
+
+
+def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> Iterator[StudyTable]:
+    """Yield how the systems differ from the baseline, and facet from whole paper; nothing of a single system."""
+    frame = differences(values, measure, baseline, seed)
+    if frame.is_empty():
+        return
+    lines = []
+    for (system, form, than, other), rows in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
+        cells = [points(row) + "†" * (row["p_adjusted"] < _ALPHA) for row in rows.iter_rows(named=True)]
+        whole = rows.row(-1, named=True)
+        ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
+        lines.append(TableRow(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
+    names = ("than", *frame["facet"].unique(maintain_order=True), f"p, Holm ({ALL})", f"wins : losses ({ALL})")
+    notes = (
+        f"Points of {label_of(measure)}, mean over queries [95% interval].",
+        f"† paired permutation test over queries, p < {_ALPHA}; Holm's correction over the systems compared with the "
+        "baseline on one facet, and over those compared with themselves.",
+    )
+    columns = tuple(Column("", name) for name in names)
+    table = Table("Differences between systems", "system, query", columns, tuple(lines), notes)
+    yield StudyTable("differences", table, frame)
+
+
+def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
+    """Return the figure of every query's value: a panel a facet, a line of dots a system, the mean as a bar."""
+    of_measure = values.filter(measure=measure).sort("query", maintain_order=True)
+    systems = values.select("system", "form").unique(maintain_order=True).rows()
+    facets = values["facet"].unique(maintain_order=True).to_list()
+
+    def draw(figure_class: Any) -> Any:
+        figure = figure_class(figsize=(2.4 * len(facets) + 1, 0.28 * len(systems) + 0.9), layout="constrained")
+        panels = figure.subplots(1, len(facets), sharey=True, sharex=True, squeeze=False)[0]
+        for panel, facet, colour in zip(panels, facets, COLOURS, strict=False):
+            for place, (system, form) in enumerate(systems):
+                dots = of_measure.filter(system=system, form=form, facet=facet)["value"].to_numpy()
+                panel.plot(dots, np.full(len(dots), place), "o", color=colour, alpha=0.5, ms=3, mew=0)
+                panel.plot([dots.mean()], [place], "|", color="black", ms=10)
+            panel.set_title(facet)
+            panel.set_xlabel(label_of(measure))
+        panels[0].set_yticks(range(len(systems)), [f"{name}, {form}" for name, form in systems])
+        panels[0].invert_yaxis()
+        return figure
+
+    return StudyFigure("queries", draw)

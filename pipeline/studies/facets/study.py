@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,14 +18,21 @@ from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import as_csv
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
+from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.facets import report
+from pipeline.studies.facets.agreement import agreement_tables, citation_tables
 from pipeline.studies.facets.browse import browser
-from pipeline.studies.facets.collection import Collection, CollectionRecipe, collection_task
-from pipeline.studies.facets.exchange import file_task, ranked_files, ranked_json
+from pipeline.studies.facets.collection import CollectionRecipe, collection_task, read_collection
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
-from pipeline.studies.facets.ranked import FacetRanking, rankings
-from pipeline.studies.facets.scoring import summaries, values_of
+from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
+from pipeline.studies.facets.scoring import (
+    best_row,
+    difference_tables,
+    query_figure,
+    score_tables,
+    summaries,
+    values_of,
+)
 from pipeline.studies.recipe import KEPT, REPLACED
 
 
@@ -72,11 +78,12 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus, then the scores of every system on every facet."""
     yield [recipe.corpus_task]
     corpus = recipe.made(workspace)
-    yield [collection_task(corpus, recipe.release), *(scores for _, scores in runs(workspace, recipe, corpus))]
+    scores = [_score_task(recipe, corpus, ranking) for ranking in _rankings(workspace, recipe, corpus)]
+    yield [collection_task(corpus, recipe.release), *scores]
 
 
-def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[FacetRanking, Task]]:
-    """Return every system on every facet, those of files last, each with the task that scores it.
+def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[FacetRanking]:
+    """Return every system on every facet, those of files last.
 
     Raises:
         InputError: a system is unknown or none is the baseline, or the folder of ranked pools lacks a facet.
@@ -84,72 +91,63 @@ def runs(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[tuple[F
     collection = collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
     found = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
-    files = ranked_files(Path(recipe.ranked).expanduser()) if recipe.ranked else {}
-    for facet, (system, by_facet) in itertools.product(recipe.facets, files.items()):
-        if facet not in by_facet:
-            raise InputError(f"{recipe.ranked} must rank facet {facet} by {system}", "Add the file")
-        pool = facet_pool_task(corpus, facet, WHOLE, recipe.relevant)
-        ranking = file_task(corpus, pool, system, by_facet[facet])
-        found.append(FacetRanking(f"{system} (file)", WHOLE, facet, pool, ranking))
-    names = {each.system: None for each in found}
+    if recipe.ranked:
+        found += file_rankings(corpus, Path(recipe.ranked).expanduser(), recipe.facets, recipe.relevant)
+    names = dict.fromkeys(ranking.system for ranking in found)
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
     if recipe.baseline not in ("", *names):
         raise InputError(
             f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
         )
-    return [
-        (each, score_task(each.ranking, each.pool, corpus, system=each.system, sample=1, measures=recipe.measures))
-        for each in found
-    ]
+    return found
+
+
+def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task:
+    return score_task(ranking.ranking, ranking.pool, corpus, system=ranking.system, sample=1, measures=recipe.measures)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
-    corpus = recipe.made(workspace)
-    found = runs(workspace, recipe, corpus)
-    collection = Collection(workspace.runner.make(collection_task(corpus, recipe.release)))
-    asked = [facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets]
-    opened = {
-        task.id: Pool(workspace.runner.make(task), Corpus(corpus))
-        for task in (*asked, *(each.pool for each, _ in found))
-    }
-    by_facet = {facet: opened[task.id] for facet, task in zip(recipe.facets, asked, strict=True)}
+    corpus, make = recipe.made(workspace), workspace.runner.make
+    found = _rankings(workspace, recipe, corpus)
+    collection_artifact = make(collection_task(corpus, recipe.release))
+    collection = read_collection(collection_artifact)
+    asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
+    tasks = [*asked.values(), *(ranking.pool for ranking in found)]
+    opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
+    pools = {facet: opened[task.id] for facet, task in asked.items()}
+    ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in found}
     values = pl.concat(
-        [values_of(workspace.runner.make(scores), opened[each.pool.id], each.form) for each, scores in found]
+        values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
+        for ranking in found
     )
-    ranked = {each[:3]: (opened[each.pool.id], workspace.runner.make(each.ranking)) for each, _ in found}
     figures, tested = summaries(values, collection.folds, recipe.seed), recipe.shown[-1]
     tables = [
-        *report.score_tables(figures, recipe.shown, by_facet),
-        *report.difference_tables(values, tested, recipe.baseline, recipe.seed),
-        *report.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
-        *report.citation_tables(by_facet, ranked, figures, tested, recipe.relevant),
+        *score_tables(figures, recipe.shown, pools),
+        *difference_tables(values, tested, recipe.baseline, recipe.seed),
+        *agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
+        *citation_tables(pools, ranked, figures, tested, recipe.relevant),
     ]
-    files = {
-        f"test-pid2pool-{recipe.corpus}-{_slug(system, form)}-{facet}-ranked.json": ranked_json(pool, ranking)
-        for (system, form, facet), (pool, ranking) in ranked.items()
-    }
+    files = {"queries.csv": as_csv(values)}
+    for (system, form, facet), (pool, ranking) in ranked.items():
+        slug = file_name(system.casefold(), gap="_") + ("" if form == FACET else f"_{form}")
+        files[f"test-pid2pool-{recipe.corpus}-{slug}-{facet}-ranked.json"] = ranked_json(pool, ranking)
     return StudyResult(
         tables,
-        [report.query_figure(values, tested)],
-        [corpus.name, collection.artifact.name, *(pool.artifact.name for pool in opened.values())],
-        {"queries.csv": as_csv(values), **files},
-        [browser(by_facet, collection, ranked, values)],
+        figures=[query_figure(values, tested)],
+        sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
+        files=files,
+        parts=[browser(pools, collection, ranked, values)],
+        best=best_row(figures, tested),
     )
-
-
-def _slug(system: str, form: str) -> str:
-    slug = file_name(system.casefold(), gap="_")
-    return slug if form == FACET else f"{slug}_{form}"
 
 
 def listing(recipe: Recipe) -> list[dict[str, object]]:
     """Return the queries of each facet that the input asks."""
-    asked: Mapping[str, list[str]] = {facet: [] for facet in FACETS}
-    for paper, facet in recipe.release.asked():
-        asked[facet].append(paper)
-    return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in asked.items()]
+    asked = recipe.release.asked()
+    by_facet = {facet: [paper for paper, asked_facet in asked if asked_facet == facet] for facet in FACETS}
+    return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
 
 
 STUDY = Study(

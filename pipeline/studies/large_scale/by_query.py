@@ -1,8 +1,9 @@
-"""Tables of values query by query: tests, variance, curves over pool size, fusion."""
+"""MAP query by query: differences to the baseline, variance between samples, curves over pool size, fusion."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,49 +11,47 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.statistics import Floats, interval
+from pipeline.core.rng import generator
+from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import Column, Table, TableRow, frame_table
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
-from pipeline.studies.large_scale import curve
 from pipeline.studies.large_scale.published import published
-from pipeline.studies.large_scale.recipe import DATASET
-from pipeline.studies.large_scale.variance import ENOUGH, components, share_interval
+from pipeline.studies.large_scale.rankings import DATASET
 from pipeline.studies.tables import Measurement, interval_table, points
 
-_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
+_ENOUGH = 0.1
+"""Share of the variance of a mean that may come from the draw of candidates."""
+
+FORMS = ("logit", "power")
+"""``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
+
+_BEYOND = (16_000_000, 200_000_000)
+"""Sizes of the extrapolation: candidates of S2ORC with an abstract and references, about, and papers of S2AG."""
+
+_APART = 1.25
+"""Ratio of two sizes from which on both are fitted: nearly equal pools are one point."""
+
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
-"""Rows of the paper's table 1."""
-
-
-class Curve(NamedTuple):
-    """MAP of one system by rising pool size.
-
-    Attributes:
-        group: field, ``dataset`` or ``paper``.
-        system: label.
-        sizes: numbers of candidates.
-        values: of the same queries at each size, float64 ``[sizes, queries]``; one column of published means.
-    """
-
-    group: str
-    system: str
-    sizes: list[int]
-    values: Floats
+_PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
+"""Rows and columns of the paper's table 1."""
 
 
 def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> StudyTable:
     """Return the differences of MAP to the baseline with intervals, p-values, wins and losses."""
-    rows: dict[tuple[str, str], dict[str, object]] = {}
-    tested = (pl.col("measure") == "map", pl.col("p_value").is_not_null(), pl.col("size").is_not_null())
-    for row in pl.concat(summaries).filter(*tested, pl.col("field").ne_missing(AVERAGE)).iter_rows(named=True):
+    tested = pl.concat(summaries).filter(
+        pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
+    )
+    rows: dict[tuple[Setup, str], dict[str, object]] = {}
+    for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
         change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        value, low, high = interval(change, seed, row["field"] or "")
-        rows[_name(setup), row["label"]] = {
+        difference, low, high = interval(change, seed, row["field"] or "")
+        rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": value, "low": low, "high": high, "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "difference": difference, "low": low, "high": high, "p": row["p_value"], "p_adjusted": row["p_adjusted"],
             "wins": int((change > 0).sum()), "losses": int((change < 0).sum()),
         }  # fmt: skip
     frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
@@ -68,28 +67,55 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
     return StudyTable("tests", Table("Difference to the baseline", "pool, system", columns, tuple(lines), notes), frame)
 
 
+class Components(NamedTuple):
+    """Variance components of a query's value on one sample; the rest is between samples, query by query."""
+
+    queries: float
+    samples: float
+    rest: float
+
+    def share(self, samples: int, queries: int) -> float:
+        """Return the share of the variance of a mean over queries and samples that more samples would lower."""
+        drawn = self.samples / samples + self.rest / (samples * queries)
+        total = drawn + self.queries / queries
+        return drawn / total if total else 0.0
+
+    def needed(self, queries: int) -> int:
+        """Return from how many samples on the draw of candidates has little of the variance (:data:`_ENOUGH`)."""
+        drawn, fixed = self.samples + self.rest / queries, self.queries / queries
+        return max(1, math.ceil(drawn * (1 - _ENOUGH) / (_ENOUGH * fixed) - 1e-9)) if fixed else 1
+
+
+def components(values: Floats) -> Components:
+    """Return the variance components of values float64 ``[samples, queries]``; negative estimates are 0."""
+    samples, queries = values.shape
+    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
+    rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
+    between_queries = (samples * ((by_query - mean) ** 2).sum() / (queries - 1) - rest) / samples
+    between_samples = (queries * ((by_sample - mean) ** 2).sum() / (samples - 1) - rest) / queries
+    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(rest))
+
+
 def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
     """Yield the variance of MAP between samples beside that between queries, where there are several samples."""
     rows = []
-    by_setup = scores.filter(measure="map").partition_by("field", "size", "label", maintain_order=True)
-    for part in by_setup:
-        setup, system = (part["field"][0], part["size"][0]), part["label"][0]
-        if part["sample"].n_unique() < 2:
-            continue
+    several = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
+    for part in several.partition_by("field", "size", "label", maintain_order=True):
+        field, size, system = part.select("field", "size", "label").row(0)
         wide = part.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
-        samples = range(len(values))
-        queries = values.shape[1]
-        found = components(values)
-        low, high = share_interval(values, seed, setup[0] or "")
+        samples, queries = values.shape
+        variance = components(values)
+        draws = generator(seed, "variance", field or "").integers(0, queries, size=(RESAMPLES, queries))
+        shares = [components(values[:, drawn]).share(samples, queries) for drawn in draws]
+        low, high = np.quantile(shares, [0.025, 0.975])
         rows.append({
-            "pool, system": f"{_name(setup)} {system}",
-            "sd between queries": 100 * found.queries**0.5,
-            "sd between samples": 100 * (found.samples + found.rest / queries) ** 0.5,
-            "share, one sample": 100 * found.share(1, queries),
-            "samples": len(samples), "share": 100 * found.share(len(samples), queries),
-            "low": 100 * low, "high": 100 * high,
-            "samples needed": found.needed(queries),
+            "pool, system": f"{_name((field, size))} {system}",
+            "sd between queries": 100 * variance.queries**0.5,
+            "sd between samples": 100 * (variance.samples + variance.rest / queries) ** 0.5,
+            "share, one sample": 100 * variance.share(1, queries),
+            "samples": samples, "share": 100 * variance.share(samples, queries), "low": 100 * low, "high": 100 * high,
+            "samples needed": variance.needed(queries),
         })  # fmt: skip
     if rows:
         frame = pl.DataFrame(rows, infer_schema_length=None)
@@ -97,46 +123,80 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
             "draw of candidates in the variance of a mean, with one sample and with all.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
-            f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
+            f"Samples needed: from which on that share is at most {_ENOUGH:.0%}.",
         )
-        yield StudyTable(
-            "variance", frame_table("Variance between samples and between queries", frame, notes, 2), frame
-        )
+        table = frame_table("Variance between samples and between queries", frame, notes, 2)
+        yield StudyTable("variance", table, frame)
 
 
-def measured(averages: Mapping[Key, Average]) -> list[Curve]:
+class Curve(NamedTuple):
+    """MAP of one system by rising pool size.
+
+    Attributes:
+        group: field, ``dataset`` or ``paper``.
+        system: label.
+        sizes: numbers of candidates.
+        values: of the same queries at each size, float64 ``[sizes, queries]``; one column of published means.
+    """
+
+    group: str
+    system: str
+    sizes: Sequence[int]
+    values: Floats
+
+
+def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
     """Return MAP by pool size where there are three sizes; then the published figures."""
-    groups: dict[tuple[str | None, str], dict[int, Average]] = {}
+    by_system: dict[tuple[str, str], dict[int, Floats]] = {}
     for ((field, size), system, measure), average in averages.items():
         if measure == "map":
-            groups.setdefault((field, system), {})[size] = average
-    found = []
-    for (field, system), by_size in groups.items():
-        sizes = curve.apart(list(by_size))
-        if len(sizes) > 2 and len({len(by_size[size].values) for size in sizes}) == 1:
-            found.append(Curve(field or DATASET, system, sizes, np.stack([by_size[size].values for size in sizes])))
-    for system in _PUBLISHED if found else ():
-        figures = [published(system, None, size, "map") for size in _SIZES]
+            by_system.setdefault((field or DATASET, system), {})[size] = average.values
+    curves = []
+    for (group, system), by_size in by_system.items():
+        sizes: list[int] = []
+        for size in sorted(by_size):
+            if not sizes or size >= _APART * sizes[-1]:
+                sizes.append(size)
+        if len(sizes) > 2 and len({len(by_size[size]) for size in sizes}) == 1:
+            curves.append(Curve(group, system, sizes, np.stack([by_size[size] for size in sizes])))
+    for system in _PUBLISHED if curves else ():
+        figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
-            found.append(Curve("paper", system, list(_SIZES), np.array(figures, np.float64)[:, None]))
-    return found
+            curves.append(Curve("paper", system, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
+    return curves
 
 
-def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
+def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:
+    """Fit a line by least squares through transformed scores, ``[..., sizes]``; return it at other sizes."""
+    x, new = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
+    bounded = np.clip(scores, 1e-6, 1 - 1e-6)
+    y = np.log(bounded) - (np.log1p(-bounded) if form == "logit" else 0.0)
+    slope = ((y - y.mean(axis=-1, keepdims=True)) * (x - x.mean())).sum(axis=-1) / ((x - x.mean()) ** 2).sum()
+    line = y.mean(axis=-1)[..., None] + slope[..., None] * (new - x.mean())
+    fitted: Floats = 1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line)
+    return fitted
+
+
+def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int) -> list[Interval]:
+    """Return the curve at some sizes with 95% percentile intervals over queries; values are ``[sizes, queries]``."""
+    means = bootstrap_means(values, seed=seed, item="curve")
+    low, high = np.quantile(predict(sizes, means.T, at, form), [0.025, 0.975], axis=0)
+    return list(zip(predict(sizes, values.mean(axis=1), at, form).tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
     """Yield predictions of the largest size from the smaller ones, and extrapolations, by both forms."""
     rows = []
-    for each, form in itertools.product(found, curve.FORMS):
-        *smaller, largest = each.sizes
-        label = f"{each.group} {each.system} {format_count(largest)}, {form}"
-        predicted = curve.extrapolate(smaller, each.values[:-1], [largest], form, seed, "curve")
-        beyond = curve.extrapolate(each.sizes, each.values, curve.SIZES, form, seed, "curve")
-        points = [interval(each.values[-1], seed, "curve"), *predicted, *beyond]
-        columns = ("measured", "predicted", *map(format_count, curve.SIZES))
-        known = each.values.shape[1] > 1
-        rows += [
-            Measurement(label, column, value, *((low, high) if known else (np.nan, np.nan)))
-            for column, (value, low, high) in zip(columns, points, strict=True)
+    for (group, system, sizes, values), form in itertools.product(curves, FORMS):
+        figures = [
+            interval(values[-1], seed, "curve"),
+            *extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed),
+            *extrapolate(sizes, values, _BEYOND, form, seed),
         ]
+        for column, (value, *ends) in zip(("measured", "predicted", *map(format_count, _BEYOND)), figures, strict=True):
+            low, high = ends if values.shape[1] > 1 else (np.nan, np.nan)
+            label = f"{group} {system} {format_count(sizes[-1])}, {form}"
+            rows.append(Measurement(label, column, value, low, high))
     if rows:
         notes = (
             "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
@@ -146,20 +206,35 @@ def curves(found: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         yield interval_table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
 
+def curve_chart(curves: Sequence[Curve], seed: int, source: str, steps: int = 40) -> Chart:
+    """Return MAP against pool size with the fitted curve up to the largest size, a view for each group."""
+    views: dict[str, list[Series]] = {}
+    for group, system, sizes, values in curves:
+        grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / steps)) for step in range(steps + 1)]
+        fitted = predict(sizes, values.mean(axis=1), grid, "logit")
+        mean, low, high = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
+        line = list(zip(map(float, grid), fitted.tolist(), strict=True))
+        views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
+    ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *_BEYOND)}
+    return Chart("MAP extrapolated", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
+
+
 def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
     """Yield what each fused system gains over its parts in MAP."""
     rows = []
-    for (setup, system, measure), each in averages.items():
+    for (setup, system, measure), average in averages.items():
         names = fused_names(system)
-        parts = [averages[key] for name in names if (key := (setup, name, measure)) in averages]
+        parts = [averages[key].values for name in names if (key := (setup, name, measure)) in averages]
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
-        best = max(parts, key=lambda part: part.values.mean())
+        best = max(parts, key=np.mean)
+        columns = {
+            "MAP": average.values,
+            "gain over the best part": average.values - best,
+            "best part of each query": np.max(parts, axis=0) - best,
+        }
         label, item = f"{_name(setup)} {system}", setup[0] or ""
-        rows.append(Measurement(label, "MAP", *interval(each.values, seed, item)))
-        rows.append(Measurement(label, "gain over the best part", *interval(each.values - best.values, seed, item)))
-        ideal = np.max([part.values for part in parts], axis=0)
-        rows.append(Measurement(label, "best part of each query", *interval(ideal - best.values, seed, item)))
+        rows += [Measurement(label, column, *interval(values, seed, item)) for column, values in columns.items()]
     if rows:
         notes = ("The best part of each query: the gain of a choice that knows the relevant papers.",)
         yield interval_table("fusion", "What fusion gains", "pool, system", rows, notes)

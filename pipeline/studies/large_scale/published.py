@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size
 from pipeline.scores.layout import shown
 from pipeline.scores.records import flat
-from pipeline.scores.tables import Column, PublishedCell, Table, TableRow, label_of
+from pipeline.scores.tables import Column, PublishedCell, grid, label_of
 from pipeline.studies.base import RECIPES, StudyTable
+from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
-MEASURES = ("map", "ndcg", "recall@30")
-"""What tables 1, 2, 7 and 8 give."""
+MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
+"""What the tables give, with the number of the table by field."""
 
 _TABLES = RECIPES.parent / "reference" / "tables" / "mdcr.csv"
 """Tuned BM25, which is no entry of ``models.toml``, and every system by field."""
@@ -28,11 +30,10 @@ _WHOLE = ("Art", "History", "Philosophy")
 _POOL = 100_000
 """Candidates of the other fields."""
 _KEY = ("system", "field", "size", "measure")
-_NUMBERS = {"map": 2, "ndcg": 7, "recall@30": 8}
 
-NOTES = (
+NOTE = (
     "In parentheses: the difference to the published figure, in points; without, none was published for pools of this "
-    "size.",
+    "size."
 )
 
 
@@ -49,8 +50,8 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
     if system in ("bm25", "bm25:tuned"):
         percent = _tables().get(("bm25", experiment, measure)) if system == "bm25:tuned" else None
     else:
-        known = registry.published(system)
-        percent = known.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
+        figures = registry.published(system)
+        percent = figures.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
     return None if percent is None else percent / 100
 
 
@@ -63,37 +64,41 @@ def _tables() -> dict[tuple[str, str, str], float]:
         return {(r["system"], r["experiment"], r["measure"]): float(r["percent"]) for r in csv.DictReader(lines)}
 
 
-def tables(
-    summary: pl.DataFrame, notes_of: Callable[[pl.DataFrame], Sequence[str]], *, compared: bool = True
-) -> Iterator[StudyTable]:
-    """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields, with notes of each.
+def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = True) -> Iterator[StudyTable]:
+    """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
-    Figures of made-up papers are not ``compared`` with published ones.
+    ``gaps`` are the metadata gaps of the pools, by group, for the notes. Figures of made-up papers are not ``compared``
+    with published ones.
     """
-    for table in shown(summary, MEASURES).partition_by("table", maintain_order=True):
-        own = with_published(table, compared=compared)
-        figures = own.select(*_KEY, "value", "published", "low", "high").iter_rows()
-        cells = {row[:4]: PublishedCell(*row[4:]) for row in figures}
-        systems = list(table["label"].unique(maintain_order=True))
-        places = list(dict.fromkeys(table.select("field", "size").iter_rows()))
-        reading = f"Percent [{table['level'][0]:.0%} interval over queries]."
-        notes = (reading, *(NOTES if compared else ()), *notes_of(table))
+    for table in shown(summary, list(MEASURES)).partition_by("table", maintain_order=True):
+        frame = with_published(table, compared=compared)
+        figures = frame.select(*_KEY, "value", "published", "low", "high").iter_rows()
+        cell_of = {row[:4]: PublishedCell(*row[4:]) for row in figures}
+        systems = table["label"].unique(maintain_order=True).to_list()
+        places = table.select("field", "size").unique(maintain_order=True).rows()
+        groups = [field or DATASET for field in table["field"].unique(maintain_order=True)]
+        notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
+        notes += [NOTE] if compared else []
+        notes += filter(None, [sentence(gaps[group] for group in groups if group in gaps)])
         if table["over"][0] == "sizes":
-            heads = [(place, measure) for place in places for measure in MEASURES]
-            lines = [TableRow(s, tuple(cells.get((s, *place, m)) for place, m in heads)) for s in systems]
-            labels = tuple(Column(format_count(size or 0), label_of(measure)) for (_, size), measure in heads)
-            title = f"Table 1: {places[0][0] or 'dataset level'}"
-            yield StudyTable(f"table-1{_name(table)}", Table(title, "system", labels, tuple(lines), notes), own)
-            continue
-        for measure in MEASURES:
-            lines = [
-                TableRow(str(field), tuple(cells.get((s, field, size, measure)) for s in systems), field == AVERAGE)
+            by_size = {
+                (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))
+                for system in systems
                 for field, size in places
-            ]
-            labels = tuple(Column("", system) for system in systems)
-            title = f"Table {_NUMBERS[measure]}: {label_of(measure)} by field, {_sizes(places)} candidates"
-            made = Table(title, "field", labels, tuple(lines), notes)
-            yield StudyTable(f"table-{_NUMBERS[measure]}{_name(table)}", made, own.filter(measure=measure))
+                for measure in MEASURES
+            }
+            title = f"Table 1: {places[0][0] or 'dataset level'}"
+            yield StudyTable(f"table-1{_name(table)}", grid(title, "system", by_size, notes), frame)
+            continue
+        for measure, number in MEASURES.items():
+            by_field = {
+                (field, system): cell_of.get((system, field, size, measure))
+                for field, size in places
+                for system in systems
+            }
+            title = f"Table {number}: {label_of(measure)} by field, {_sizes(places)} candidates"
+            shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
+            yield StudyTable(f"table-{number}{_name(table)}", shown_table, frame.filter(measure=measure))
 
 
 def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFrame:
@@ -101,14 +106,13 @@ def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFram
 
     Averages have a published figure where all 19 fields are there.
     """
-    own = flat(table)
-    whole = own.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
+    frame = flat(table)
+    whole = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
     figures = [
-        published(*key) if compared and (whole or key[1] != AVERAGE) else None for key in own.select(_KEY).iter_rows()
+        published(*key) if compared and (whole or key[1] != AVERAGE) else None for key in frame.select(_KEY).iter_rows()
     ]
-    return own.with_columns(published=pl.Series(figures, dtype=pl.Float64)).with_columns(
-        difference=pl.col("value") - pl.col("published")
-    )
+    beside = pl.Series(figures, dtype=pl.Float64)
+    return frame.with_columns(published=beside, difference=pl.col("value") - beside)
 
 
 def _name(table: pl.DataFrame) -> str:

@@ -2,47 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import polars as pl
 
-from pipeline.api import Workspace
+from pipeline.api import Workspace, selection
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
-from pipeline.corpus.marks import sentence
-from pipeline.scores.average import Average, Key, average
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.scores.average import Draws, average
 from pipeline.scores.charts import figures
 from pipeline.scores.layout import shown
-from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.stages.selection import Selection
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
-from pipeline.studies.large_scale import by_query, by_rank, charts, published
-from pipeline.studies.large_scale.data import PoolRuns, marks_of, read
-from pipeline.studies.large_scale.leakage import training_papers
-from pipeline.studies.large_scale.recipe import DATASET, Recipe
+from pipeline.studies.large_scale import analyses, by_query, published, rankings
+from pipeline.studies.large_scale.published import MEASURES
+from pipeline.studies.large_scale.rankings import DATASET, open_rankings
+from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+
+_OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
+"""Settings that a field may have of its own."""
 
 
-class Read(NamedTuple):
-    """What was scored.
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
 
     Attributes:
-        runs: rankings of every pool and system.
-        scores: of their queries.
-        summaries: by pool size, and by field with the largest pool of each.
-        averages: values of each query, every setup, system and measure.
-        curves: MAP by pool size.
-        ranked: rankings of the first sample of the largest pool of each group.
+        corpus: name of the corpus; empty: the only one.
+        fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
+        sizes: numbers of candidates, such as ``200k``, or ``all``.
+        year: publication year of the queries.
+        queries: number of queries, or ``all``.
+        samples: samples of each size.
+        seed: of every draw.
+        nested: whether smaller pools are subsets of larger ones.
+        positives: ``corpus`` or ``prefiltered``, as ``--positives``.
+        systems: what ranks, with commas.
+        baseline: the system that the others are tested against.
+        depth: ranks kept of each query.
+        training: files of paper ids that systems were trained on, for the leakage audit.
+        own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
     """
 
-    runs: pl.DataFrame
-    scores: pl.DataFrame
-    summaries: tuple[pl.DataFrame, ...]
-    averages: dict[Key, Average]
-    curves: Sequence[by_query.Curve]
-    ranked: tuple[PoolRuns, ...]
+    corpus: str
+    fields: str
+    sizes: tuple[str, ...]
+    year: int
+    queries: str
+    samples: int
+    seed: int
+    nested: bool
+    positives: Literal["corpus", "prefiltered"]
+    systems: str
+    baseline: str
+    depth: int
+    training: tuple[str, ...]
+    own: Mapping[str, Mapping[str, Any]]
+    rules: Rules = NO_RULES
+
+    @property
+    def selections(self) -> list[Selection]:
+        """The pools: of the dataset level, then field by field.
+
+        Raises:
+            InputError: a field is unknown, or has settings of its own and no pools.
+        """
+        named = [name.strip() for name in self.fields.split(",") if name.strip()]
+        fields = SETTINGS["field"].read(",".join(name for name in named if name != DATASET))
+        groups = [DATASET, *fields] if DATASET in named else list(fields)
+        for name, settings in self.own.items():
+            if name not in groups:
+                raise InputError(
+                    f"own settings must be of one of {', '.join(groups)}, got {name!r}", "Correct the recipe"
+                )
+            for key in settings:
+                if key not in _OWN:
+                    raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",
+                                     nearest(key, _OWN))  # fmt: skip
+        selections = []
+        for group in groups:
+            settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
+            selections.append(selection(**pools_of(self) | settings | {"field": None if group == DATASET else group}))
+        return selections
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -53,70 +101,58 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the papers' tables, and what explains the figures."""
-    found = _read(workspace, recipe)
-    seed, baseline = recipe.seed, _baseline(found.summaries, recipe)
-
-    def notes_of(table: pl.DataFrame) -> list[str]:
-        groups = {field or DATASET for field in table["field"]}
-        own = [ranked for ranked in found.ranked if ranked.group in groups]
-        return [sentence(map(marks_of, own))]
-
-    compared = found.ranked[0].pool.corpus.artifact.manifest.config.get("source") != "synthetic"
-    tables = [table for each in found.summaries for table in published.tables(each, notes_of, compared=compared)]
-    trained = training_papers(recipe.training, found.ranked[0].pool.corpus) if recipe.training else None
-    tables += [
-        by_query.tests(found.summaries, found.averages, seed),
-        *by_query.variances(found.scores, seed),
-        *by_query.curves(found.curves, seed),
-        *by_query.fusions(found.averages, seed),
-        by_rank.recall(found.ranked, seed, recipe.depth),
-        by_rank.shares(found.ranked),
-        *by_rank.without_marks(found.ranked, baseline, seed),
-        by_rank.popularity(found.ranked, seed),
-        by_rank.losses(found.ranked, seed, recipe.depth),
-        *by_rank.winners(found.ranked, baseline, seed),
-        by_rank.leakage(found.ranked, trained),
-    ]
-    result = pool_result(found.runs, found.scores, found.summaries, published.MEASURES, recipe.draws)
-    own = dict(_charts(found, tables, seed, ", ".join(result.sources)))
-    plots = [plot for summary in found.summaries for plot in figures(shown(summary, ["map"]), found.runs)]
-    plots += [
-        (f"{name}-{view}".lower().replace(" ", "-"), chart, view) for name, chart in own.items() for view in chart.views
-    ]
-    return replace(result, tables=tables, figures=drawn(plots), parts=[*result.parts, *own.values()])
-
-
-def _read(workspace: Workspace, recipe: Recipe) -> Read:
+    seed, draws = recipe.seed, Draws(seed=recipe.seed)
     runs = scored_runs(workspace, recipe, together=True)
-    scores = values(runs).filter(pl.col("measure").is_in(published.MEASURES))
-    sizes = runs.group_by("field", maintain_order=True).agg(pl.col("size").unique(), largest=pl.col("size").max())
-    fields = sizes.filter(pl.col("field").is_not_null())
-    # A field whose pools have one size stands in a table by size if no other field is there.
-    alone = pl.col("field").is_null() | (pl.col("size").n_unique().over("field") > 1) | (len(fields) == 1)
+    scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
-    parts = [scores.filter(alone)]
-    parts += [scores.filter(pl.col("field").is_not_null() & largest)] if len(fields) > 1 else []
-    summaries = tuple(
-        summarise(part, baseline=recipe.baseline, draws=recipe.draws) for part in parts if not part.is_empty()
-    )
-    first = runs.filter(largest, sample=1).partition_by("field", maintain_order=True)
-    averages = average(scores, recipe.draws)
-    ranked = tuple(read(part["field"][0] or DATASET, part) for part in first)
-    return Read(runs, scores, summaries, averages, by_query.measured(averages), ranked)
+    summaries = [summarise(part, baseline=recipe.baseline, draws=draws) for part in _parts(scores, largest)]
+    baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
+    pools = [open_rankings(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    averages = average(scores, draws)
+    curves = by_query.curves_of(averages)
+    precisions = analyses.precisions(pools, seed)
+    corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
+    compared = corpus.artifact.manifest.config.get("source") != "synthetic"
+    recall = rankings.recall(pools, seed, recipe.depth)
+    tables = [
+        *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
+        by_query.tests(summaries, averages, seed),
+        *by_query.variances(scores, seed),
+        *by_query.extrapolations(curves, seed),
+        *by_query.fusions(averages, seed),
+        recall,
+        analyses.shares(pools),
+        *analyses.without_marks(pools, precisions, baseline, seed),
+        rankings.popularity(pools, seed),
+        rankings.losses(pools, seed, recipe.depth),
+        *analyses.winners(pools, precisions, baseline, seed),
+        analyses.leakage(pools, analyses.training_papers(recipe.training, corpus) if recipe.training else None),
+    ]
+    result = pool_result(runs, scores, summaries, list(MEASURES), draws)
+    source = ", ".join(result.sources)
+    charts = {"curves": by_query.curve_chart(curves, seed, source)} if curves else {}
+    charts["recall-by-depth"] = rankings.recall_chart(recall, source)
+    views = [plot for summary in summaries for plot in figures(shown(summary, ["map"]), runs)]
+    views += [
+        (f"{name}-{view}".lower().replace(" ", "-"), chart, view)
+        for name, chart in charts.items()
+        for view in chart.views
+    ]
+    return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
 
 
-def _baseline(summaries: Sequence[pl.DataFrame], recipe: Recipe) -> str:
-    """Return the label of the row that others are tested against."""
-    known = pl.concat(summaries)["baseline"].drop_nulls()
-    return str(known[0]) if len(known) else recipe.baseline
+def _parts(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
+    """Yield what is shown by pool size, and by field with the largest pool of each.
 
-
-def _charts(found: Read, tables: Sequence[StudyTable], seed: int, source: str) -> Iterator[tuple[str, Chart]]:
-    """Yield the charts of this study, with the stem of their figures."""
-    if found.curves:
-        yield "curves", charts.curves(found.curves, seed, source)
-    (recall,) = (table.frame for table in tables if table.name == "recall-by-depth")
-    yield "recall-by-depth", charts.recall(recall, source)
+    A field whose pools have one size is shown by size if there is no other field.
+    """
+    fields = scores["field"].drop_nulls().n_unique()
+    several_sizes = pl.col("size").n_unique().over("field") > 1
+    by_size = scores.filter(pl.col("field").is_null() | several_sizes | (fields == 1))
+    if len(by_size):
+        yield by_size
+    if fields > 1:
+        yield scores.filter(pl.col("field").is_not_null() & largest)
 
 
 STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, results)

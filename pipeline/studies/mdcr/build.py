@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.studies.mdcr.candidates import GRAPH, CandidateSampler, Rows, SamplingConfig, least_alike, mean_jaccard
-from pipeline.studies.mdcr.layout import TRUE, file_names, write_lists, write_paper
+from pipeline.studies.mdcr.candidates import GRAPH, Candidates, CandidateSampler, Rows, SamplingConfig
+from pipeline.studies.mdcr.layout import TRUE, file_names
 
 FOLDER = "corpora/benchmarks"
 NEGATIVE_SYSTEMS = 3
@@ -89,36 +88,29 @@ def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: Ben
 
 
 def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
-    corpus = Corpus(inputs["corpus"])
+    corpus, drawing = Corpus(inputs["corpus"]), config.drawing
     pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    sampler = sampler_of(corpus, pools.values(), config.drawing)
+    sampler = CandidateSampler(pools[places[0]], drawing)
     tops = {
         place: {name: sampler.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
         for place, pool in pools.items()
     }
-    tested = [own for (split, _), own in tops.items() if split == "test"]
-    jaccard = mean_jaccard({name: [rows for own in tested for rows in own[name]] for name in config.systems})
+    tested = [top for (split, _), top in tops.items() if split == "test"]
+    jaccard = mean_jaccard({name: [rows for top in tested for rows in top[name]] for name in config.systems})
     chosen = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
-    counts: Counter[str] = Counter()
     test_rows = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
+    counts: Counter[str] = Counter()
     with Progress(len(places), "benchmark", "fields") as progress:
-        for split in dict.fromkeys(split for split, _ in places):
-            lists: dict[str, Any] = {}
-            used: list[Rows] = []
-            for place in (place for place in places if place[0] == split):
-                pool, own = pools[place], {name: tops[place][name] for name in chosen}
-                kept = np.ones(len(pool.query_rows), bool) if split == "test" else ~np.isin(pool.query_rows, test_rows)
-                every = sampler.draw(pool, split, own, sampler.most_cited(place[1]))
-                drawn = list(itertools.compress(every, kept))
-                ids = itertools.compress(pool.query_ids(), kept)
-                lists[place[1]] = dict(zip(ids, _named(corpus, drawn), strict=True))
-                used += [pool.query_rows[kept].astype(np.int64), *(rows for each in drawn for rows in each.values())]
-                counts.update(_counted(split, drawn, config.drawing))
-                if split != "test":
-                    counts[f"{split}_queries_left_out_as_test_queries"] += int(np.count_nonzero(~kept))
-                counts[f"{split}_positives_after_query_year"] += _younger(corpus, pool, drawn)
+        for split, group in itertools.groupby(places, key=lambda place: place[0]):
+            lists: dict[str, dict[int, Candidates]] = {}
+            for place in group:
+                pool, field, of_chosen = pools[place], place[1], {name: tops[place][name] for name in chosen}
+                kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
+                drawn = sampler.draw(pool, split, of_chosen, sampler.most_cited(field), drawing.redraw)
+                lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), kept))
+                counts.update(_counted(split, pool, list(lists[field].values()), drawing))
                 progress.add(1)
-            _write(out, split, corpus, lists, np.unique(np.concatenate(used)), counts)
+            counts[f"{split}_papers"] = _write(out, split, corpus, lists)
     return {
         **dict(counts),
         "left_out_fields": len(config.left_out),
@@ -128,51 +120,71 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
     }
 
 
-def sampler_of(corpus: Corpus, pools: Iterable[Pool], drawing: SamplingConfig) -> CandidateSampler:
-    """Return the sampler for pools, which have one query year and one prefilter."""
-    configs = [pool.artifact.manifest.config for pool in pools]
-    return CandidateSampler(corpus, PrefilterConfig(**configs[0]["prefilter"]), configs[0]["year"], drawing)
+def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], float]:
+    """Return the Jaccard index of each two systems' top negatives of each query, mean over queries."""
+    means = {}
+    for first, second in itertools.combinations(tops, 2):
+        values = []
+        for rows, others in zip(tops[first], tops[second], strict=True):
+            union = len(np.union1d(rows, others))
+            values.append((len(rows) + len(others) - union) / union if union else 1.0)
+        means[first, second] = float(np.mean(values))
+    return means
 
 
-def _younger(corpus: Corpus, pool: Pool, drawn: Sequence[Mapping[str, Rows]]) -> int:
-    """Return how many positives are younger than the queries; protocol 2 keeps them."""
-    year = corpus.attributes["year"]
-    return sum(int(np.count_nonzero(year[each[TRUE]] > pool.artifact.manifest.config["year"])) for each in drawn)
+def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the systems whose mean Jaccard index with the others is lowest, in the order of ``systems``."""
+    means = {system: float(np.mean([value for pair, value in jaccard.items() if system in pair])) for system in systems}
+    lowest = sorted(systems, key=lambda system: means[system])[:count]
+    return tuple(system for system in systems if system in lowest)
 
 
-def _named(corpus: Corpus, drawn: Sequence[Mapping[str, Rows]]) -> list[dict[str, list[str]]]:
-    """Return candidates as ids, with one look-up for all queries of a field."""
-    rows = np.unique(np.concatenate([rows for each in drawn for rows in each.values()]))
-    ids = np.array(corpus.ids(rows), object)
-    return [{name: ids[np.searchsorted(rows, own)].tolist() for name, own in each.items()} for each in drawn]
-
-
-def _counted(split: str, drawn: Sequence[Mapping[str, Rows]], drawing: SamplingConfig) -> Counter[str]:
+def _counted(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
     """Return what is counted of the queries of one field."""
-    negatives = [name for name in drawn[0] if name != TRUE]
-    return Counter(
-        {
-            f"{split}_fields": 1,
-            f"{split}_queries": len(drawn),
-            f"{split}_pairs": sum(len(rows) for each in drawn for rows in each.values()),
-            f"{split}_queries_with_fewer_positives": sum(len(each[TRUE]) < drawing.positives for each in drawn),
-            f"{split}_queries_with_fewer_graph_candidates": sum(len(each[GRAPH]) < drawing.negatives for each in drawn),
-            f"{split}_queries_with_fewer_negatives": sum(
-                any(len(each[name]) < drawing.negatives for name in negatives) for each in drawn
-            ),
+
+    def fewer(names: Sequence[str], wanted: int) -> int:
+        return sum(any(len(by_type[name]) < wanted for name in names) for by_type in drawn)
+
+    positives = np.concatenate([by_type[TRUE] for by_type in drawn])
+    younger = pool.corpus.attributes["year"][positives] > pool.artifact.manifest.config["year"]
+    counts = {
+        "fields": 1,
+        "queries": len(drawn),
+        "pairs": sum(len(rows) for by_type in drawn for rows in by_type.values()),
+        "queries_with_fewer_positives": fewer([TRUE], drawing.positives),
+        "queries_with_fewer_graph_candidates": fewer([GRAPH], drawing.negatives),
+        "queries_with_fewer_negatives": fewer([name for name in drawn[0] if name != TRUE], drawing.negatives),
+        "positives_after_query_year": int(np.count_nonzero(younger)),  # protocol 2 keeps them
+    }
+    if split != "test":
+        counts["queries_left_out_as_test_queries"] = len(pool.query_rows) - len(drawn)
+    return Counter({f"{split}_{name}": count for name, count in counts.items()})
+
+
+def _write(out: Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping[int, Candidates]]) -> int:
+    """Write the two files of a split, and return how many papers it has."""
+    listed = [papers for queries in lists.values() for by_type in queries.values() for papers in by_type.values()]
+    rows = np.unique(np.concatenate([*listed, *(list(queries) for queries in lists.values())])).astype(np.int64)
+    ids = np.array(corpus.ids(rows), object)
+
+    def named(papers: Rows | list[int]) -> list[str]:
+        names: list[str] = ids[np.searchsorted(rows, papers)].tolist()
+        return names
+
+    content = {
+        field: {
+            query: {name: named(papers) for name, papers in by_type.items()}
+            for query, by_type in zip(named(list(queries)), queries.values(), strict=True)
         }
-    )
-
-
-def _write(out: Workdir, split: str, corpus: Corpus, lists: Any, rows: Rows, counts: Counter[str]) -> None:
-    """Write the two files of a split."""
+        for field, queries in lists.items()
+    }
     lists_name, data_name = file_names(split)
     with out.file(lists_name) as (path, _):
-        path.write_text(write_lists(lists), encoding="utf-8")
+        path.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
     with out.file(data_name) as (path, _), path.open("w", encoding="utf-8") as file:
         for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            texts = (text for part in corpus.texts(block) for text in part)
-            for paper_id, text in zip(corpus.ids(block), texts, strict=True):
-                file.write(write_paper(paper_id, text.title, text.abstract))
-    counts[f"{split}_papers"] += len(rows)
+            texts = (text for part in corpus.texts(rows[start : start + _BLOCK]) for text in part)
+            for paper_id, text in zip(ids[start : start + _BLOCK], texts, strict=True):
+                paper = {"paper_id": paper_id, "title": text.title, "abstract": text.abstract}
+                file.write(json.dumps(paper, ensure_ascii=False) + "\n")
+    return len(rows)

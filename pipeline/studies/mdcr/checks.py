@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import digest
 from pipeline.core.errors import InputError
-from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus
-from pipeline.measure.statistics import PERCENTILE_QUERIES, Floats, Means, bootstrap_means, mean_of_means, percentiles
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS, find_corpus
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.statistics import (
+    PERCENTILE_QUERIES,
+    Floats,
+    Groups,
+    Means,
+    bootstrap_means,
+    mean_of_means,
+    percentiles,
+)
+from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import Cell, Value, frame_table, grid
+from pipeline.stages.chain import Evaluation
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr import study
-from pipeline.studies.mdcr.build import FieldRankings, benchmark_task
-from pipeline.studies.mdcr.evaluation import RankedLists, opened, rank
-from pipeline.studies.mdcr.redraws import MATCHED, Draw, draws, draws_pool_task
+from pipeline.studies.mdcr.build import FieldRankings
+from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, CandidateSampler, SamplingConfig
+from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
+from pipeline.studies.mdcr.layout import TRUE
+from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
 from pipeline.studies.tables import Measurement
 
-OWN = "0"
-"""The draw that is the benchmark itself."""
+OWN, MATCHED, LARGE = "0", "matched", "large"
+"""The draw that is the benchmark itself, the draw with negatives of every system, and the field-level pools."""
 
 POWER, ALPHA = 0.8, 0.05
 
@@ -49,34 +68,74 @@ class Recipe(study.Recipe):
     differences: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Average precision of every query.
+class Draw(NamedTuple):
+    """One draw of the negatives, with its number; its types are ``NAME/TYPE``, and ``systems`` give top negatives."""
 
-    Attributes:
-        systems: in order.
-        chosen: those that the benchmark draws negatives from.
-        fields: by draw (or draw and the type that is left out) and field: float64 ``[systems, queries]``.
-        large: on the field-level pools, by field.
-        seed: of the bootstrap; all figures share the queries that are drawn.
-    """
-
+    name: str
+    redraw: int
     systems: tuple[str, ...]
-    chosen: tuple[str, ...]
-    fields: Mapping[str, Mapping[str, Floats]]
-    large: Mapping[str, Floats]
-    seed: int
 
-    def few(self) -> list[str]:
-        """Return a note where queries are too few for the percentile intervals of statistics that are not means."""
-        queries = sum(values.shape[1] for values in self.fields[OWN].values())
-        return (
-            [f"Percentile intervals of {queries} queries, which are too short."] if queries < PERCENTILE_QUERIES else []
-        )
+    def types(self, without: str = "") -> frozenset[str]:
+        """Return its types, without one."""
+        types = {*self.systems, GRAPH, MOST_CITED, RANDOM} - {without}
+        return frozenset(f"{self.name}/{name}" for name in types)
 
-    def macro(self, draw: str) -> Means:
-        """Return the means over fields of one draw."""
-        return mean_of_means(self.fields[draw], self.seed)
+
+def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, draws: Sequence[Draw]) -> Task:
+    """Return the task of the pool with all draws of one field, so that each system ranks all draws at once.
+
+    Positives are the same in all.
+    """
+    settings = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
+    config = ListsConfig(
+        **settings,
+        lists=digest([drawing, [list(draw) for draw in draws], list(part.rankings)]),
+        longest=drawing.positives + sum(len(draw.types()) for draw in draws) * drawing.negatives,
+    )
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": part.pool, **part.rankings}
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        sampler = CandidateSampler(pool, drawing)
+        tops = {name: sampler.top_negatives(inputs[name], pool) for name in part.rankings}
+        popular = sampler.most_cited(part.field)
+        query, row, types = [], [], []
+        for draw in draws:
+            of_draw = {name: tops[name] for name in draw.systems}
+            for number, by_type in enumerate(sampler.draw(pool, part.split, of_draw, popular, draw.redraw)):
+                for name, rows in by_type.items():
+                    if name != TRUE or draw is draws[0]:
+                        query.append(np.full(len(rows), number))
+                        row.append(rows)
+                        types += [name if name == TRUE else f"{draw.name}/{name}"] * len(rows)
+        query_rows = pool.query_rows.astype(np.int64)
+        return write_lists_pool(out, part.field, query_rows, np.concatenate(query), np.concatenate(row), types)
+
+    return Task("pool", 1, POOLS, f"{part.pool.slug}-draws", config, inputs, run)
+
+
+class Plan(NamedTuple):
+    """What is evaluated: each system on the large pools and on the lists of all draws, of each field."""
+
+    benchmark: Artifact
+    draws: Sequence[Draw]
+    large: Sequence[Evaluation]
+    lists: Sequence[Evaluation]
+
+
+def plan(workspace: Workspace, recipe: Recipe) -> Plan:
+    """Return what is evaluated; the benchmark must have been made."""
+    parts, task = study.benchmark(workspace, recipe)
+    benchmark = made(workspace, task)
+    tested = [part for part in parts if part.split == "test"]
+    chosen = tuple(benchmark.manifest.counts["model_negatives"])
+    draws = [Draw(str(number), number, chosen) for number in range(recipe.rebuilds + 1)]
+    draws.append(Draw(MATCHED, 0, task.config.systems))
+    corpus = find_corpus(workspace.root, recipe.corpus or None)
+    pools = [draws_pool_task(corpus, part, recipe.sampling, draws) for part in tested]
+    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
+    lists = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
+    return Plan(benchmark, draws, large, lists)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -85,73 +144,70 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     if recipe.rebuilds < 1:
         raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set=rebuilds=20")
     yield from study.batches(workspace, recipe)
-    _, parts, wanted = _plan(workspace, recipe)
-    yield [each for part in parts for each in _large(workspace, recipe, part)]
-    yield [each.ranking for each in _ranked(workspace, recipe, parts, wanted)]
+    planned = plan(workspace, recipe)
+    yield [evaluation.scores[0] for evaluation in planned.large]
+    yield [evaluation.ranking for evaluation in planned.lists]
 
 
-def _plan(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[FieldRankings], list[Draw]]:
-    """Return the benchmark, which must have been made, its fields of split ``test``, and the draws."""
-    found, left_out = study.field_rankings(workspace, recipe)
-    config = recipe.config(left_out)
-    artifact = made(workspace, benchmark_task(find_corpus(workspace.root, recipe.corpus or None), found, config))
-    wanted = draws(artifact.manifest.counts["model_negatives"], config.systems, recipe.rebuilds)
-    return artifact, [part for part in found if part.split == "test"], wanted
+@dataclass(frozen=True)
+class Precisions:
+    """Average precision of every query.
+
+    Attributes:
+        systems: in order.
+        chosen: those that the benchmark draws negatives from.
+        values: by draw, draw and the type that is left out (``without bm25``), or :data:`LARGE`, and field: float64
+            ``[systems, queries]``.
+        seed: of the bootstrap; all figures share the queries that are drawn.
+    """
+
+    systems: tuple[str, ...]
+    chosen: tuple[str, ...]
+    values: Mapping[str, Groups]
+    seed: int
+
+    def few(self) -> list[str]:
+        """Return a note where queries are too few for the percentile intervals of statistics that are not means."""
+        queries = sum(of_field.shape[1] for of_field in self.values[OWN].values())
+        note = f"Percentile intervals of {queries} queries, which are too short."
+        return [note] if queries < PERCENTILE_QUERIES else []
+
+    def macro(self, draw: str) -> Means:
+        """Return the means over fields of one draw."""
+        return mean_of_means(self.values[draw], self.seed)
 
 
-def _large(workspace: Workspace, recipe: Recipe, part: FieldRankings) -> list[Task]:
-    return [each.scores[0] for each in workspace.evaluations(part.pool, recipe.systems, depth=recipe.depth)]
-
-
-def _ranked(
-    workspace: Workspace, recipe: Recipe, parts: Sequence[FieldRankings], wanted: Sequence[Draw]
-) -> list[RankedLists]:
-    corpus = find_corpus(workspace.root, recipe.corpus or None)
-    drawing = recipe.config({}).drawing
-    pools = [draws_pool_task(corpus, part, drawing, wanted) for part in parts]
-    return rank(workspace, corpus, pools, recipe.systems, "field")
-
-
-def measured(workspace: Workspace, recipe: Recipe) -> tuple[Measured, list[str]]:
-    """Return what the tables are made of, and the artifacts it comes from."""
-    benchmark, parts, wanted = _plan(workspace, recipe)
-    corpus = find_corpus(workspace.root, recipe.corpus or None)
-    ranked = _ranked(workspace, recipe, parts, wanted)
-    systems, chosen = recipe.config({}).systems, wanted[0].systems
-    choices = {each.name: each.types() for each in wanted}
-    choices |= {f"without {name}": wanted[0].types(without=name) for name in chosen}
-    values: dict[str, dict[str, list[Floats]]] = {name: {part.field: [] for part in parts} for name in choices}
-    for each in ranked:
-        lists, ranking = opened(workspace, corpus, each)
+def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
+    """Return what the tables are made of."""
+    benchmark = planned.draws[0]
+    choices = {draw.name: draw.types() for draw in planned.draws}
+    choices |= {f"without {name}": benchmark.types(without=name) for name in benchmark.systems}
+    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*choices, LARGE)}
+    for evaluation in planned.lists:
+        lists, ranking = opened(workspace, evaluation)
         for name, types in choices.items():
-            values[name][each.field] += [lists.values(ranking, ["map"], types)]
-    fields = {n: {field: np.concatenate(rows) for field, rows in each.items()} for n, each in values.items()}
-    large = {
-        part.field: np.stack([_precisions(each) for each in workspace.make(_large(workspace, recipe, part))])
-        for part in parts
+            rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
+    scores = values(runs_of(workspace.runner, planned.large)).filter(measure="map")
+    for (field, _), of_system in scores.group_by("field", "system", maintain_order=True):
+        rows[LARGE].setdefault(str(field), []).append(of_system.sort("query")["value"].to_numpy())
+    by_field = {
+        name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
     }
-    return Measured(systems, chosen, fields, large, recipe.seed), [benchmark.name]
+    return Precisions(planned.draws[-1].systems, benchmark.systems, by_field, recipe.seed)
 
 
-def _precisions(scores: Artifact) -> Floats:
-    frame: Any = pl.from_arrow(scores.arrow("scores.arrow"))
-    values: Floats = frame.filter(pl.col("measure") == "map").sort("query")["value"].to_numpy()
-    return values
-
-
-def tau(one: Floats, other: Floats) -> Floats:
+def tau(first: Floats, second: Floats) -> Floats:
     """Return Kendall's tau of two orders of ``[systems, ...]``; a pair that is tied in one of them counts 0."""
-    pairs = list(itertools.combinations(range(len(one)), 2))
-    agreeing = [np.sign(one[a] - one[b]) * np.sign(other[a] - other[b]) for a, b in pairs]
-    found: Floats = np.mean(agreeing, axis=0)
-    return found
+    pairs = itertools.combinations(range(len(first)), 2)
+    taus: Floats = np.mean([np.sign(first[a] - first[b]) * np.sign(second[a] - second[b]) for a, b in pairs], axis=0)
+    return taus
 
 
 def _figure(row: Measurement) -> Value:
     return Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
 
 
-def shown(
+def systems_table(
     name: str,
     title: str,
     rows: Sequence[Measurement],
@@ -163,103 +219,107 @@ def shown(
     return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
-def redraw_table(found: Measured, rebuilds: int) -> StudyTable:
+def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
-    again = np.stack([found.macro(str(number)).value for number in range(1, rebuilds + 1)])
-    others = {"benchmark": found.macro(OWN), "matched": found.macro(MATCHED)}
-    others["large"] = mean_of_means(found.large, found.seed)
+    means = {"benchmark": precisions.macro(OWN), MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE)}
+    again = np.stack([precisions.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
     rows = []
-    for place, system in enumerate(found.systems):
-        own = again[:, place]
-        deviation = float(own.std(ddof=1)) if rebuilds > 1 else None
-        for name, each in others.items():
-            rows.append(Measurement(system, name, *each.at(place)))
-        rows.append(Measurement(system, "rebuilds", float(own.mean()), float(own.min()), float(own.max()), deviation))
+    for place, (system, means_of_draws) in enumerate(zip(precisions.systems, again, strict=True)):
+        rows += [Measurement(system, name, *mean.at(place)) for name, mean in means.items()]
+        mean, least, most = (float(getattr(means_of_draws, name)()) for name in ("mean", "min", "max"))
+        deviation = float(means_of_draws.std(ddof=1)) if rebuilds > 1 else None
+        rows.append(Measurement(system, "rebuilds", mean, least, most, deviation))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries].",
         "matched: negatives of every system. large: the field-level pools.",
         f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [least, most].",
     )
-    return shown("redraws", "Systems under other candidates", rows, notes)
+    return systems_table("redraws", "Systems under other candidates", rows, notes)
 
 
-def order_table(found: Measured, rebuilds: int) -> StudyTable:
+def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     """Return Kendall's tau between the order of systems in the benchmark and in other candidates."""
-    own = found.macro(OWN)
-    others = {f"{rebuilds} rebuilds": [found.macro(str(number)) for number in range(1, rebuilds + 1)]}
-    others |= {"matched": [found.macro(MATCHED)], "large pools": [mean_of_means(found.large, found.seed)]}
+    benchmark, numbers = precisions.macro(OWN), [str(number) for number in range(1, rebuilds + 1)]
     rows = []
-    for name, each in others.items():
-        taus = [float(tau(own.value, other.value)) for other in each]
-        low, high = percentiles(np.mean([tau(own.draws, other.draws) for other in each], axis=0))
+    for name, draws in ((f"{rebuilds} rebuilds", numbers), (MATCHED, [MATCHED]), ("large pools", [LARGE])):
+        others = [precisions.macro(draw) for draw in draws]
+        taus = [float(tau(benchmark.value, other.value)) for other in others]
+        low, high = percentiles(np.mean([tau(benchmark.draws, other.draws) for other in others], axis=0))
         rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
     frame = pl.DataFrame(rows)
-    note = f"Kendall's tau over {len(found.systems)} systems, mean over rebuilds [95% interval over queries]."
-    return StudyTable("order", frame_table("Does the order of systems hold?", frame, [note, *found.few()], 2), frame)
+    note = f"Kendall's tau over {len(precisions.systems)} systems, mean over rebuilds [95% interval over queries]."
+    return StudyTable(
+        "order", frame_table("Does the order of systems hold?", frame, [note, *precisions.few()], 2), frame
+    )
 
 
-def bias_table(found: Measured) -> StudyTable:
+def bias_table(precisions: Precisions) -> StudyTable:
     """Return what each system gains when one system's negatives are left out."""
+    benchmark, rows = precisions.values[OWN], []
     gains = {
-        name: {field: values - found.fields[OWN][field] for field, values in found.fields[f"without {name}"].items()}
-        for name in found.chosen
+        name: {field: values - benchmark[field] for field, values in precisions.values[f"without {name}"].items()}
+        for name in precisions.chosen
     }
-    rows = []
-    for place, system in enumerate(found.systems):
-        own = {name: {field: each[place] for field, each in gain.items()} for name, gain in gains.items()}
-        others = [name for name in found.chosen if name != system]
-        if len(others) < len(found.chosen):
-            own[_OWN_COST] = {
-                field: each - np.mean([own[name][field] for name in others], axis=0)
-                for field, each in own[system].items()
+    for place, system in enumerate(precisions.systems):
+        changes = {name: {field: values[[place]] for field, values in gain.items()} for name, gain in gains.items()}
+        others = [name for name in precisions.chosen if name != system]
+        if system in changes:
+            changes[_OWN_COST] = {
+                field: gain - np.mean([changes[name][field] for name in others], axis=0)
+                for field, gain in changes[system].items()
             }
-        for name, values in own.items():
-            gain = mean_of_means({field: each[None] for field, each in values.items()}, found.seed)
-            rows.append(Measurement(system, name, *gain.at(0)))
+        rows += [
+            Measurement(system, name, *mean_of_means(change, precisions.seed).at(0)) for name, change in changes.items()
+        ]
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
     )
-    return shown("bias", "Whose negatives are left out", rows, notes)
+    return systems_table("bias", "Whose negatives are left out", rows, notes)
 
 
-def power_table(found: Measured, baseline: str, differences: Sequence[float]) -> StudyTable:
-    """Return how many queries a field needs so that a difference to the baseline is found.
+def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
+    """Return how many queries a field needs so that a difference to the baseline is precisions.
 
     The formula is that of the paired test by normal approximation, with the mean variance of the fields.
     """
-    normal = NormalDist()
+    normal, base, rows = NormalDist(), precisions.systems.index(baseline), []
     factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) ** 2
-    base = found.systems.index(baseline)
-    rows = []
-    for place, system in enumerate(found.systems):
-        gaps = {field: values[place] - values[base] for field, values in found.fields[OWN].items()}
-        drawn = [
-            bootstrap_means(np.stack([each, each**2]), seed=found.seed, item=field) for field, each in gaps.items()
+    for place, system in enumerate(precisions.systems):
+        if place == base:
+            continue
+        changes = {field: values[place] - values[base] for field, values in precisions.values[OWN].items()}
+        moments = [
+            bootstrap_means(np.stack([change, change**2]), seed=precisions.seed, item=field)
+            for field, change in changes.items()
         ]
-        variance = float(np.mean([each.var() for each in gaps.values()]))
-        low, high = percentiles(np.mean([second - first**2 for first, second in drawn], axis=0))
-        for difference in differences if system != baseline else ():
-            needed = (factor * each / difference**2 for each in (variance, low, high))
+        variance = float(np.mean([change.var() for change in changes.values()]))
+        low, high = percentiles(np.mean([second - first**2 for first, second in moments], axis=0))
+        for difference in differences:
+            needed = (factor * spread / difference**2 for spread in (variance, low, high))
             rows.append(Measurement(system, f"{100 * difference:g} points", *needed))
-    notes = [f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.", *found.few()]
+    notes = [
+        f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.",
+        *precisions.few(),
+    ]
 
     def show(row: Measurement) -> str:
         return f"{row.value:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
 
-    return shown("power", "Queries that a difference of MAP needs", rows, notes, show)
+    return systems_table("power", "Queries that a difference of MAP needs", rows, notes, show)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
-    found, sources = measured(workspace, recipe)
+    planned = plan(workspace, recipe)
+    precisions = average_precisions(workspace, recipe, planned)
     tables = [
-        redraw_table(found, recipe.rebuilds),
-        order_table(found, recipe.rebuilds),
-        bias_table(found),
-        power_table(found, recipe.baseline, recipe.differences),
+        redraw_table(precisions, recipe.rebuilds),
+        order_table(precisions, recipe.rebuilds),
+        bias_table(precisions),
+        power_table(precisions, recipe.baseline, recipe.differences),
     ]
-    return StudyResult(tables, sources=sources)
+    return StudyResult(tables, sources=[planned.benchmark.name])
 
 
 STUDY = Study(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,15 +25,14 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
-from pipeline.stages.chain import evaluations
+from pipeline.stages.chain import Evaluation, evaluations
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
-from pipeline.studies.mdcr.layout import Lists as Content
-from pipeline.studies.mdcr.layout import data_file, read_lists
+from pipeline.studies.mdcr.layout import BenchmarkLists, data_file, read_lists
 from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, in_order, lists_pool_task
 
 BY_RANK = "Fuse by rank instead: rrf(...)"
@@ -45,17 +44,6 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 """Whose documents BM25 counts. With ``corpus``, the score of a pair is the same in all fields."""
 
 
-@dataclass(frozen=True)
-class RankedLists:
-    """One system on one pool of lists: the tasks of its ranking, with every pair, and of its score."""
-
-    field: str
-    system: str
-    pool: Task
-    ranking: Task
-    score: Task
-
-
 def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
     data = data_file(folder, split)
@@ -63,12 +51,12 @@ def corpus_task(folder: Path, split: str) -> Task:
     return task_of({"name": name, "source": "jsonl", "input": str(data.resolve()), "options": {}, "duplicates": None})
 
 
-def benchmark_pools(corpus: Artifact, split: str, lists: Content) -> list[Task]:
+def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list[Task]:
     """Return the pool of each field."""
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dict[str, Task]:
+def validation_pools(workspace: Workspace, folder: Path, tested: BenchmarkLists) -> dict[str, Task]:
     """Return the pool of the validation queries of each field; their corpus must have been made.
 
     Raises:
@@ -85,15 +73,15 @@ def validation_pools(workspace: Workspace, folder: Path, tested: Content) -> dic
     return dict(zip(tested, benchmark_pools(corpus, "val", {name: lists[name] for name in tested}), strict=True))
 
 
-def rank(
+def evaluations_of_lists(
     workspace: Workspace,
     corpus: Artifact,
     pools: Sequence[Task],
     systems: str,
     index: str,
     validation: Mapping[str, Task] = MappingProxyType({}),
-) -> list[RankedLists]:
-    """Return each system on each pool of lists, pool by pool. Nothing is made.
+) -> list[Evaluation]:
+    """Return each system on each pool of lists, pool by pool; rankings have every pair. Nothing is made.
 
     ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
     each field, for weighted sums.
@@ -104,14 +92,13 @@ def rank(
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
     parsed = parse_systems(systems)
-    if index != "field" and any(isinstance(each, Fused | Reranked) for each in parsed):
+    if index != "field" and any(isinstance(system, Fused | Reranked) for system in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
-    tunings = tunings_for(workspace.root, parsed)
-    found = []
+    tunings, evaluated = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
             held_out = [validation[pool.config.field]] if weighted(system) and validation else []
-            depth = max(each.config.longest for each in (pool, *held_out))
+            depth = max(task.config.longest for task in (pool, *held_out))
             (evaluation,) = evaluations(
                 corpus, [pool], [system], (), depth=depth, tunings=tunings, validation=held_out, allow_unknown=True
             )
@@ -119,16 +106,17 @@ def rank(
             if index != "field" and isinstance(system, Bm25):
                 ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)
             complete = complete_task(corpus, pool, ranking, system)
-            scored = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
-            score = dataclasses.replace(scored, folder=SCORES)
-            found.append(RankedLists(pool.config.field, evaluation.system.title, pool, complete, score))
-    return found
+            score = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
+            score = dataclasses.replace(score, folder=SCORES)
+            evaluated.append(Evaluation(complete, (score,), evaluation.system))
+    return evaluated
 
 
-def opened(workspace: Workspace, corpus: Artifact, ranked: RankedLists) -> tuple[Lists, Ranking]:
-    """Return the lists of a ranking that was made, and the ranking."""
-    lists = Lists(Pool(workspace.runner.make(ranked.pool), Corpus(corpus)))
-    return lists, read_ranking(workspace.runner.make(ranked.ranking))
+def opened(workspace: Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking]:
+    """Return the lists and the ranking of an evaluation (:func:`evaluations_of_lists`) that was made."""
+    inputs: Mapping[str, Any] = evaluation.ranking.inputs
+    lists = Lists(Pool(workspace.runner.make(inputs["pool"]), Corpus(inputs["corpus"])))
+    return lists, read_ranking(workspace.runner.make(evaluation.ranking))
 
 
 @dataclass(frozen=True)
@@ -165,22 +153,26 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
         opened, index, threads = open_pool(inputs), index_of(inputs["paper"]), resources.workers
         queries = QueryTerms.read(index, opened.query_rows)
         candidates = [Pool(inputs[name], opened.corpus).candidates for name in names]
-        every = np.unique(np.concatenate(candidates)) if names else np.empty(0, np.uint32)
+        every = np.unique(np.concatenate([np.empty(0, np.uint32), *candidates]))
         whole = Collection.read(index, every, queries.vocabulary, threads)
-        found = []
-        for number, rows in enumerate(_own_rows(opened)):
+        listed = Lists(opened).pairs()
+        starts = np.searchsorted(listed >> np.uint64(32), np.arange(1, len(opened.query_rows)))
+        rankings = []
+        for number, rows in enumerate(np.split(listed.astype(np.uint32), starts)):
             collection = Collection.read(index, rows, queries.vocabulary, threads)
             if names:
                 collection = dataclasses.replace(collection, idf=whole.idf, average=whole.average)
-            own = queries.part(number, number + 1)
-            found.append(search(collection, own, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1))
-        counts = np.array(list(map(len, found)), np.int64)
-        row, score = (np.concatenate([getattr(each, name) for each in found]) for name in ("row", "score"))
+            query = queries.part(number, number + 1)
+            rankings.append(
+                search(collection, query, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1)
+            )
+        counts = np.array(list(map(len, rankings)), np.int64)
+        row, score = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in ("row", "score"))
         return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
 
     config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth, "corpus" if counted else "query")
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
-    terms = {f"paper{number}": terms_tasks(corpus, each)["paper"] for number, each in enumerate(counted)}
+    terms = {f"paper{number}": terms_tasks(corpus, other)["paper"] for number, other in enumerate(counted)}
     slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
 
@@ -197,30 +189,24 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
     config = CompleteConfig("last" if all(isinstance(part, Bm25) for part in parts_of([system])) else "error", depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened, found = open_pool(inputs), read_ranking(inputs["ranking"])
-        ranked, own = pairs(found.query, found.row), Lists(Pool(inputs["pool"], opened.corpus)).pairs()
-        missing = np.setdiff1d(own, ranked)
+        lists, ranked = Lists(open_pool(inputs)), read_ranking(inputs["ranking"])
+        ranked_pairs = pairs(ranked.query, ranked.row)
+        missing = np.setdiff1d(lists.pairs(), ranked_pairs)
         if len(missing) and config.missing == "error":
             query, row = int(missing[0] >> np.uint64(32)), int(missing[0] & np.uint64(0xFFFFFFFF))
-            (candidate,) = opened.corpus.ids(np.array([row]))
+            (candidate,) = lists.pool.corpus.ids(np.array([row]))
             raise InputError(
-                f"{system.name} must score every pair, got none for query {opened.query_ids()[query]} and "
-                f"candidate {candidate} of {opened.artifact.manifest.config['field']}",
+                f"{system.name} must score every pair, got none for query {lists.pool.query_ids()[query]} and "
+                f"candidate {candidate} of {lists.field}",
                 "Score all candidates of the benchmark",
             )
-        least = float(found.score.min(initial=1))  # a cross-encoder's scores may be negative
-        scores = np.append(found.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
-        made = inputs["ranking"].manifest.provenance
-        out.note(**{name: made[name] for name in RECORDED if name in made})
-        ranking = in_order(np.concatenate([ranked, missing]), scores, len(opened.query_rows))
-        depth = int(np.bincount(ranking.query).max())
-        return {**write_ranking(ranking, opened, depth, out), "without_shared_term": len(missing)}
+        least = float(ranked.score.min(initial=1))  # a cross-encoder's scores may be negative
+        scores = np.append(ranked.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
+        provenance = inputs["ranking"].manifest.provenance
+        out.note(**{name: provenance[name] for name in RECORDED if name in provenance})
+        complete = in_order(np.concatenate([ranked_pairs, missing]), scores, len(lists.pool.query_rows))
+        longest = int(np.bincount(complete.query).max())
+        return {**write_ranking(complete, lists.pool, longest, out), "without_shared_term": len(missing)}
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     return Task("complete", 1, RANKINGS, f"complete-{ranking.slug}", config, inputs, run)
-
-
-def _own_rows(pool: Pool) -> list[np.ndarray]:
-    own = Lists(pool).pairs()
-    starts = np.searchsorted(own >> np.uint64(32), np.arange(1, len(pool.query_rows)))
-    return np.split(own.astype(np.uint32), starts)

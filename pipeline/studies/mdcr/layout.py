@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,15 @@ from pipeline.core.errors import InputError, nearest
 TRUE = "true"
 """The candidate type of cited papers; every other type holds negatives."""
 
-Lists = Mapping[str, Mapping[str, Mapping[str, list[str]]]]
+FieldLists = Mapping[str, Mapping[str, Sequence[str]]]
+"""Candidate ids by query id and candidate type."""
+
+BenchmarkLists = Mapping[str, FieldLists]
 """Candidate ids by field, query id and candidate type."""
 
 SPLITS = ("val", "test")
+
+_AS_PUBLISHED = "Give mdcr_SPLIT.json as published"
 
 
 def candidates_of(by_type: Mapping[str, Iterable[str]]) -> set[str]:
@@ -29,7 +33,7 @@ def file_names(split: str) -> tuple[str, str]:
     return f"mdcr_{split}.json", f"mdcr_{split}_data.jsonl"
 
 
-def read_lists(folder: Path, split: str) -> Lists:
+def read_lists(folder: Path, split: str) -> BenchmarkLists:
     """Read the candidate lists of one split, published or home-built.
 
     Raises:
@@ -39,9 +43,14 @@ def read_lists(folder: Path, split: str) -> Lists:
     if split not in SPLITS:
         raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
     path = _existing(folder, file_names(split)[0])
-    content = files.given_json(path)
-    _check(path, content)
-    lists: Lists = content
+    lists: BenchmarkLists = files.given_json(path)
+    if not isinstance(lists, dict) or not lists:
+        raise InputError(f"{path} must map fields to queries", _AS_PUBLISHED)
+    for field, queries in lists.items():
+        if not isinstance(queries, dict):
+            raise InputError(f"{path}: {field} must map query ids to candidates", _AS_PUBLISHED)
+        for query, by_type in queries.items():
+            _check(f"{path}: query {query} of {field}", query, by_type)
     return lists
 
 
@@ -60,30 +69,11 @@ def _existing(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _check(path: Path, content: Any) -> None:
-    if not isinstance(content, dict) or not content:
-        raise InputError(f"{path} must map fields to queries", "Give mdcr_SPLIT.json as published")
-    for field, queries in content.items():
-        if not isinstance(queries, dict):
-            raise InputError(f"{path}: {field} must map query ids to candidates", "Give mdcr_SPLIT.json as published")
-        for query, lists in queries.items():
-            place = f"{path}: query {query} of {field}"
-            whole = isinstance(lists, dict) and all(
-                isinstance(ids, list) and all(isinstance(each, str) for each in ids) for ids in lists.values()
-            )
-            if not whole:
-                raise InputError(f"{place} must map candidate types to lists of ids", "Correct the file")
-            if not lists.get(TRUE):
-                raise InputError(f"{place} has no candidate of type {TRUE!r}", "Leave the query out")
-            if query in lists[TRUE]:
-                raise InputError(f"{place} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
-
-
-def write_lists(lists: Lists) -> str:
-    """Return the content of ``mdcr_SPLIT.json``."""
-    return json.dumps(lists, ensure_ascii=False) + "\n"
-
-
-def write_paper(paper_id: str, title: str, abstract: str) -> str:
-    """Return a line of ``mdcr_SPLIT_data.jsonl``."""
-    return json.dumps({"paper_id": paper_id, "title": title, "abstract": abstract}, ensure_ascii=False) + "\n"
+def _check(place: str, query: str, by_type: Any) -> None:
+    lists = by_type.values() if isinstance(by_type, dict) else [None]
+    if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in lists):
+        raise InputError(f"{place} must map candidate types to lists of ids", "Correct the file")
+    if not by_type.get(TRUE):
+        raise InputError(f"{place} has no candidate of type {TRUE!r}", "Leave the query out")
+    if query in by_type[TRUE]:
+        raise InputError(f"{place} has itself as candidate of type {TRUE!r}", "Leave the candidate out")

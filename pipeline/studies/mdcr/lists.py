@@ -1,8 +1,8 @@
-"""Candidate lists: pools in which each query ranks its own list, measures of them, and means over fields."""
+"""Pools of candidate lists, in which each query ranks its own list, and measures of their rankings."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,17 +21,14 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Mask, Qrels, Run, pairs
+from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
 from pipeline.scores.page.browse import Typed
-from pipeline.studies.mdcr.layout import TRUE, candidates_of
+from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, Rows
+from pipeline.studies.mdcr.layout import TRUE, FieldLists, candidates_of
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
-
-Places = npt.NDArray[np.int64]
-OfField = Mapping[str, Mapping[str, Sequence[str]]]
-"""Candidate ids by query id and candidate type."""
 
 MEASURES = ("map", "ndcg", "recall@5")
 """What the benchmark reports, over the whole list but for recall."""
@@ -40,9 +37,9 @@ DEPTH = 5
 """Where recall is cut; it is 1 by construction in a field whose lists are all as short."""
 
 MEANINGS = {
-    "graph": "near the query in the citation graph, not cited",
-    "most_cited": "among the most cited of the field, not cited",
-    "random": "any paper, not cited",
+    GRAPH: "near the query in the citation graph, not cited",
+    MOST_CITED: "among the most cited of the field, not cited",
+    RANDOM: "any paper, not cited",
 }
 """What a negative of each type is; further types are named after the system that ranks them high."""
 
@@ -76,9 +73,14 @@ class Lists:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        table = pool.artifact.arrow("lists.arrow")
-        self.query, self.row = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row"))
-        self.type = np.array(table.column("type").to_pylist(), object)
+        entries = pool.artifact.arrow("lists.arrow")
+        self.query, self.row = (entries.column(name).to_numpy().astype(np.int64) for name in ("query", "row"))
+        self.type = np.array(entries.column("type").to_pylist(), object)
+
+    @property
+    def field(self) -> str:
+        """The field of the queries."""
+        return str(self.pool.artifact.manifest.config["field"])
 
     @property
     def types(self) -> list[str]:
@@ -87,10 +89,9 @@ class Lists:
 
     def typed(self) -> Typed:
         """Return the candidates with their types for a page."""
-        names = [TRUE, *self.types]
         kinds = {"positive": "cited by the query"}
         kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in self.types}
-        place = {name: number for number, name in enumerate(names)}
+        place = {name: number for number, name in enumerate([TRUE, *self.types])}
         return Typed(kinds, self.query, self.row, np.array([place[name] for name in self.type], np.int64))
 
     def pairs(self, types: Container[str] | None = None) -> npt.NDArray[np.uint64]:
@@ -101,13 +102,12 @@ class Lists:
     def values(self, ranking: Ranking, measures: Sequence[str], types: Container[str] | None = None) -> Floats:
         """Return measures of a ranking of complete lists, of some types and ``true``: ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
-        kept: Mask = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(ranking.query[kept], minlength=queries))])
-        run = Run(offsets.astype(np.int64), ranking.row[kept])
+        kept = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
+        run = Run(np.searchsorted(ranking.query[kept], np.arange(queries + 1)), ranking.row[kept])
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
 
-def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) -> Task:
+def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> Task:
     """Return the task of the pool of one field of a benchmark; the corpus has all papers of the lists."""
     config = ListsConfig(
         field=field,
@@ -121,18 +121,19 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: OfField) ->
     )
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = Corpus(inputs["corpus"])
-        entries = [(q, c, t) for q, by_type in lists.items() for t, ids in by_type.items() for c in ids]
-        names = [*lists, *(candidate for _, candidate, _ in entries)]
-        rows = opened.rows_of(names)
+        entries = [
+            (query, paper, name) for query, types in lists.items() for name, ids in types.items() for paper in ids
+        ]
+        owners, papers, types = map(list, zip(*entries, strict=True))
+        rows = Corpus(inputs["corpus"]).rows_of([*lists, *papers])
         if (rows < 0).any():
-            absent = int(np.flatnonzero(rows < 0)[0])
-            place = f"query {names[absent] if absent < len(lists) else entries[absent - len(lists)][0]} of {field}"
-            raise InputError(f"{place} needs the text of paper {names[absent]}, got none", "Add it to the data file")
+            query, paper = [*zip(lists, lists, strict=True), *zip(owners, papers, strict=True)][np.argmin(rows)]
+            place = f"query {query} of {field}"
+            raise InputError(f"{place} needs the text of paper {paper}, got none", "Add it to the data file")
+        row_of = dict(zip(lists, rows.tolist(), strict=False))
         query_rows = np.unique(rows[: len(lists)])
-        place_of = dict(zip(lists, np.searchsorted(query_rows, rows[: len(lists)]).tolist(), strict=True))
-        query = np.array([place_of[q] for q, _, _ in entries], np.int64)
-        return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], [t for _, _, t in entries])
+        query = np.searchsorted(query_rows, [row_of[query] for query in owners])
+        return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], types)
 
     return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{field_name(field)}", config, {"corpus": corpus}, run)
 
@@ -143,7 +144,7 @@ def field_name(field: str) -> str:
 
 
 def write_lists_pool(
-    out: Workdir, field: str, query_rows: Places, query: Places, row: Places, types: Sequence[str]
+    out: Workdir, field: str, query_rows: Rows, query: Rows, row: Rows, types: Sequence[str]
 ) -> Counts:
     """Write a pool whose queries exclude every candidate that is not in their own list; return its counts.
 
@@ -171,9 +172,8 @@ def write_lists_pool(
     }
 
 
-def in_order(packed: np.ndarray, scores: np.ndarray, queries: int) -> Ranking:
+def in_order(packed: npt.NDArray[np.uint64], scores: npt.NDArray[np.float32], queries: int) -> Ranking:
     """Return the ranking of some pairs (:func:`pipeline.measure.inputs.pairs`) in the one total order."""
     query = (packed >> np.uint64(32)).astype(np.int64)
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
-    rows = packed[order].astype(np.uint32)
-    return Ranking.from_counts(np.bincount(query, minlength=queries), rows, scores[order])
+    return Ranking.from_counts(np.bincount(query, minlength=queries), packed[order].astype(np.uint32), scores[order])

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.corpus.pool import Pool
-from pipeline.measure.statistics import Floats, Groups, holm, mean_of_means, permutation_of_means
+from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
-from pipeline.scores.charts import charts, heat
-from pipeline.scores.layout import build_tables, shown
-from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import HeatMap, Part
-from pipeline.scores.page.report import best_of
-from pipeline.scores.records import flat
-from pipeline.scores.store import ScoredRun, opened_pool, runs_of_artifacts
-from pipeline.scores.store import values as scores_of
+from pipeline.scores.page.parts import HeatMap
+from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
+from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, weighted
 from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made
+from pipeline.studies.common import check_baseline, made, pool_result
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
     INDEXES,
-    RankedLists,
     benchmark_pools,
     corpus_task,
+    evaluations_of_lists,
     opened,
-    rank,
     validation_pools,
 )
 from pipeline.studies.mdcr.layout import file_names, read_lists
@@ -47,6 +38,7 @@ PUBLISHED = RECIPES.parent / "reference"
 """Folder of the figures that the papers print."""
 
 _ALPHA = 0.05
+_MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 _BESIDE = {"value": "here", "low": "low", "high": "high", "paper": "paper"}
 
 
@@ -76,17 +68,17 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     if recipe.baseline:
         check_baseline(recipe.baseline, recipe.systems)
     yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
-    yield [each.score for each in ranked(workspace, recipe)[1]]
+    yield [evaluation.scores[0] for evaluation in evaluated(workspace, recipe)[1]]
 
 
-def ranked(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[RankedLists]]:
+def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
     """Return the corpus of the benchmark, which must have been made, and each system on each field."""
     folder = Path(recipe.input)
     corpus = made(workspace, corpus_task(folder, recipe.split))
     lists = read_lists(folder, recipe.split)
     validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
     pools = benchmark_pools(corpus, recipe.split, lists)
-    return corpus, rank(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+    return corpus, evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
 
 
 def _splits(recipe: Recipe) -> list[str]:
@@ -108,135 +100,109 @@ def _splits(recipe: Recipe) -> list[str]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
-    corpus, found = ranked(workspace, recipe)
-    runs = runs_of_artifacts(scored_run(workspace, corpus, each) for each in found)
+    corpus, evaluations = evaluated(workspace, recipe)
+    runs = runs_of(workspace.runner, evaluations)
     runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # a system is one row, however long its lists are
-    scores = scores_of(runs)
+    scores, draws = values(runs), Draws(seed=recipe.seed)
     baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
-    draws = Draws(seed=recipe.seed)
-    summary = shown(summarise(scores, baseline=baseline, draws=draws), MEASURES)
-    fields = with_published(flat(summary), "benchmark.")
-    opened_pools = (opened_pool(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True))
-    pools = {pool.artifact.name: pool for pool in opened_pools if pool is not None}
-    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}.", *_short_lists(pools.values())]
-    (table,) = build_tables(summary, runs)
-    title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    tables = [StudyTable("fields", replace(table, title=title, notes=(*table.notes, *notes)), fields)]
-    tables += [types_table(values_of(workspace, corpus, found), baseline, recipe.seed), *published_table(fields)]
-    heats = [heat(summary, runs)] if summary["over"][0] == "fields" else []
-    typed = {name: Lists(pool).typed() for name, pool in pools.items()}
-    queries = browser(runs, scores, MEASURES, draws, types=typed)
-    parts: list[Part] = [*charts(summary, runs), *heats, types_heat(tables[1]), queries]
-    return StudyResult(tables, sources=[corpus.name, *pools], parts=parts, best=best_of(summary, runs))
-
-
-def _short_lists(pools: Iterable[Pool]) -> list[str]:
-    """Return a note on the fields whose lists all fit in :data:`DEPTH`."""
-    configs = [pool.artifact.manifest.config for pool in pools]
-    short = [config["field"] for config in configs if config["longest"] <= DEPTH]
-    what = f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: no list has more than {DEPTH} candidates."
-    return [what] if short else []
-
-
-def scored_run(workspace: Workspace, corpus: Artifact, ranked: RankedLists) -> ScoredRun:
-    """Return the artifacts of one system on one field."""
-    score, ranking, pool = workspace.make([ranked.score, ranked.ranking, ranked.pool])
-    return ScoredRun((score,), ranking, pool, corpus)
-
-
-Values = Mapping[str, Mapping[str, Groups]]
-"""Measures of each query, float64 ``[measures, queries]``, by system, candidate type and field."""
-
-
-def values_of(workspace: Workspace, corpus: Artifact, found: Sequence[RankedLists]) -> Values:
-    """Return the measures of the positives and the negatives of one type alone."""
-    values: dict[str, dict[str, dict[str, Floats]]] = {}
-    for each in found:
-        lists, ranking = opened(workspace, corpus, each)
+    summary = summarise(scores, baseline=baseline, draws=draws)
+    lists_of: dict[str, Lists] = {}
+    values_of: dict[tuple[str, str], dict[str, Floats]] = {}
+    for evaluation in evaluations:
+        lists, ranking = opened(workspace, evaluation)
+        lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
-            by_type = values.setdefault(each.system, {}).setdefault(name, {})
-            by_type[each.field] = lists.values(ranking, MEASURES, {name})
-    return values
+            of_fields = values_of.setdefault((evaluation.system.title, name), {})
+            of_fields[lists.field] = lists.values(ranking, MEASURES, {name})
+    types = types_frame(values_of, baseline, recipe.seed)
+    typed = {name: lists.typed() for name, lists in lists_of.items()}
+    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed)
+
+    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
+    configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
+    if short := [config["field"] for config in configs if config["longest"] <= DEPTH]:
+        why = f"no list has more than {DEPTH} candidates"
+        notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: {why}.")
+    (of_scores,) = result.tables
+    title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
+    table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
+    fields = with_published(of_scores.frame, "benchmark")
+    tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
+    return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
 
-def types_table(values: Values, baseline: str | None, seed: int) -> StudyTable:
-    """Return table 4: how hard each candidate type is for each system, mean over the fields that have it."""
-    systems, types = list(values), list(next(iter(values.values())))
-    means = {(system, name): mean_of_means(own[name], seed) for system, own in values.items() for name in types}
-    p_values = {
-        system: np.apply_along_axis(
-            holm, 0, [_p_values(of_types[name], values[baseline][name], seed) for name in types]
-        )
-        for system, of_types in values.items()
-        if baseline and system != baseline
-    }
-    rows: list[dict[str, Any]] = [
-        {"system": system, "field": name, "measure": measure}
-        | {end: float(getattr(means[system, name], end)[place]) for end in ("value", "low", "high")}
-        | {"p_adjusted": float(p_values[system][number, place]) if system in p_values else None}
-        for system in systems
-        for place, measure in enumerate(MEASURES)
-        for number, name in enumerate(types)
-    ]
-    frame = with_published(pl.DataFrame(rows, infer_schema_length=None), "benchmark-type.").rename({"field": "type"})
-    found = by_type(frame)
-    notes = [f"Percent: mean over fields of the {len(types)} types alone, with all positives [95% interval]."]
+def types_frame(
+    values: Mapping[tuple[str, str], Mapping[str, Floats]], baseline: str | None, seed: int
+) -> pl.DataFrame:
+    """Return table 4: how hard each candidate type is for each system, mean over the fields that have it.
+
+    Args:
+        values: float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
+            field.
+        baseline: system that the others are tested against; None: no tests.
+        seed: of the bootstrap and the tests.
+
+    Returns:
+        ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by Holm's
+        correction over types (null without a test), and ``paper``, the published figure.
+    """
+    parts = []
+    for (system, name), fields in values.items():
+        means, p_values = mean_of_means(fields, seed), None
+        if baseline and system != baseline:
+            changes = {field: of_field - values[baseline, name][field] for field, of_field in fields.items()}
+            p_values = permutation_of_means(changes, seed, item="fields")
+        figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}
+        schema = {"system": pl.String, "field": pl.String, "measure": pl.String, **dict.fromkeys(figures, pl.Float64)}
+        parts.append(pl.DataFrame({"system": system, "field": name, "measure": MEASURES, **figures}, schema))
+    adjusted = pl.col("p_adjusted").map_batches(lambda raw: pl.Series(holm(raw)), return_dtype=pl.Float64)
+    frame = pl.concat(parts).with_columns(adjusted.over("system", "measure").fill_nan(None))
+    systems = pl.Enum(list(dict.fromkeys(frame["system"])))
+    frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
+    return with_published(frame, "benchmark-type").rename({"field": "type"})
+
+
+def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
+    """Return :func:`types_frame` as a table."""
+    count = types["type"].n_unique()
+    notes = [f"Percent: mean over fields of the {count} types alone, with all positives [95% interval]."]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
-    places = [(measure, system) for measure in MEASURES if measure != "ndcg" for system in systems]
-    cells = {(name, Column(label_of(m), s)): _figure(found[name, m, s]) for name in types for m, s in places}
-    return StudyTable("types", grid("Candidate types", "type", cells, notes), frame)
+    rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
+    cells = {}
+    for row in rows.iter_rows(named=True):
+        marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
+        cell = Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
+        cells[row["type"], Column(label_of(row["measure"]), row["system"])] = cell
+    return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 
-def _p_values(system: Groups, baseline: Groups, seed: int) -> Floats:
-    """Return the p-value of each measure's mean difference over fields, float64 ``[measures]``."""
-    changes = {field: values - baseline[field] for field, values in system.items()}
-    return permutation_of_means(changes, seed, item="fields")
-
-
-def by_type(frame: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Return the rows of table 4 by type, measure and system."""
-    return {(row["type"], row["measure"], row["system"]): row for row in frame.iter_rows(named=True)}
-
-
-def types_heat(table: StudyTable) -> HeatMap:
+def types_heat(types: pl.DataFrame) -> HeatMap:
     """Return table 4 coloured by value."""
-    found = by_type(table.frame)
-    types, measures, systems = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
-    views = {label_of(m): [[found[name, m, system]["value"] for system in systems] for name in types] for m in measures}
-    return HeatMap("Types by systems", "type", types, systems, views)
+    wide = {name: types.filter(measure=name).pivot("system", index="type", values="value") for name in MEASURES}
+    names, *systems = wide[MEASURES[0]].iter_columns()
+    views = {label_of(name): table.drop("type").rows() for name, table in wide.items()}
+    return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
-def _figure(row: Mapping[str, Any]) -> Cell:
-    marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
-    return Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
-
-
-def with_published(frame: pl.DataFrame, prefix: str) -> pl.DataFrame:
+def with_published(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    files = [pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv")]
-    known = pl.concat(files).with_columns(
-        pl.when(pl.col("experiment") == prefix.rstrip("."))
-        .then(pl.lit(AVERAGE))
-        .otherwise(pl.col("experiment").str.strip_prefix(prefix))
-        .alias("field"),
-        (pl.col("percent") / 100).alias("paper"),
-    )
-    own = known.filter(pl.col("experiment").str.starts_with(prefix.rstrip("."))).unique(["system", "field", "measure"])
-    return frame.join(
-        own.select("system", "field", "measure", "paper"), on=["system", "field", "measure"], how="left",
-        maintain_order="left",
-    )  # fmt: skip
+    keys = ["system", "experiment", "measure"]
+    published = pl.concat(pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv"))
+    published = published.unique(keys).select(*keys, paper=pl.col("percent") / 100)
+    of_field = pl.concat_str(pl.lit(f"{experiment}."), "field")
+    of_row = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(of_field)
+    named = frame.with_columns(of_row.alias("experiment"))
+    return named.join(published, on=keys, how="left", maintain_order="left").drop("experiment")
 
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     """Return the figures beside those that the papers print; none where no system and field is in a paper."""
-    figures = [(pl.col(name) * 100).alias(shown) for name, shown in _BESIDE.items()]
-    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *figures)
+    percent = [(pl.col(name) * 100).alias(label) for name, label in _BESIDE.items()]
+    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *percent)
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    return (
-        [StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)] if len(both) else []
-    )
+    table = StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)
+    return [table] if len(both) else []
 
 
 STUDY = Study(

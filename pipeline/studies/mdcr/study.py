@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +10,10 @@ import polars as pl
 
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.pools import drawable
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
@@ -25,10 +23,16 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
-from pipeline.studies.mdcr.candidates import SamplingConfig
-from pipeline.studies.mdcr.datasheet import datasheet
+from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, SamplingConfig
 from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.layout import SPLITS
+
+_LICENCES = {
+    "s2orc2020": "ODC-By 1.0 for S2ORC 2020",
+    "s2ag": "ODC-By 1.0 for the Semantic Scholar Academic Graph",
+    "openalex": "CC0 for OpenAlex",
+    "synthetic": "none is needed for generated texts",
+}
 
 
 @dataclass(frozen=True)
@@ -71,28 +75,21 @@ class Recipe:
             for field in SETTINGS["field"].read(self.fields)
         ]
 
-    def config(self, left_out: Mapping[str, str]) -> BenchmarkConfig:
-        """Return what decides the benchmark beside pools and rankings."""
-        drawing = SamplingConfig(self.seed, self.positives, self.negatives, self.top)
-        systems, chosen = (tuple(stored_names(names)) for names in (self.systems, self.model_negatives))
-        return BenchmarkConfig(drawing, systems, chosen, tuple(left_out.items()))
+    @property
+    def sampling(self) -> SamplingConfig:
+        """How candidates are drawn."""
+        return SamplingConfig(self.seed, self.positives, self.negatives, self.top)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the rankings of every field's pools, then the benchmark."""
-    task = benchmark(workspace, recipe)
-    yield [each for each in task.inputs.values() if isinstance(each, Task) and each.stage != "pool"]
+    parts, task = benchmark(workspace, recipe)
+    yield [ranking for part in parts for ranking in part.rankings.values()]
     yield [task]
 
 
-def benchmark(workspace: Workspace, recipe: Recipe) -> Task:
-    """Return the task of the benchmark (:func:`field_rankings`)."""
-    parts, left_out = field_rankings(workspace, recipe)
-    return benchmark_task(find_corpus(workspace.root, recipe.corpus or None), parts, recipe.config(left_out))
-
-
-def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], dict[str, str]]:
-    """Return both splits of the fields that have enough papers, and why the others are left out.
+def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
+    """Return both splits of the fields that have enough papers, and the task of the benchmark.
 
     Raises:
         InputError: a system is a weighted sum; or no field has, and the message says what the first one lacks.
@@ -107,76 +104,123 @@ def field_rankings(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRank
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
             "Ask for fewer queries or another --year; --recipe=runs/recipes/mdcr_small.toml is for small corpora",
         )
+    systems, chosen = (tuple(stored_names(names)) for names in (recipe.systems, recipe.model_negatives))
     parts = []
-    for split, (field, of_split) in itertools.product(SPLITS, pools.items()):
-        evaluated = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
-        rankings = zip(stored_names(recipe.systems), (each.ranking for each in evaluated), strict=True)
-        parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
-    return parts, left_out
+    for split in SPLITS:
+        for field, of_split in pools.items():
+            evaluations = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
+            rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)
+            parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
+    config = BenchmarkConfig(recipe.sampling, systems, chosen, tuple(left_out.items()))
+    return parts, benchmark_task(corpus, parts, config)
 
 
 def field_pools(
     workspace: Workspace, corpus: Artifact, selections: Sequence[Selection]
-) -> tuple[dict[str, dict[str, Task]], dict[str, str]]:
+) -> tuple[dict[str, Mapping[str, Task]], dict[str, str]]:
     """Return the pool of each split of the fields that have enough queries, and why each other field is left out.
 
     A selection is of one field, one size, one sample and split ``test``. A field whose cited papers are fewer than the
     size takes them all, as the paper does for Art, History and Philosophy. Nothing is made.
     """
     opened = Corpus(corpus)
-    found, left_out = {}, {}
-    for chosen in selections:
-        (test,) = chosen.pools(corpus)
+    pools: dict[str, Mapping[str, Task]] = {}
+    left_out = {}
+    for of_field in selections:
+        (test,) = of_field.pools(corpus)
         field, size, kept = test.config.field, test.config.size, prefilter(opened.attributes, test.config.prefilter)[0]
         if size != "all" and np.count_nonzero(drawable(opened, test.config, kept)) < size:
-            chosen = chosen.but(size=("all",))
-            (test,) = chosen.pools(corpus)
-        (val,) = chosen.but(split="validation").pools(corpus)
+            of_field = of_field.but(size=("all",))
+            (test,) = of_field.pools(corpus)
+        (val,) = of_field.but(split="validation").pools(corpus)
         try:
             if not workspace.runner.published(val):
-                _check(opened, test.config, val.config)
-            found[field] = {"val": val, "test": test}
+                rows = choose_queries(opened, test.config, kept, np.empty(0, np.int64)).rows
+                choose_queries(opened, val.config, kept, rows.astype(np.int64))
+            pools[field] = {"val": val, "test": test}
         except InsufficientDataError as error:
             left_out[field] = error.what
-    return found, left_out
-
-
-def _check(corpus: Corpus, test: PoolConfig, val: PoolConfig) -> None:
-    """Choose the queries of both splits.
-
-    Raises:
-        InsufficientDataError: there are too few.
-    """
-    kept = prefilter(corpus.attributes, test.prefilter)[0]
-    rows = choose_queries(corpus, test, kept, np.empty(0, np.int64)).rows
-    choose_queries(corpus, val, kept, rows.astype(np.int64))
+    return pools, left_out
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the Jaccard indexes of the systems, what was counted, the datasheet and the files."""
-    artifact: Artifact = workspace.runner.make(benchmark(workspace, recipe))
-    counts = artifact.manifest.counts
+    artifact = workspace.runner.make(benchmark(workspace, recipe)[1])
+    corpus, counts = find_corpus(workspace.root, recipe.corpus or None), artifact.manifest.counts
     pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
-    jaccard = pl.DataFrame(pairs, schema=["system", "other", "jaccard"], orient="row")
-    names, value_of = stored_names(recipe.systems), {frozenset(pair): value for *pair, value in pairs}
-    matrix = []
-    for one in names:
-        row = {other: value_of.get(frozenset((one, other))) for other in names}
-        known = [value for value in row.values() if value is not None]
-        matrix.append({"system": one, **row, "mean": float(np.mean(known)) if known else None})
-    shown = pl.DataFrame(matrix, schema_overrides=dict.fromkeys(names, pl.Float64))
+    columns = {"system": pl.String, "other": pl.String, "jaccard": pl.Float64}
+    jaccard, names = pl.DataFrame(pairs, columns, orient="row"), stored_names(recipe.systems)
+    both = [*((name, name, None) for name in names), *pairs, *((other, one, value) for one, other, value in pairs)]
+    matrix = pl.DataFrame(both, columns, orient="row").pivot("other", index="system", values="jaccard")
+    matrix = matrix.with_columns(mean=pl.mean_horizontal(*names))
     rows = [(name, str(value)) for name, value in counts.items() if isinstance(value, int)]
     rows += [(f"left out: {field}", reason) for field, reason in counts["fields_left_out"].items()]
     counted = pl.DataFrame(rows, schema=["count", "value"], orient="row")
-    chosen = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
+    note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
-        StudyTable("jaccard", frame_table("Jaccard index of the systems' top negatives", shown, [chosen], 3), jaccard),
+        StudyTable("jaccard", frame_table("Jaccard index of the systems' top negatives", matrix, [note], 3), jaccard),
         StudyTable("counts", frame_table("What the benchmark has", counted), counted),
     ]
-    corpus = find_corpus(workspace.root, recipe.corpus or None)
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
-    sheet = datasheet(artifact, corpus, canonical(recipe))
-    return StudyResult(tables, sources=[corpus.name, artifact.name], files={"datasheet.md": sheet}, copies=copies)
+    files = {"datasheet.md": datasheet(artifact, corpus, recipe)}
+    return StudyResult(tables, sources=[corpus.name, artifact.name], files=files, copies=copies)
+
+
+def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
+    """Return the page of a benchmark in Markdown: what it is, how it was made, licence, limits, checksums."""
+    counts, source = benchmark.manifest.counts, corpus.manifest.config["source"]
+    systems = ", ".join(counts["model_negatives"])
+    numbers = [(name.replace("_", " "), value) for name, value in counts.items() if isinstance(value, int)]
+    count_rows = "\n".join(f"| {name} | {value:,} |" for name, value in numbers)
+    left_out = "".join(f"- Left out: {field}: {reason}.\n" for field, reason in counts["fields_left_out"].items())
+    file_rows = "\n".join(f"| {file.path} | {file.bytes:,} | {file.sha256} |" for file in benchmark.outputs())
+    return f"""\
+# Datasheet
+
+## What it is
+
+Lists of candidate papers for citation recommendation, after Medić & Šnajder 2022, section 4. A query is a paper of \
+{recipe.year}. Its list has up to {recipe.positives} papers that it cites (`true`) and up to {recipe.negatives} papers \
+that it does not cite of each of these types: {systems}, {GRAPH}, {MOST_CITED}, {RANDOM}.
+
+`mdcr_SPLIT.json` maps field, query id and type to candidate ids. `mdcr_SPLIT_data.jsonl` has title and abstract of \
+every paper. The splits `val` and `test` share no query.
+
+## How it was made
+
+- Corpus: {corpus.name} (source {source}, {len(Corpus(corpus)):,} papers).
+- Field-level pools of {recipe.size} candidates at most, {recipe.queries} queries a field and split.
+- Systems compared: {recipe.systems}. Negatives of systems are drawn from the top {recipe.top} of these: {systems}.
+- `{GRAPH}`: near the query in the citation graph, by overlap. `{MOST_CITED}`: of the {recipe.top} most cited papers \
+of the field. `{RANDOM}`: of all prefiltered papers up to {recipe.year}.
+- Seed: {recipe.seed}. The same corpus and settings give the same bytes. Artifact: {benchmark.name}.
+
+## Counts
+
+| count | value |
+|---|---|
+{count_rows}
+
+{left_out}
+## Licence of the source
+
+That of the release the corpus was built from ({_LICENCES.get(source, "see there")}). Each abstract keeps the licence \
+of its publisher.
+
+## Known limits
+
+- A negative is a paper that the query does not cite in this corpus. It can still be relevant.
+- References that the release lacks count as uncited, so some negatives are unseen positives.
+- Negatives of the named systems are hard for these systems above all, which lowers their scores.
+- Queries are of one year. Fields are those of the release, and a paper counts in each of its fields.
+- Abstracts are short texts of papers. Scores say nothing about full texts.
+
+## Checksums
+
+| file | bytes | SHA-256 |
+|---|---|---|
+{file_rows}
+"""
 
 
 NEEDS = (

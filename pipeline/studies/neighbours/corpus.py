@@ -1,4 +1,4 @@
-"""A corpus of the papers of another corpus, their titles and their neighbours.
+"""A corpus of the papers of another corpus, their titles and their neighbours; and its pools.
 
 It is a corpus like any other, so encoders embed it and pools of it are ranked and scored by the usual stages. Its ids
 say what a paper is: ``ID`` an original, ``ID#T`` its title alone, ``ID#T_ARot`` its neighbour of that class.
@@ -24,13 +24,13 @@ from pipeline.core.resources import Resources
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA
+from pipeline.core.workspace import CORPORA, POOLS
 from pipeline.corpus.build import build_corpus
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.sources.base import RAW_PAPERS, Limits, PaperBatch
-from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.tagging import tags_name, top_phrases
-from pipeline.studies.neighbours.words import Paper, Words
+from pipeline.studies.neighbours.operators import CLASSES, Paper
+from pipeline.studies.neighbours.tagging import Words, tags_name, top_phrases
+from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 TITLE = "T"
 """The class of a paper's title alone."""
@@ -62,12 +62,12 @@ def neighbours_task(corpus: Artifact, tags: Task | Artifact, config: NeighboursC
     """
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        made = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
-        opened, chosen = Corpus(inputs["corpus"]), _choose(made.corpus, made.tags, config)
+        release = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
+        opened, chosen = Corpus(inputs["corpus"]), _choose(release.corpus, release.tags, config)
         if not len(chosen.varied):
             slug = inputs["corpus"].manifest.slug
             raise InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
-        counted = build_corpus(made, out, resources)["noted"]
+        counted = build_corpus(release, out, resources)["noted"]
         titled = opened.attributes["title_chars"] > 0
         return {
             "read": len(opened),
@@ -99,7 +99,7 @@ def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
     attributes = opened.attributes
     kept = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
     valid = [tagged.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(opened.shards)]
-    english = kept[np.concatenate([each.to_numpy() for each in valid])[kept]]
+    english = kept[np.concatenate([of_shard.to_numpy() for of_shard in valid])[kept]]
     varied = np.sort(english[drawn(attributes["key"][english], config.papers, config.seed)])
     return _Chosen(kept, varied, len(kept) - len(english))
 
@@ -135,20 +135,20 @@ class _Neighbours(Limits):
         corpus, tags = Corpus(Artifact.open(self.corpus)), Artifact.open(self.tags)
         chosen = _choose(self.corpus, self.tags, self.config)
         varied, noted = set(chosen.varied.tolist()), Counter[str]()
-        found: list[tuple[int, str, str, str]] = []
+        papers: list[tuple[int, str, str, str]] = []
         for shard, local in corpus.by_shard(chosen.kept[int(part) : int(part) + _TOGETHER]):
             texts = corpus.take(local + corpus.starts[shard], ["paper_id", "title", "abstract"])
             columns = [*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns]
             rows = (local + corpus.starts[shard]).tolist()
             for row, paper_id, title, abstract, *letters in zip(rows, *(c.to_pylist() for c in columns), strict=True):
-                if own_class(paper_id):
+                if class_of(paper_id):
                     raise InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
-                found += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
+                papers += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
                 if row in varied:
                     paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), top_phrases(self.tags))
                     for name, text in self._vary(paper, paper_id, noted):
-                        found.append((row, f"{paper_id}#{name}", *text))
-        yield PaperBatch(_batch(corpus, found), read=len(found), noted=noted)
+                        papers.append((row, f"{paper_id}#{name}", *text))
+        yield PaperBatch(_batch(corpus, papers), read=len(papers), noted=noted)
 
     def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, Text]]:
         for name in self.config.classes:
@@ -160,19 +160,16 @@ class _Neighbours(Limits):
                 yield name, text
 
 
-def _batch(corpus: Corpus, found: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
+def _batch(corpus: Corpus, papers: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
     """Return (row of the original, id, title, abstract) of some texts as papers without citations."""
-    rows, ids, titles, abstracts = map(list, zip(*found, strict=True))
-    nothing, years, fields, dois = (
-        [0] * len(rows),
-        *(corpus.attributes[n][rows] for n in ("year", "fields", "doi_key")),
-    )
-    columns = [ids, titles, abstracts, years, fields, [[]] * len(rows), nothing, dois]
+    rows, ids, titles, abstracts = map(list, zip(*papers, strict=True))
+    years, fields, dois = (corpus.attributes[name][rows] for name in ("year", "fields", "doi_key"))
+    columns = [ids, titles, abstracts, years, fields, [[]] * len(rows), [0] * len(rows), dois]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RAW_PAPERS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
 
 
-def own_class(paper_id: str) -> str:
+def class_of(paper_id: str) -> str:
     """Return the class of a title or neighbour; an empty text for an original."""
     _, _, name = paper_id.rpartition("#")
     return name if name == TITLE or name in CLASSES else ""
@@ -191,8 +188,86 @@ class Members(NamedTuple):
         """Read what the papers of a corpus of neighbours are, by their ids."""
         corpus = Corpus(artifact)
         ids = corpus.ids(np.arange(len(corpus)))
-        names = np.array([own_class(each) for each in ids], str)
+        names = np.array([class_of(paper_id) for paper_id in ids], str)
         originals, rows = np.flatnonzero(names == ""), np.flatnonzero(names != "")
         place = {ids[row]: row for row in originals.tolist()}
         of = np.array([place[ids[row].rpartition("#")[0]] for row in rows.tolist()], np.int64)
         return cls(originals, rows, of, names[rows])
+
+
+Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
+
+
+@dataclass(frozen=True)
+class NeighbourPoolConfig(ExternalPoolConfig):
+    """Settings of a pool of a corpus of neighbours.
+
+    Attributes:
+        kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
+            all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
+            originals as candidates; a query's field is its class. ``overlap``: neighbours of one class and their
+            originals as queries; all neighbours of that class and all originals as candidates.
+        name: the class, of ``overlap``.
+        queries: titles that are queries; neighbours of each class that are, all where a class has fewer.
+    """
+
+    kind: Kind = "titles"
+    name: str = ""
+
+    @property
+    def slug(self) -> str:
+        """Readable name: ``overlap-t-arot``."""
+        return f"{self.kind}-{self.name}".lower().replace("_", "-").strip("-")
+
+
+def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
+    """Return the task that makes a pool. The positive of a query is its original, or the original's neighbour.
+
+    A query that is a candidate is removed from its own ranking.
+
+    Raises:
+        InputError: once run: no paper has a neighbour of the class.
+    """
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        members = Members.read(inputs["corpus"])
+        chosen = _chosen(members, Corpus(inputs["corpus"]), config)
+        if not len(chosen):
+            raise InputError(f"no paper has a neighbour of {config.name or 'any class'}", "Leave the class out")
+        rows, of, fields = members.rows[chosen], members.of[chosen], members.names[chosen].astype(object)
+        candidates = members.originals
+        if config.kind == "overlap":
+            candidates = np.union1d(candidates, members.rows[members.names == config.name])
+            fields = np.concatenate([fields, [None] * len(rows)])
+            rows, of = np.concatenate([rows, of]), np.concatenate([of, rows])
+        elif config.kind == "titles-among-titles":
+            candidates = np.union1d(candidates, members.rows[members.names == TITLE])
+        order = np.argsort(rows)
+        rows, of, fields, places = rows[order], of[order], fields[order], np.arange(len(rows))
+        itself = np.flatnonzero(np.isin(rows, candidates))
+        write_pool(out, (rows, fields), candidates, (places, of, np.ones(len(rows))), (itself, rows[itself]))
+        return {
+            "queries": len(rows),
+            "queries_without_positive": 0,
+            "positives": len(rows),
+            "candidates": len(candidates),
+            "excluded_self": len(itself),
+            "excluded_same_title": 0,
+        }
+
+    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
+
+
+def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
+    """Return the places, among titles and neighbours, of the queries."""
+    keys = corpus.attributes["key"][members.of]
+    if config.kind.startswith("titles"):
+        titles = np.flatnonzero(members.names == TITLE)
+        count = len(titles) if config.queries == "all" else config.queries
+        return titles[smallest(priorities(keys[titles], config.seed, "title queries"), count)]
+    names = [config.name] if config.kind == "overlap" else np.unique(members.names[members.names != TITLE])
+    chosen = np.zeros(len(keys), bool)
+    for name in names:
+        places = np.flatnonzero(members.names == name)
+        chosen[places[drawn(keys[places], config.queries, config.seed)]] = True
+    return np.flatnonzero(chosen)

@@ -1,10 +1,12 @@
-"""Heat maps and charts of the study, for its page and as drawings, and t-SNE plots of titles among their papers."""
+"""Heat maps, charts and texts of the study for its page, and its drawings: heat maps, t-SNE plots of titles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -12,19 +14,25 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.rng import generator
+from pipeline.corpus.reader import Corpus
+from pipeline.encode.aspire import split_sentences
 from pipeline.scores.figures import COLOURS
-from pipeline.scores.page.parts import Chart, HeatMap, Series
+from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
-from pipeline.studies.neighbours.corpus import TITLE, Members
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
-from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES
-from pipeline.studies.neighbours.plan import RankedPool
-from pipeline.studies.neighbours.values import in_order
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
+from pipeline.studies.neighbours.plan import DEPTHS, RankedPool
 
-_SHOWN = 500
+SHOWN = 5
+"""Papers of each set whose neighbours are on the page."""
+
+_PLOTTED = 500
 """Papers of a t-SNE plot."""
+
 _CENTRES = (BINS[:-1] + BINS[1:]) / 2
+_MARKS: dict[Mark, str] = {"strike": "deleted", "underline": "inserted", "bold": "moved"}
 
 
 def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
@@ -32,14 +40,15 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
 
     ``values`` has ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
     """
-    systems, names = values["system"].unique(maintain_order=True).to_list(), in_order(values["name"])
+    systems, present = values["system"].unique(maintain_order=True).to_list(), set(values["name"])
+    names = [name for name in ORDERED if name in present]
     corpora = values["corpus"].unique(maintain_order=True).to_list()
 
     def view(measure: str, chosen: Sequence[str]) -> list[list[float | None]]:
-        of = values.filter(pl.col("measure") == measure, pl.col("corpus").is_in(chosen))
-        means = of.group_by("name", "system").agg(pl.col("value").mean() / 100)
-        found = {(name, system): value for name, system, value in means.iter_rows()}
-        return [[found.get((name, system)) for system in systems] for name in names]
+        of_corpora = values.filter(pl.col("measure") == measure, pl.col("corpus").is_in(chosen))
+        means = of_corpora.group_by("name", "system").agg(pl.col("value").mean() / 100)
+        value_of = {(name, system): value for name, system, value in means.iter_rows()}
+        return [[value_of.get((name, system)) for system in systems] for name in names]
 
     views = {measure: view(measure, corpora) for measure in measures}
     if len(corpora) > 1:
@@ -49,10 +58,11 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
 
 def distributions(cosines: pl.DataFrame) -> Chart:
     """Return how the cosines of each category are distributed (figure 4), two views an encoder; all corpora count."""
-    views = {}
-    for (system,), each in cosines.group_by("system", maintain_order=True):
-        for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original")):
-            views[f"{system}: {title}"] = list(_shares(each, column))
+    views = {
+        f"{system}: {title}": list(_shares(of_system, column))
+        for (system,), of_system in cosines.group_by("system", maintain_order=True)
+        for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
+    }
     return Chart("Distributions of similarities", "cosine", "%", views)
 
 
@@ -61,8 +71,8 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
         counts = np.array(cosines.filter(pl.col("category") == category)[column].to_list())
         if len(counts):
             shares = counts.sum(axis=0) / counts.sum()
-            held = slice(np.flatnonzero(shares)[0], np.flatnonzero(shares)[-1] + 1)
-            yield Series(category, _CENTRES[held].round(2).tolist(), shares[held].tolist())
+            filled = slice(np.flatnonzero(shares)[0], np.flatnonzero(shares)[-1] + 1)
+            yield Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
 
 
 def drawings(shown: HeatMap) -> list[StudyFigure]:
@@ -75,8 +85,8 @@ def drawings(shown: HeatMap) -> list[StudyFigure]:
 
 def _draw_heat(figure_class: Any, shown: HeatMap, measure: str) -> Any:
     values = 100 * np.array(shown.views[measure], np.float64)
-    drawn = figure_class(figsize=(1.6 + 0.55 * values.shape[1], 0.9 + 0.16 * values.shape[0]), layout="constrained")
-    axes = drawn.subplots()
+    figure = figure_class(figsize=(1.6 + 0.55 * values.shape[1], 0.9 + 0.16 * values.shape[0]), layout="constrained")
+    axes = figure.subplots()
     axes.imshow(values, cmap="viridis", vmin=0, vmax=100, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         colour = "white" if value < 60 else "black"
@@ -84,24 +94,25 @@ def _draw_heat(figure_class: Any, shown: HeatMap, measure: str) -> Any:
     axes.set_xticks(range(len(shown.columns)), shown.columns, rotation=30, ha="right")
     axes.set_yticks(range(len(shown.rows)), shown.rows, fontsize=6)
     axes.set_title(f"{measure} (%)", fontsize=8)
-    return drawn
+    return figure
 
 
 def titles(
-    workspace: Workspace, name: str, corpus: Artifact, ranked: Sequence[RankedPool], seed: int
+    workspace: Workspace, name: str, corpus: Artifact, rankings: Sequence[RankedPool], seed: int
 ) -> list[StudyFigure]:
     """Return a t-SNE plot of titles and papers for each encoder on one corpus (figure 2)."""
     members = Members.read(corpus)
-    chosen = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_SHOWN]
+    chosen = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
     rows = np.union1d(members.rows[chosen], members.of[chosen])
     is_title = np.isin(rows, members.rows[chosen])
-    found = []
-    for each in ranked:
-        if each.kind == "titles-among-titles" and each.vectors and each.model:
-            vectors = unit_vectors(store_of(*workspace.make([each.vectors])), rows)
-            draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=f"{each.system}, {name}", seed=seed)
-            found.append(StudyFigure(f"titles-{each.model.slug}", draw))
-    return found
+    plots = []
+    for ranked in rankings:
+        if ranked.kind == "titles-among-titles" and ranked.vectors and ranked.model:
+            vectors = unit_vectors(store_of(*workspace.make([ranked.vectors])), rows)
+            title = f"{ranked.system}, {name}"
+            draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
+            plots.append(StudyFigure(f"titles-{ranked.model.slug}", draw))
+    return plots
 
 
 def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, seed: int) -> Any:
@@ -109,12 +120,81 @@ def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, see
 
     embedding = TSNE(perplexity=min(30, len(vectors) / 3), init="pca", metric="cosine", random_state=seed)
     places = embedding.fit_transform(vectors)
-    drawn = figure_class(figsize=(3.4, 3.2), layout="constrained")
-    axes = drawn.subplots()
+    figure = figure_class(figsize=(3.4, 3.2), layout="constrained")
+    axes = figure.subplots()
     for label, part, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
         axes.scatter(*places[part].T, s=2, lw=0, color=colour, label=label)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(title, fontsize=8)
     axes.legend(fontsize=6, markerscale=3)
-    return drawn
+    return figure
+
+
+def browser(entries: Sequence[TextEntry]) -> TextBrowser:
+    """Return what each class changes (:func:`text_entries`) as a part of the page."""
+    note = (
+        f"{SHOWN} papers drawn from each set, title ¶ abstract. The rank is that of the paper among the originals, "
+        "with its neighbour as the query."
+    )
+    return TextBrowser("What each class changes", ("Set", "Class"), _MARKS, entries, note)
+
+
+def drawn_papers(artifact: Artifact, papers: int | Literal["all"], seed: int) -> Rows:
+    """Return rows of some originals whose neighbours are queries, rising."""
+    members = Members.read(artifact)
+    rows = np.unique(members.of[members.names != TITLE])
+    keys = Corpus(artifact).attributes["key"][rows]
+    return np.sort(rows[drawn(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
+
+
+def text_entries(
+    name: str, artifact: Artifact, originals: Rows, values: Mapping[str, pl.DataFrame]
+) -> Iterator[TextEntry]:
+    """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
+
+    Args:
+        name: of the set.
+        artifact: its corpus of neighbours.
+        originals: rows of the papers (:func:`drawn_papers`).
+        values: of their neighbours (:func:`pipeline.studies.neighbours.tables.values_of`), by system.
+    """
+    corpus, members = Corpus(artifact), Members.read(artifact)
+    value_of = {(system, *place): value for system, frame in values.items() for *place, value in frame.iter_rows()}
+    for row_class in CLASSES.values():
+        for original in originals.tolist():
+            for row in members.rows[(members.of == original) & (members.names == row_class.name)].tolist():
+                lines = []
+                for system in values:
+                    key = (system, original, row_class.name)
+                    rank, common = (value_of[*key, measure] for measure in ("MRR", "AOP-10"))
+                    shown = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
+                    lines.append((system, shown, f"{10 * common:.0f}"))
+                before, after = (text for block in corpus.texts(np.array([original, row])) for text in block)
+                spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
+                table = TextTable("", ("system", "rank of the paper", "10 nearest in common"), lines)
+                facts = {"category": row_class.category, "change": row_class.definition}
+                yield TextEntry((name, row_class.name), before.title, spans, [table], facts)
+
+
+def marked(before: str, after: str) -> list[tuple[str, Mark]]:
+    """Return a text and its neighbour as one text: what was deleted, inserted and, of whole sentences, moved.
+
+    Inserted spaces do not break lines, so a page shows each.
+    """
+    old, new = split_sentences(before), split_sentences(after)
+    if sorted(old) == sorted(new):
+        spans: list[tuple[str, Mark]] = []
+        for kind, _, _, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            spans += [(f"{sentence} ", "" if kind == "equal" else "bold") for sentence in new[first:last]]
+        return spans
+    old, new = (re.findall(r"\s|\w+|[^\w\s]", text) for text in (before, after))
+    spans = []
+    for kind, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        deleted, inserted = "".join(old[start:end]), "".join(new[first:last])
+        if kind == "equal":
+            spans.append((inserted, ""))
+        else:
+            inserted = inserted.replace(" ", "\u00a0") if inserted.isspace() else inserted
+            spans += [(deleted, "strike"), (inserted, "underline")]
+    return [(text, mark) for text, mark in spans if text]

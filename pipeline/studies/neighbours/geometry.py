@@ -35,7 +35,7 @@ SIMILARITY = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("papers", pa.int64(), nullable=False),
-        *(pa.field(each, pa.float64(), nullable=False) for each in DESCRIBED),
+        *(pa.field(name, pa.float64(), nullable=False) for name in DESCRIBED),
         pa.field("pairs", pa.list_(pa.int64()), nullable=False),
         pa.field("own", pa.list_(pa.int64()), nullable=False),
     ]
@@ -76,9 +76,9 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
         shards = np.searchsorted(opened.corpus.starts, rows, "right") - 1
         write_rows(out, rows, shards)
         for shard in np.unique(shards).tolist():
-            (held,) = store.blocks(rows[shards == shard], len(rows))
-            moved = ((held.vectors - mean) / deviation).astype(np.float32)
-            write_shard(out, shard, held.rows, moved, "float32")
+            (of_shard,) = store.blocks(rows[shards == shard], len(rows))
+            moved = ((of_shard.vectors - mean) / deviation).astype(np.float32)
+            write_shard(out, shard, of_shard.rows, moved, "float32")
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
@@ -95,16 +95,16 @@ def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mode
         present = np.isin(members.rows, queries) & ~np.isin(members.rows, store.missing(queries))
         counted = zip(*np.unique(members.names[present], return_counts=True), strict=True)
         names = [str(name) for name, count in counted if count > 1]
-        found = []
+        described = []
         with Progress(len(names), f"similarities of {model.name}", "classes") as progress:
             for name in names:
                 places = np.flatnonzero((members.names == name) & present)
                 order = np.argsort(members.of[places])
                 neighbours = unit_vectors(store, members.rows[places])
                 originals = unit_vectors(store, np.sort(members.of[places]))
-                found.append((name, len(places), *_similarities(neighbours, originals, order)))
+                described.append((name, len(places), *_similarities(neighbours, originals, order)))
                 progress.add(1)
-        columns = list(zip(*found, strict=True)) or [()] * len(SIMILARITY)
+        columns = list(zip(*described, strict=True)) or [()] * len(SIMILARITY)
         out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
         return {"classes": len(names), "neighbours": int(present.sum())}
 
@@ -137,10 +137,10 @@ def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.i
         above += int(np.count_nonzero(cosines > mean + _ROUNDING))
         lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
         pairs += np.histogram(cosines, BINS)[0]
-    own = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
-    histogram = np.histogram(own, BINS)[0]
+    to_original = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
+    histograms = (pairs.tolist(), np.histogram(to_original, BINS)[0].tolist())
     deviation = max(squares - mean**2, 0.0) ** 0.5
-    return (mean, deviation, lowest, highest, above / count, float(own.mean()), pairs.tolist(), histogram.tolist())
+    return (mean, deviation, lowest, highest, above / count, float(to_original.mean()), *histograms)
 
 
 def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Text
-from pipeline.studies.neighbours.words import (
+from pipeline.studies.neighbours.tagging import (
     ADJECTIVE,
     ADVERB,
     DETERMINER,
@@ -25,10 +25,24 @@ from pipeline.studies.neighbours.words import (
     NUMBER,
     PRONOUN,
     VERB,
-    Paper,
     Words,
     tokens,
 )
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper whose neighbours are made, with the top half of the corpus's noun phrases."""
+
+    title: Words
+    abstract: Words
+    top: Collection[str]
+
+    @property
+    def text(self) -> Text:
+        """Title and abstract as they are."""
+        return Text(self.title.text, self.abstract.text)
+
 
 Edit = Callable[[Words, Paper, np.random.Generator], str]
 """Returns the edited text of a title or abstract."""
@@ -66,24 +80,21 @@ class NeighbourClass:
         return Text(title, abstract)
 
 
-def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return ""
+def _sentences(order: Callable[[list[str]], list[str]]) -> Edit:
+    return lambda words, _paper, _rng: " ".join(order(words.sentences))
 
 
-def _rotate(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    half = len(words.sentences) // 2
-    return " ".join(words.sentences[half:] + words.sentences[:half])
+def _rotate(sentences: list[str]) -> list[str]:
+    half = len(sentences) // 2
+    return sentences[half:] + sentences[:half]
+
+
+def _sort(longest_first: bool) -> Edit:
+    return _sentences(lambda sentences: sorted(sentences, key=lambda text: len(tokens(text)), reverse=longest_first))
 
 
 def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     return " ".join(words.sentences[place] for place in rng.permutation(len(words.sentences)))
-
-
-def _sort(longest_first: bool) -> Edit:
-    def tokens_of(sentence: str) -> int:
-        return len(tokens(sentence))
-
-    return lambda words, _paper, _rng: " ".join(sorted(words.sentences, key=tokens_of, reverse=longest_first))
 
 
 def _delete_third(third: int) -> Edit:
@@ -100,21 +111,17 @@ def _delete(tags: str) -> Edit:
     return lambda words, _paper, _rng: words.without(words.places(tags))
 
 
-def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return " ".join(words.tokens[place] for place in words.places(NOUN))
-
-
 def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     places = [place for place, tag in enumerate(words.tags) if tag != MARK]
     return words.without(set(rng.choice(places, 3 * len(places) // 10, replace=False).tolist()))
 
 
-def _delete_phrases(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return words.without({place for span, _ in words.phrases for place in span})
+def _delete_phrases(top: bool) -> Edit:
+    def edit(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
+        spans = (span for span, phrase in words.phrases if not top or phrase in paper.top)
+        return words.without({place for span in spans for place in span})
 
-
-def _delete_top(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
-    return words.without({place for span, phrase in words.phrases if phrase in paper.top for place in span})
+    return edit
 
 
 def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
@@ -122,8 +129,8 @@ def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     for place in words.places(NOUN):
         word = words.tokens[place]
         if len(word) >= 4:
-            gone = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
-            changes[place] = "".join(letter for at, letter in enumerate(word) if at not in gone)
+            deleted = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
+            changes[place] = "".join(letter for at, letter in enumerate(word) if at not in deleted)
     return words.edited(changes)
 
 
@@ -144,19 +151,15 @@ def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) 
     changes = {}
     for place in words.places(ADJECTIVE):
         word = words.tokens[place]
-        antonym = antonyms().get(word.casefold())
-        if antonym:
+        if antonym := antonyms().get(word.casefold()):
             changes[place] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
     return words.edited(changes)
 
 
 def _upper(nouns: bool) -> Edit:
-    def edit(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-        return words.edited(
-            {place: words.tokens[place].upper() for place, tag in enumerate(words.tags) if (tag == NOUN) == nouns}
-        )
-
-    return edit
+    return lambda words, _paper, _rng: words.edited(
+        {place: words.tokens[place].upper() for place, tag in enumerate(words.tags) if (tag == NOUN) == nouns}
+    )
 
 
 def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
@@ -165,6 +168,14 @@ def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     for place in rng.choice(spaces, len(spaces) // 2, replace=False) if spaces else ():
         letters[place] = " " * int(rng.integers(2, 6))
     return "".join(letters)
+
+
+def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    return " ".join(words.tokens[place] for place in words.places(NOUN))
+
+
+def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
+    return ""
 
 
 @functools.cache
@@ -176,7 +187,9 @@ def antonyms() -> dict[str, str]:
 
 
 _TABLE = (
-    NeighbourClass("T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_rotate),
+    NeighbourClass(
+        "T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_sentences(_rotate)
+    ),
     NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", abstract=_shuffle),
     NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", abstract=_sort(False)),
     NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", abstract=_sort(True)),
@@ -186,7 +199,9 @@ _TABLE = (
     NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", abstract=_delete(ADVERB)),
     NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
     NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
-    NeighbourClass("T_ADelTopNNPH", "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_top),
+    NeighbourClass(
+        "T_ADelTopNNPH", "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_phrases(True)
+    ),
     NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
     NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),
     NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", abstract=_delete_third(2)),
@@ -194,7 +209,7 @@ _TABLE = (
         "T_A_DelNNChar", "LO-PS", "both: delete 1 letter of nouns of 4 or 5, 2 of longer", _misspell, _misspell
     ),
     NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", abstract=_delete(NOUN)),
-    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", abstract=_delete_phrases),
+    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", abstract=_delete_phrases(False)),
     NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _delete(NOUN), _erase),
     NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", abstract=_keep_nouns),
     NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", abstract=_replace_adjectives),
@@ -211,5 +226,8 @@ _TABLE = (
     NeighbourClass("T_ANonNNU", "LL-HS", "abstract: all but nouns in capitals", abstract=_upper(False)),
     NeighbourClass("T_A_WS", "LL-HS", "both: half of the spaces become 2 to 5 spaces", _widen_spaces, _widen_spaces),
 )
-CLASSES = {each.name: each for each in _TABLE}
+CLASSES = {row.name: row for row in _TABLE}
 """The classes by name, category by category as in the paper."""
+
+ORDERED = sorted(CLASSES, key=lambda name: CATEGORIES.index(CLASSES[name].category))
+"""Names of the classes, category by category in the order of :data:`CATEGORIES`."""

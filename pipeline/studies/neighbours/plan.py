@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import polars as pl
+
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import Count, convert
 from pipeline.core.task import Task
+from pipeline.core.text import from_csv_cell
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
 from pipeline.sources.collection import open_jsonl
@@ -20,11 +23,9 @@ from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import Dense, encoders, parse_systems
 from pipeline.studies.common import made
-from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
+from pipeline.studies.neighbours.corpus import Kind, NeighbourPoolConfig, NeighboursConfig, neighbours_task, pool_task
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.pools import Kind, NeighbourPoolConfig, pool_task
-from pipeline.studies.neighbours.quality import read_quality
 from pipeline.studies.neighbours.tagging import tags_task
 
 DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 20}
@@ -32,6 +33,9 @@ DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbour
 
 STANDARDISED = " standardised"
 """Ends the name of a system whose vectors are standardised."""
+
+FEWEST = 3
+"""Systems that a rank correlation needs."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Recipe:
         for name in self.classes:
             if name not in CLASSES:
                 raise InputError(f"a class must be one of the 32, got {name!r}", nearest(name, CLASSES))
-        if not isinstance(self.titles, int) or self.titles < 1:
+        if self.titles < 1:
             raise InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
 
     @property
@@ -122,6 +126,32 @@ class Recipe:
                 )
 
 
+def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
+    """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
+
+    With a column ``measure``, as ``mdcr show --format csv`` writes it, the rows of MAP count.
+
+    Raises:
+        InputError: the file cannot be read, or has fewer than :data:`FEWEST` of the systems.
+    """
+    try:
+        rows = pl.read_csv(Path(file).expanduser(), infer_schema=False)
+        rows = rows.filter(pl.col("measure") == "map") if "measure" in rows.columns else rows
+        means = rows.group_by("system").agg(pl.col("value").cast(pl.Float64).mean()).sort("system")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{file} cannot be read ({reason})", "Give a CSV with the columns system and value") from error
+    named = ((from_csv_cell(system or ""), value) for system, value in means.iter_rows())
+    quality = {system: value for system, value in named if system in systems}
+    if len(quality) < FEWEST:
+        has = ", ".join(means["system"].cast(pl.String).fill_null("(none)")) or "no system"
+        raise InputError(
+            f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)} (it has {has})",
+            f"Name systems as --model does: {', '.join(systems)}",
+        )
+    return quality
+
+
 @dataclass(frozen=True)
 class RankedPool:
     """A system on a pool: its ranking and scores (none of an overlap).
@@ -151,10 +181,10 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
             yield [_corpus_task(recipe, name)]
         yield [_neighbours_task(workspace, recipe, name)]
         corpus = neighbours_of(workspace, recipe, name)
-        ranked = rankings(workspace, recipe, corpus)
-        yield [score for each in ranked for score in each.scores]
-        yield [each.ranking for each in ranked if not each.scores]
-        yield [task for _, task in similarities(corpus, ranked)]
+        rankings = ranked_pools(workspace, recipe, corpus)
+        yield [score for ranked in rankings for score in ranked.scores]
+        yield [ranked.ranking for ranked in rankings if not ranked.scores]
+        yield [task for _, task in similarities(corpus, rankings)]
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
@@ -162,45 +192,43 @@ def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
     return made(workspace, _neighbours_task(workspace, recipe, name))
 
 
-def pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
+def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
+    """Return every system on every pool of one corpus of neighbours. Overlaps are not scored."""
+    systems, rankings = parse_systems(recipe.systems), []
+    for kind, depth in DEPTHS.items():
+        for pool in _pools(recipe, corpus, kind):
+            evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
+            for system, evaluation in zip(systems, evaluations, strict=True):
+                scores = () if kind == "overlap" else evaluation.scores
+                if not isinstance(system, Dense):
+                    rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores))
+                    continue
+                model, vectors = system.model, evaluation.embed[0]
+                rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores, model, vectors))
+                if recipe.standardise and kind.startswith("titles"):
+                    standardised = standardised_task(corpus, pool, vectors, model)
+                    ranking = dense_ranking_task(corpus, pool, {"paper": standardised}, model, depth=depth)
+                    name = system.name + STANDARDISED
+                    scores = score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth)
+                    rankings.append(RankedPool(pool, name, ranking, scores))
+    return rankings
+
+
+def _pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
     """Return the pools of one kind; an overlap has one for each class that some paper has a neighbour of."""
     counts = corpus.manifest.counts["neighbours"]
     names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
     queries = recipe.titles if kind.startswith("titles") else recipe.queries
-    return [
-        pool_task(corpus, NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed))
-        for name in names
-    ]
+    configs = [NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed) for name in names]
+    return [pool_task(corpus, config) for config in configs]
 
 
-def rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
-    """Return every system on every pool of one corpus of neighbours. Overlaps are not scored."""
-    systems, found = parse_systems(recipe.systems), []
-    for kind, depth in DEPTHS.items():
-        for pool in pools(recipe, corpus, kind):
-            for system, each in zip(systems, workspace.evaluations(pool, recipe.systems, depth=depth), strict=True):
-                own = (system.model, each.embed[0]) if isinstance(system, Dense) else (None, None)
-                scores = () if kind == "overlap" else each.scores
-                found.append(RankedPool(pool, system.name, each.ranking, scores, *own))
-                if recipe.standardise and kind.startswith("titles") and isinstance(system, Dense):
-                    found.append(_standardised(corpus, pool, system, each.embed[0], depth))
-    return found
-
-
-def _standardised(corpus: Artifact, pool: Task, system: Dense, vectors: Task, depth: int) -> RankedPool:
-    """Return an encoder with standardised vectors on a pool."""
-    moved = standardised_task(corpus, pool, vectors, system.model)
-    ranking = dense_ranking_task(corpus, pool, {"paper": moved}, system.model, depth=depth)
-    name = system.name + STANDARDISED
-    return RankedPool(pool, name, ranking, score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth))
-
-
-def similarities(corpus: Artifact, ranked: Sequence[RankedPool]) -> list[tuple[str, Task]]:
+def similarities(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
     """Return the encoders with the task that describes the cosines within each class."""
     return [
-        (each.system, similarity_task(corpus, each.pool, each.vectors, each.model))
-        for each in ranked
-        if each.kind == "neighbours" and each.model and each.vectors
+        (ranked.system, similarity_task(corpus, ranked.pool, ranked.vectors, ranked.model))
+        for ranked in rankings
+        if ranked.kind == "neighbours" and ranked.model and ranked.vectors
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tables of the study, beside the paper's where a corpus is comparable."""
+"""What was measured, and the tables of the study, beside the paper's where a corpus is comparable."""
 
 from __future__ import annotations
 
@@ -7,22 +7,72 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.rng import generator
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
 from pipeline.measure.statistics import rank_correlation
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import StudyTable
-from pipeline.studies.neighbours.geometry import DESCRIBED
-from pipeline.studies.neighbours.operators import CATEGORIES
-from pipeline.studies.neighbours.plan import Recipe
-from pipeline.studies.neighbours.quality import brittleness, chance
-from pipeline.studies.neighbours.values import TASKS, by_category, in_order
+from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
+from pipeline.studies.neighbours.plan import RankedPool, Recipe
+
+TASKS = {"titles": "I", "titles-among-titles": "II"}
+"""The tasks by kind of pool."""
 
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
 """AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5), both bounds left out."""
 
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml whose figures the paper gives."""
+
+_TITLES = {"mrr": "MRR", "recall@100": "T100"}
+_NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
+_CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
+_BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
+
+
+def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
+    """Return what one system has on one pool: ``original`` (its row), ``name``, ``measure``, ``value`` (a fraction)."""
+    pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
+    if ranked.kind == "overlap":
+        (ranking,) = workspace.make([ranked.ranking])
+        shares = {f"AOP-{depth}": overlap(ranking, pool, depth) for depth in (10, 20)}
+        frames = [
+            pl.DataFrame({"original": rows, "measure": name, "value": values})
+            for name, (rows, values) in shares.items()
+        ]
+        return pl.concat(frames).select("original", pl.lit(ranked.pool.config.name).alias("name"), "measure", "value")
+    names = _NEIGHBOURS if ranked.kind == "neighbours" else _TITLES
+    queries = pl.DataFrame(
+        {"original": pool.qrels["row"].to_numpy(), "name": pool.artifact.arrow("queries.arrow")["field"].to_pylist()}
+    ).with_row_index("query")
+    scores = pl.from_arrow(workspace.make(ranked.scores[:1])[0].arrow("scores.arrow"))
+    scores = scores.filter(pl.col("measure").is_in(list(names))).join(queries, on="query", maintain_order="left")
+    return scores.select(pl.col("original").cast(pl.Int64), "name", pl.col("measure").replace(names), "value")
+
+
+def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool) -> pl.DataFrame:
+    """Return the means of :func:`values_of` in percent, a row for each class and measure.
+
+    Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
+    ``queries``.
+    """
+    means = values.group_by("name", "measure", maintain_order=True).agg(pl.col("value").mean() * 100, queries=pl.len())
+    named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
+    columns = {key: pl.lit(text) for key, text in named.items()}
+    return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
+
+
+def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
+    """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), category by category."""
+    cosines = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
+    return cosines.select(
+        corpus=pl.lit(corpus), system=pl.lit(system), category=_CATEGORY, **{name: name for name in cosines.columns}
+    )
 
 
 def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -33,50 +83,42 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
 
 
+def best_of_titles(values: pl.DataFrame) -> str:
+    """Return the system with the best MRR of task I, mean over the corpora; of equals the first."""
+    means = values.filter(task="I", measure="MRR").group_by("system", maintain_order=True).agg(pl.col("value").mean())
+    system, value = means.sort("value", descending=True, maintain_order=True).row(0)
+    count = values["corpus"].n_unique()
+    over = f", mean over {count} corpora" if count > 1 else ""
+    return f"{system}: MRR {value:.1f} (titles as queries, task I{over})"
+
+
 def categories(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 4: AOP-10 by category, the paper's rows below."""
-    cells = by_category(classes, "AOP-10")
+    cells = _by_category(classes, "AOP-10")
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    table = _wide(
-        "AOP-10 by category", cells.with_columns(column="category"), CATEGORIES, [note, *recipe.limitations], published
-    )
+    named = cells.with_columns(column="category")
+    table = _wide("AOP-10 by category", named, CATEGORIES, [note, *recipe.limitations], published)
     return StudyTable("categories", table, cells)
-
-
-def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
-    """Return the paper's figures for the corpora that are comparable; ``{}`` in a key stands for the data set."""
-    rows = [
-        (corpus, f"{system} (paper, {dataset})", column, registry.published(system).get(key.format(dataset)))
-        for corpus, dataset in recipe.reference.items()
-        for system in (_PUBLISHED if corpus in recipe.corpora else ())
-        for column, key in keys.items()
-    ]
-    schema = {"corpus": pl.String, "system": pl.String, "column": pl.String, "value": pl.Float64}
-    return pl.DataFrame(rows, schema, orient="row")
 
 
 def optimality(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 5: AOP-20 by category, with a mark where the paper calls it optimal."""
-    low, high = (pl.col("category").replace_strict({name: each[at] for name, each in OPTIMAL.items()}) for at in (0, 1))
-    found = by_category(classes, "AOP-20")
-    found = found.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
-    cells = found.with_columns(
-        column="category",
-        value=pl.format("{}{}", pl.col("value").round(1), pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))),
-    )
+    low, high = (pl.col("category").replace_strict({name: ends[at] for name, ends in OPTIMAL.items()}) for at in (0, 1))
+    means = _by_category(classes, "AOP-20")
+    means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
+    mark = pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))
+    cells = means.with_columns(column="category", value=pl.format("{}{}", pl.col("value").round(1), mark))
     note = f"* optimal: {', '.join(f'{category} {low} to {high}' for category, (low, high) in OPTIMAL.items())}."
-    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), found)
+    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), means)
 
 
 def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return the mean over the corpora of each class, system and measure."""
     cells = classes.with_columns(column=pl.format("{} {}", "system", "measure"))
     means = cells.pivot(on="column", index=["category", "name"], values="value", aggregate_function="mean")
-    order = pl.DataFrame({"name": in_order(means["name"])})
-    shown = order.join(means, on="name", maintain_order="left").select(
-        pl.format("{} {}", "category", "name").alias("class"), pl.exclude("category", "name")
-    )
+    label = pl.format("{} {}", "category", "name").alias("class")
+    shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
     return StudyTable("classes", frame_table(title, shown, [note, *recipe.limitations]), classes)
 
@@ -84,12 +126,12 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
     """Return how many neighbours each class has."""
     outcomes = ("neighbours", "unchanged", "without_words")
-    rows = [
-        {"corpus": corpus, "class": name, **{each: artifact.manifest.counts[each][name] for each in outcomes}}
-        for corpus, artifact in corpora.items()
-        for name in artifact.manifest.counts["neighbours"]
-    ]
-    frame = pl.DataFrame(rows)
+    counts_of = {name: artifact.manifest.counts for name, artifact in corpora.items()}
+    frame = pl.DataFrame([
+        {"corpus": corpus, "class": name, **{outcome: count[outcome][name] for outcome in outcomes}}
+        for corpus, count in counts_of.items()
+        for name in count["neighbours"]
+    ])  # fmt: skip
     total = frame.group_by("class", maintain_order=True).agg(pl.col(outcomes).sum())
     note = (
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
@@ -111,39 +153,76 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
     return StudyTable("similarities", table, cosines.drop("pairs", "own"))
 
 
-def predictions(
+def correlation(
     classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
 ) -> StudyTable:
-    """Return brittleness beside the quality of each system, and their rank correlation."""
-    mean_ap, notes = [100 * value for value in quality.values()], []
-    columns: dict[str, list[str] | list[float]] = {"system": list(quality), "MAP": mean_ap}
+    """Return brittleness beside the quality of each system, and their rank correlation.
+
+    Brittleness is what highly and partially similar neighbours lack to 100% in a measure; classes and corpora count
+    alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
+    """
+    precision, notes = np.array([100 * value for value in quality.values()]), []
+    columns: dict[str, object] = {"system": list(quality), "MAP": precision}
     for measure in ("NN1_Ret", "AOP-10"):
-        figures = brittleness(classes, measure)
-        columns[f"brittleness, {measure}"] = own = [figures[system] for system in quality]
-        value, low, high = rank_correlation(np.array(own), np.array(mean_ap), seed, measure)
+        similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
+        means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
+        brittle = np.array([100 - means[system] for system in quality])
+        columns[f"brittleness, {measure}"] = brittle
+        value, low, high = rank_correlation(brittle, precision, seed, measure)
         shown = "not defined: all are equal"
         if not np.isnan(value):
-            shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {chance(own, mean_ap, seed):.2f}"
+            shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_chance(brittle, precision, seed):.2f}"
         notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
     notes.append(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% bootstrap "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
-    notes += limitations
     frame = pl.DataFrame(columns)
-    return StudyTable("correlation", frame_table("Brittleness and citation recommendation", frame, notes), frame)
+    table = frame_table("Brittleness and citation recommendation", frame, [*notes, *limitations])
+    return StudyTable("correlation", table, frame)
+
+
+def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
+    """Return the p-value of a rank correlation: how many orders of the systems correlate as much, either way."""
+    from scipy.stats import permutation_test, rankdata
+
+    ranks, others = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
+    test = permutation_test(
+        (ranks,),
+        lambda order, axis: (order * others).sum(axis=axis),
+        permutation_type="pairings",
+        vectorized=True,
+        random_state=generator(seed, "rank correlation"),
+    )
+    return float(test.pvalue)
+
+
+def _by_category(classes: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """Return the mean of a measure over the classes of each category, a row a corpus, system and category."""
+    of_measure = classes.filter(pl.col("measure") == measure)
+    return of_measure.group_by("corpus", "system", "category", "measure", maintain_order=True).agg(
+        pl.col("value").mean()
+    )
+
+
+def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
+    """Return the paper's figures for the corpora that are comparable; ``{}`` in a key stands for the data set."""
+    rows = [
+        (corpus, f"{system} (paper, {dataset})", column, registry.published(system).get(key.format(dataset)))
+        for corpus, dataset in recipe.reference.items()
+        for system in (_PUBLISHED if corpus in recipe.corpora else ())
+        for column, key in keys.items()
+    ]
+    schema = {"corpus": pl.String, "system": pl.String, "column": pl.String, "value": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def _wide(
     title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
 ) -> Table:
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows."""
-    every = pl.concat(
-        [each.select("corpus", "system", "column", "value") for each in (cells, below) if each is not None]
-    )
-    wide = every.pivot(on="column", index=["corpus", "system"], values="value")
-    order = every.select("corpus").unique(maintain_order=True)
-    shown = order.join(wide, on="corpus", maintain_order="left_right").select(
-        pl.format("{} {}", "corpus", "system").alias(""), *(name for name in columns if name in wide.columns)
-    )
-    return frame_table(title, shown, notes)
+    parts = [part.select("corpus", "system", "column", "value") for part in (cells, below) if part is not None]
+    wide = pl.concat(parts).pivot(on="column", index=["corpus", "system"], values="value")
+    wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
+    label = pl.format("{} {}", "corpus", "system").alias("")
+    return frame_table(title, wide.select(label, *(name for name in columns if name in wide.columns)), notes)

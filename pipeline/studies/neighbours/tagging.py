@@ -1,14 +1,15 @@
-"""Part-of-speech tags by HanTa (Wartena 2019), a hidden Markov model of words whose English model comes with it."""
+"""Texts as words with part-of-speech tags by HanTa (Wartena 2019), a hidden Markov model with a model of English."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
 import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,12 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode.aspire import split_sentences
-from pipeline.studies.neighbours.words import (
-    ADJECTIVE,
-    ADVERB,
-    DETERMINER,
-    MARK,
-    NOUN,
-    NUMBER,
-    OTHER,
-    PRONOUN,
-    VERB,
-    Words,
-    is_english,
-    tokens,
-)
+
+NOUN, ADJECTIVE, VERB, ADVERB, PRONOUN, DETERMINER, NUMBER, MARK, OTHER = "NJVRPDC.X"
+"""One letter for each class of words; a mark is a token without a letter or digit."""
+
+ENGLISH = 0.05
+"""Smallest share of the ten function words among the words of an English abstract."""
 
 FOLDER = "corpora/tags"
 
@@ -54,6 +47,11 @@ The score of a phrase is its occurrences times log2(1 + (N - n + 0.5) / (n + 0.5
 equal phrases, most of which occur once, the first in the alphabet count.
 """
 
+_TOKEN = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")
+_PHRASE = re.compile(rf"[{ADJECTIVE}{NOUN}]+{NOUN}")
+_WORD = re.compile(r"[^\W\d_]+")
+_FUNCTION_WORDS = frozenset(["the", "of", "and", "a", "in", "to", "is", "we", "for", "that"])
+
 _MODEL = "morphmodel_en.pgz"
 _LONGEST = 40
 """Characters of a token that the tagger may see: its time grows with the square of the length."""
@@ -64,12 +62,56 @@ _CLASSES = {"NN": NOUN, "NP": NOUN, "AJ": ADJECTIVE, "AV": ADVERB, "AT": DETERMI
 _TAGS = {**dict.fromkeys(("PNP", "PNX", "PNI", "DPS"), PRONOUN), "DT0": DETERMINER}
 
 
-@dataclass(frozen=True)
-class TagsConfig:
-    """What decides tags beside the corpus: tagger and version, and the version of our rules for tokens and classes."""
+def tokens(text: str) -> list[str]:
+    """Return the tokens of a text: words, with inner hyphens, apostrophes and points, and single marks."""
+    return _TOKEN.findall(text)
 
-    tagger: str
-    rules: int = 1
+
+def is_english(abstract: str) -> bool:
+    """Whether at least :data:`ENGLISH` of an abstract's words are *the, of, and, a, in, to, is, we, for, that*."""
+    words = _WORD.findall(abstract.casefold())
+    return bool(words) and sum(word in _FUNCTION_WORDS for word in words) >= ENGLISH * len(words)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text with one letter for each of its :func:`tokens`."""
+
+    text: str
+    tags: str
+
+    @functools.cached_property
+    def tokens(self) -> list[str]:
+        """The tokens."""
+        return tokens(self.text)
+
+    @functools.cached_property
+    def sentences(self) -> list[str]:
+        """The sentences (:func:`pipeline.encode.aspire.split_sentences`)."""
+        return split_sentences(self.text)
+
+    @functools.cached_property
+    def phrases(self) -> list[tuple[range, str]]:
+        """The noun phrases, as token numbers and lower-case text.
+
+        A noun phrase is a longest run of two or more adjectives and nouns that ends in a noun.
+        """
+        spans = (range(*match.span()) for match in _PHRASE.finditer(self.tags))
+        return [(span, " ".join(self.tokens[place] for place in span).casefold()) for span in spans]
+
+    def places(self, tags: str) -> list[int]:
+        """Return the numbers of the tokens that have one of some tags."""
+        return [place for place, tag in enumerate(self.tags) if tag in tags]
+
+    def edited(self, changes: Mapping[int, str]) -> str:
+        """Return the text with some tokens, by number, replaced; white space becomes single spaces."""
+        numbers = count()
+        text = _TOKEN.sub(lambda match: changes.get(next(numbers), match[0]), self.text)
+        return " ".join(text.split())
+
+    def without(self, places: Collection[int]) -> str:
+        """Return the text without some tokens, by number."""
+        return self.edited(dict.fromkeys(places, ""))
 
 
 def tags_task(corpus: Artifact) -> Task:
@@ -90,17 +132,24 @@ def tags_task(corpus: Artifact) -> Task:
             for shard, (start, end) in enumerate(zip(opened.starts[:-1], opened.starts[1:], strict=True)):
                 if not out.done(tags_name(shard)):
                     blocks = [range(first, min(first + _TOGETHER, end)) for first in range(start, end, _TOGETHER)]
-                    found = {}
+                    tagged = {}
                     for block, tags in unordered(tag_block, blocks, resources.workers):
-                        found[block.start] = tags
+                        tagged[block.start] = tags
                         progress.add(len(block))
-                    tagged = chain.from_iterable(found[first] for first in sorted(found))
-                    rows = [dict(zip(TAGS.names, each or (None, None), strict=True)) for each in tagged]
+                    papers = chain.from_iterable(tagged[first] for first in sorted(tagged))
+                    rows = [dict(zip(TAGS.names, tags or (None, None), strict=True)) for tags in papers]
                     out.arrow(tags_name(shard), pa.Table.from_pylist(rows, TAGS), TAGS)
         return _choose_phrases(opened, out)
 
-    config = TagsConfig(f"HanTa {version}")
-    return Task("tags", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return Task("tags", 2, FOLDER, corpus.manifest.slug, TagsConfig(f"HanTa {version}"), {"corpus": corpus}, run)
+
+
+@dataclass(frozen=True)
+class TagsConfig:
+    """What decides tags beside the corpus: tagger and version, and the version of our rules for tokens and classes."""
+
+    tagger: str
+    rules: int = 1
 
 
 def _tag_block(corpus: Path, rows: range) -> list[tuple[str, str] | None]:
@@ -112,12 +161,12 @@ def _choose_phrases(corpus: Corpus, out: Workdir) -> Counts:
     abstracts_with: Counter[str] = Counter()
     tagged = 0
     for shard in range(corpus.shards):
-        abstracts = corpus.shard(shard).column("abstract")
-        tags = files.read_arrow(out.path / tags_name(shard)).column("abstract")
-        for text, tag in zip(abstracts.to_pylist(), tags.to_pylist(), strict=True):
-            if tag is not None:
+        abstracts = corpus.shard(shard).column("abstract").to_pylist()
+        tags = files.read_arrow(out.path / tags_name(shard)).column("abstract").to_pylist()
+        for text, letters in zip(abstracts, tags, strict=True):
+            if letters is not None:
                 tagged += 1
-                phrases = [phrase for _, phrase in Words(text, tag).phrases]
+                phrases = [phrase for _, phrase in Words(text, letters).phrases]
                 counts.update(phrases)
                 abstracts_with.update(set(phrases))
 
@@ -142,17 +191,17 @@ def top_phrases(tags: Path) -> frozenset[str]:
 
 
 def tag(text: str) -> str:
-    """Return one letter of :mod:`pipeline.studies.neighbours.words` for each token of a text.
+    """Return one letter (:data:`NOUN` and the others) for each token of a text.
 
     The tagger's tags are those of the British National Corpus (C5). Verbs include forms of *be* and modals, pronouns
-    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other
+    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other.
     """
-    found: list[str] = []
+    letters: list[str] = []
     for sentence in split_sentences(text):
-        if found_tokens := tokens(sentence):
-            seen = [token if len(token) <= _LONGEST else "x" for token in found_tokens]
-            found += map(_letter, found_tokens, _tagger().tag_sent(seen, taglevel=0))
-    return "".join(found)
+        if words := tokens(sentence):
+            seen = [word if len(word) <= _LONGEST else "x" for word in words]
+            letters += map(_letter, words, _tagger().tag_sent(seen, taglevel=0))
+    return "".join(letters)
 
 
 def tag_papers(texts: Sequence[Text]) -> list[tuple[str, str] | None]:

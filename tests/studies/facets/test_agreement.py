@@ -13,9 +13,10 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
+from pipeline.stages.search import read_ranking
 from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
-from pipeline.studies.facets.exchange import file_task
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
+from pipeline.studies.facets.rankings import file_task
 from tests.studies.facets.collection import annotations, edit, write
 
 
@@ -70,7 +71,7 @@ def test_citations_by_hand(tmp_path: Path) -> None:
         assert (method["grade_cited"], method["grade_not_cited"]) == (3 / 2, 9 / 6)
         edit(tmp_path / "ranked.json", {query: [[each, 0] for each in cands[:4]] for query in lists})
         ranking = runner.make(file_task(corpus, task, "own", tmp_path / "ranked.json"))
-        assert by_citation(pool, ranking, "map").tolist() == [(1 + 2 / 4) / 2]  # 101 cites nothing
+        assert by_citation(pool, read_ranking(ranking), "map").tolist() == [(1 + 2 / 4) / 2]  # 101 cites nothing
 
 
 @pytest.mark.parametrize(("second", "tau"), [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1, 1], None)])

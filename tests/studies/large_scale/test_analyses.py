@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +18,9 @@ from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval, rank_correlation
-from pipeline.studies.large_scale import curve, leakage, marks, ranks, winners
-from pipeline.studies.large_scale.data import PoolRuns, restricted, restricted_qrels
-from pipeline.studies.large_scale.variance import Components, components
+from pipeline.studies.large_scale import analyses, by_query, rankings
+from pipeline.studies.large_scale.by_query import Components
+from pipeline.studies.large_scale.rankings import PoolRankings
 from pipeline.studies.tables import Measurement, share, text
 from tests.builders import made_up_paper, make_corpus, make_pool
 
@@ -26,7 +28,7 @@ QUERIES, PAPERS, DEPTH = 12, 60, 25
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRuns:
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     """Return a pool of 12 queries and 60 papers, of which every fourth lacks its abstract, with two random rankings."""
     root = tmp_path_factory.mktemp("analyses")
     random = np.random.default_rng(3)
@@ -42,10 +44,12 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRuns:
     ]
     corpus = make_corpus(root, papers, [*cited, (ids[0], ids[20])])
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
-    return PoolRuns("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), {"a": _run(random), "b": _run(random)})
+    runs = {name: made_up_run(random) for name in ("a", "b")}
+    runs["empty"] = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
+    return PoolRankings("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), runs, {})
 
 
-def _run(random: np.random.Generator) -> Run:
+def made_up_run(random: np.random.Generator) -> Run:
     rows = [random.permutation(np.arange(QUERIES, PAPERS))[:DEPTH] for _ in range(QUERIES)]
     return Run(np.arange(QUERIES + 1) * DEPTH, np.concatenate(rows).astype(np.uint32))
 
@@ -63,33 +67,41 @@ def plain_precision(ranking: list[int], relevant: list[int]) -> float:
     return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
 
 
-def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRuns) -> None:
+def rows_of(table: Any, system: str) -> dict[str, float]:
+    return {row["column"]: row["value"] for row in table.frame.iter_rows(named=True) if row["system"] == system}
+
+
+def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRankings) -> None:
     run, qrels = ranked.runs["a"], ranked.qrels
-    found = ranks.ranks_of(run, qrels)
-    expected = [
-        ranking.index(row) + 1 if row in ranking else 0
-        for ranking, own in zip(lists(run), positives(qrels), strict=True)
-        for row in own
-    ]
-    assert found.tolist() == expected
-    recall = ranks.recall_by_depth(found, qrels, (5, 25))
-    for ranking, own, at_5, at_25 in zip(lists(run), positives(qrels), *recall, strict=True):
-        assert at_5 == len(set(ranking[:5]) & set(own)) / len(own)
-        assert at_25 == len(set(ranking) & set(own)) / len(own)
+    ranks = ranked.ranks["a"]
+    both = list(zip(lists(run), positives(qrels), strict=True))
+    assert ranks.tolist() == [ranking.index(row) + 1 if row in ranking else 0 for ranking, own in both for row in own]
+    recall = rows_of(rankings.recall([ranked], 13, DEPTH), "dataset a")
+    assert recall == {
+        str(depth): pytest.approx(np.mean([len(set(ranking[:depth]) & set(own)) / len(own) for ranking, own in both]))
+        for depth in (1, 5, 10, 20)
+    }
     precision = average_precision(Hits.of(qrels, run))
-    lost = np.bincount(query_of(qrels.offsets), ranks.loss(found, qrels))
-    np.testing.assert_allclose(lost, 1 - precision)
-    bands = ranks.loss_by_band(found, qrels)
-    np.testing.assert_allclose(bands.sum(axis=0), 1 - precision)
-    missed = [sum(row not in ranking for row in own) / len(own)
-              for ranking, own in zip(lists(run), positives(qrels), strict=True)]  # fmt: skip
-    np.testing.assert_allclose(bands[-1], missed)
-    classes = np.arange(len(found)) % 2
-    by_class = ranks.recall_by_class(found, qrels, classes, 2, 30)
-    own = classes == 1
-    assert np.nanmean(by_class[1]) == pytest.approx(
-        np.mean([(found[own][query_of(qrels.offsets)[own] == q] > 0).mean() for q in range(QUERIES)])
-    )
+    np.testing.assert_allclose(np.bincount(query_of(qrels.offsets), rankings.loss(ranks, qrels)), 1 - precision)
+    missed = np.mean([sum(row not in ranking for row in own) / len(own) for ranking, own in both])
+    losses = rankings.losses([ranked], 13, DEPTH)
+    bands = rows_of(losses, "dataset a")
+    assert list(bands) == ["1 to 10", "11 to 25", "not retrieved"]
+    assert (sum(bands.values()), bands["not retrieved"]) == pytest.approx((1 - precision.mean(), missed))
+    assert rows_of(losses, "dataset empty") == {"1 to 10": 0, "11 to 25": 0, "not retrieved": pytest.approx(1)}
+    assert not ranked.ranks["empty"].any()
+
+
+def test_recall_by_citations_is_of_the_positives_of_each_third(ranked: PoolRankings) -> None:
+    cited = ranked.pool.corpus.attributes["n_inbound"][ranked.qrels.rows]
+    bounds = rankings.thirds(cited)
+    classes = np.searchsorted(bounds, cited)
+    query, hit = query_of(ranked.qrels.offsets), ranked.ranks["a"] > 0
+    table = rankings.popularity([ranked], 13)
+    for place, value in enumerate(rows_of(table, "dataset a").values()):
+        of_query = [hit[(classes == place) & (query == number)] for number in range(QUERIES)]
+        assert value == pytest.approx(np.mean([hits.mean() for hits in of_query if len(hits)]))
+    assert f"least up to {bounds[0]}, middle up to {bounds[1]} citations" in table.table.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -97,54 +109,42 @@ def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRuns) -> N
     [([1, 2, 3, 4, 5, 6], [2, 4], [2, 2, 2]), ([0, 0, 0, 0, 9, 9], [0, 0], [4, 0, 2]), ([5] * 3, [5, 5], [3, 0, 0])],
 )
 def test_thirds_never_part_equal_counts(counts: list[int], bounds: list[int], sizes: list[int]) -> None:
-    found = ranks.thirds(np.array(counts))
+    found = rankings.thirds(np.array(counts))
     assert (found, np.bincount(np.searchsorted(found, counts), minlength=3).tolist()) == (bounds, sizes)
 
 
-def test_bands_end_with_the_ranking() -> None:
-    assert ranks.band_names(500) == ["1 to 10", "11 to 30", "31 to 100", "101 to 500", "not retrieved"]
-    assert ranks.band_names(20) == ["1 to 10", "11 to 20", "", "", "not retrieved"]
-    assert ranks.band_of(np.array([1, 10, 11, 101, 0])).tolist() == [0, 0, 1, 3, 4]
-
-
-def test_a_ranking_without_entries_finds_nothing(ranked: PoolRuns) -> None:
-    empty = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
-    assert not ranks.ranks_of(empty, ranked.qrels).any()
-    np.testing.assert_allclose(ranks.loss_by_band(ranks.ranks_of(empty, ranked.qrels), ranked.qrels)[-1], 1)
-
-
-def test_precision_among_some_papers_is_that_of_cut_lists(ranked: PoolRuns) -> None:
+def test_precision_among_some_papers_is_that_of_cut_lists(ranked: PoolRankings) -> None:
     kept = np.random.default_rng(1).random(PAPERS) < 0.4
-    found = marks.precision_among(ranked, ranked.runs["b"], kept)
+    found = analyses.precision_among(ranked.qrels, ranked.runs["b"], kept)
     for ranking, own, value in zip(lists(ranked.runs["b"]), positives(ranked.qrels), found, strict=True):
         left = [row for row in own if kept[row]]
-        if left:
-            assert value == pytest.approx(plain_precision([row for row in ranking if kept[row]], left))
-        else:
-            assert np.isnan(value)
+        expected = plain_precision([row for row in ranking if kept[row]], left) if left else np.nan
+        assert value == pytest.approx(expected, nan_ok=True)
     assert not np.isnan(found).all()
-    assert len(restricted(ranked.runs["b"], kept).rows) == kept[ranked.runs["b"].rows].sum()
-    assert restricted_qrels(ranked.qrels, kept[ranked.qrels.rows]).positives().sum() == kept[ranked.qrels.rows].sum()
 
 
-def test_matching_pairs_papers_of_one_stratum(ranked: PoolRuns) -> None:
+def test_matching_pairs_papers_of_one_stratum(ranked: PoolRankings) -> None:
+    """A stratum: with or without abstract, of the same three years, of like length."""
+    kinds = analyses.candidate_kinds(ranked, seed=13)
+    positive = np.isin(np.arange(PAPERS), ranked.qrels.rows)
     attributes = ranked.pool.corpus.attributes
-    own = np.arange(10, 30)
-    rest = np.setdiff1d(ranked.pool.candidates, own)
-    found = marks.match(attributes, own, ranked.pool.candidates, seed=13)
-    keys = marks.strata(attributes, np.arange(PAPERS))
-    there = {key: min(int((keys[own] == key).sum()), int((keys[rest] == key).sum())) for key in set(keys.tolist())}
-    assert sum(there.values()) > 3
-    matched = np.flatnonzero(found.matched & ~found.positives)
-    assert sorted(keys[found.positives].tolist()) == sorted(keys[matched].tolist())
-    assert {key: int((keys[matched] == key).sum()) for key in there} == there
-    assert set(np.flatnonzero(found.positives)) <= set(own)
-    assert set(matched) <= set(rest)
-    assert found.drawn.sum() == found.matched.sum()
-    assert (found.drawn & found.positives).sum() == found.positives.sum()
+    chars = attributes["title_chars"].astype(float) + attributes["abstract_chars"]
+    lengths = np.floor(2 * np.log2(chars)).tolist()
+    texts, years = kinds["with text"].tolist(), (attributes["year"] // 3).tolist()
+    strata = list(zip(texts, years, lengths, strict=True))
+
+    def counts(papers: np.ndarray) -> Counter[tuple[bool, int, float]]:
+        return Counter(strata[row] for row in np.flatnonzero(papers))
+
+    matched, drawn = kinds["matched negatives"], kinds["random negatives"]
+    assert counts(matched & positive) == counts(matched & ~positive) == counts(positive) & counts(~positive)
+    assert (matched & positive).sum() > 3
+    assert (drawn & positive).tolist() == (matched & positive).tolist()
+    assert drawn.sum() == matched.sum()
+    assert kinds["all"].all()
 
 
-def test_marks_are_counted_once_a_paper(ranked: PoolRuns) -> None:
+def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
     corpus = ranked.pool.corpus
     own = np.unique(ranked.qrels.rows)
     found = counted(corpus.attributes, own, ranked.pool.candidates)
@@ -162,12 +162,12 @@ def test_marks_are_counted_once_a_paper(ranked: PoolRuns) -> None:
 def test_components_are_recovered_and_tell_how_many_samples_are_needed(seed: int) -> None:
     random = np.random.default_rng(seed)
     values = random.normal(0, 2, (1, 4000)) + random.normal(0, 0.5, (60, 1)) + random.normal(0, 1, (60, 4000))
-    found = components(values)
+    found = by_query.components(values)
     assert found.queries == pytest.approx(4, rel=0.1)
     assert found.samples == pytest.approx(0.25, rel=0.5)
     assert found.rest == pytest.approx(1, rel=0.05)
     same = np.tile(np.arange(50.0), (3, 1))
-    assert components(same) == pytest.approx((np.var(same[0], ddof=1), 0, 0))
+    assert by_query.components(same) == pytest.approx((np.var(same[0], ddof=1), 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -180,17 +180,65 @@ def test_the_samples_needed_are_the_fewest_that_do(found: Components, queries: i
     assert needed == 1 or found.share(needed - 1, queries) > 0.1
 
 
-@pytest.mark.parametrize("form", curve.FORMS)
+@pytest.mark.parametrize("form", by_query.FORMS)
 def test_a_curve_of_the_form_is_recovered(form: str) -> None:
     sizes, at = [1_000, 10_000, 50_000], [200_000, 16_000_000]
     line = 1.5 - 0.4 * np.log(np.array([*sizes, *at], np.float64))
     scores = 1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line)
-    np.testing.assert_allclose(curve.predict(sizes, scores[:3], at, form), scores[3:])
+    np.testing.assert_allclose(by_query.predict(sizes, scores[:3], at, form), scores[3:])
     values = np.repeat(scores[:3, None], 150, axis=1)
-    for (value, low, high), expected in zip(
-        curve.extrapolate(sizes, values, at, form, seed=1), scores[3:], strict=True
-    ):
-        assert (value, low, high) == pytest.approx((expected, expected, expected))
+    for figures, expected in zip(by_query.extrapolate(sizes, values, at, form, seed=1), scores[3:], strict=True):
+        assert figures == pytest.approx((expected, expected, expected))
+
+
+def test_the_share_between_groups_is_epsilon_squared() -> None:
+    groups = [np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0, 8.0])]
+    every = np.concatenate(groups)
+    inside = sum(((each - each.mean()) ** 2).sum() for each in groups)
+    total = ((every - every.mean()) ** 2).sum()
+    value, low, high = analyses.between(groups, seed=13)
+    assert value == pytest.approx((total - inside - inside / 5) / total)
+    assert low < value < high
+    assert np.isnan(analyses.between(groups[:1], seed=13)).all()
+
+
+def test_facts_of_queries(ranked: PoolRankings) -> None:
+    found = analyses.query_facts(ranked)
+    corpus = ranked.pool.corpus
+    papers = corpus.take(np.arange(PAPERS), ["title", "abstract", "year"]).to_pylist()
+    for query, own in enumerate(positives(ranked.qrels)):
+        mine = analyses.words(f"{papers[query]['title']} {papers[query]['abstract']}")
+        theirs = [analyses.words(f"{papers[row]['title']} {papers[row]['abstract']}") for row in own]
+        assert found["shared words"][query] == pytest.approx(np.mean([len(mine & each) / len(mine) for each in theirs]))
+        assert found["age"][query] == pytest.approx(np.mean([2019 - papers[row]["year"] for row in own]))
+        assert found["positives"][query] == len(own)
+
+
+def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) -> None:
+    corpus = ranked.pool.corpus
+    file = tmp_path / "training.txt"
+    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
+    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus))
+    rows = ranked.qrels.rows
+    years = corpus.attributes["year"][rows]
+    assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
+    assert (found["positives trained on"] == (rows == 20)).all()
+    assert (found["positives younger"] == (years > 2019)).all()
+    assert found["positives younger"].any()
+    assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
+    assert found["positives alike"].sum() == 1
+    with pytest.raises(InputError, match="training list"):
+        analyses.training_papers([str(tmp_path / "absent")], corpus)
+
+
+def test_shares_have_wilsons_interval() -> None:
+    row = share("a", "b", 3, 20)
+    z, p, n = 1.959964, 3 / 20, 20
+    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    assert row[2:5] == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
+    assert text(row) == "15.0 [5.2, 36.0]"
+    assert text(share("a", "b", 0, 0)) is None
+    assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
 
 
 def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
@@ -204,57 +252,6 @@ def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
     assert np.isnan(rank_correlation(one, np.ones(80), seed=13)).all()
 
 
-def test_the_share_between_groups_is_epsilon_squared() -> None:
-    groups = [np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0, 8.0])]
-    every = np.concatenate(groups)
-    inside = sum(((each - each.mean()) ** 2).sum() for each in groups)
-    total = ((every - every.mean()) ** 2).sum()
-    value, low, high = winners.between(groups, seed=13)
-    assert value == pytest.approx((total - inside - inside / 5) / total)
-    assert low < value < high
-    assert np.isnan(winners.between(groups[:1], seed=13)).all()
-
-
-def test_facts_of_queries(ranked: PoolRuns) -> None:
-    found = winners.facts(ranked)
-    corpus = ranked.pool.corpus
-    papers = corpus.take(np.arange(PAPERS), ["title", "abstract", "year"]).to_pylist()
-    for query, own in enumerate(positives(ranked.qrels)):
-        mine = winners.words(f"{papers[query]['title']} {papers[query]['abstract']}")
-        theirs = [winners.words(f"{papers[row]['title']} {papers[row]['abstract']}") for row in own]
-        assert found["shared words"][query] == pytest.approx(np.mean([len(mine & each) / len(mine) for each in theirs]))
-        assert found["age"][query] == pytest.approx(np.mean([2019 - papers[row]["year"] for row in own]))
-        assert found["positives"][query] == len(own)
-
-
-def test_the_audit_finds_what_was_planted(ranked: PoolRuns, tmp_path: Path) -> None:
-    corpus = ranked.pool.corpus
-    file = tmp_path / "training.txt"
-    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
-    found = leakage.audit(ranked, leakage.training_papers([str(file)], corpus))
-    rows = ranked.qrels.rows
-    years = corpus.attributes["year"][rows]
-    assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
-    assert (found["positives trained on"] == (rows == 20)).all()
-    assert (found["positives younger"] == (years > 2019)).all()
-    assert found["positives younger"].any()
-    assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
-    assert found["positives alike"].sum() == 1
-    with pytest.raises(InputError, match="training list"):
-        leakage.training_papers([str(tmp_path / "absent")], corpus)
-
-
-def test_shares_have_wilsons_interval() -> None:
-    row = share("a", "b", 3, 20)
-    z, p, n = 1.959964, 3 / 20, 20
-    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    assert row[2:5] == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
-    assert text(row) == "15.0 [5.2, 36.0]"
-    assert text(share("a", "b", 0, 0)) is None
-    assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
-
-
 def test_intervals_leave_queries_without_a_value_out() -> None:
-    values = np.array([0.1, np.nan, 0.3])
-    assert interval(values, 13)[0] == pytest.approx(0.2)
+    assert interval(np.array([0.1, np.nan, 0.3]), 13)[0] == pytest.approx(0.2)
     assert np.isnan(interval(np.array([np.nan]), 13)).all()

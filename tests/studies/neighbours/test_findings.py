@@ -1,4 +1,4 @@
-"""What the page shows of a neighbour; brittleness and its rank correlation with quality."""
+"""What the page shows of a neighbour, the best system, brittleness and its rank correlation with quality."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.studies.neighbours.browse import marked
+from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.quality import brittleness, read_quality
-from pipeline.studies.neighbours.tables import predictions
+from pipeline.studies.neighbours.plan import read_quality
+from pipeline.studies.neighbours.tables import best_of_titles, correlation
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -37,21 +37,29 @@ def test_without_what_was_deleted_the_marked_text_is_the_neighbour(name: str) ->
             assert "".join(text for text, mark in spans if mark != "underline").split() == before.split()
 
 
-def test_brittleness_is_of_similar_neighbours_alone() -> None:
-    rows = [("a", "LL-HS", "NN1_Ret", 90.0), ("a", "LO-PS", "NN1_Ret", 70.0), ("a", "LO-DS", "NN1_Ret", 0.0)]
-    columns = ["system", "category", "measure", "value"]
-    classes = pl.DataFrame([*rows, ("a", "LL-HS", "AOP-10", 1.0)], columns, orient="row")
-    assert brittleness(classes, "NN1_Ret") == {"a": 20}
+@pytest.mark.parametrize(("corpora", "over"), [("x", ""), ("xy", ", mean over 2 corpora")])
+def test_the_best_system_is_that_of_task_i(corpora: str, over: str) -> None:
+    of_systems = {"a": (50.0, 70.0), "b": (60.0, 60.0), "c": (40.0, 90.0)}
+    rows = [
+        (corpus, system, task, measure, value)
+        for system, values in of_systems.items()
+        for corpus, value in zip(corpora, values, strict=False)
+        for task, measure, value in (("I", "MRR", value), ("I", "T100", 100 - value), ("II", "MRR", 100 - value))
+    ]
+    titles = pl.DataFrame(rows, ["corpus", "system", "task", "measure", "value"], orient="row")
+    best = "c: MRR 65.0" if over else "b: MRR 60.0"
+    assert best_of_titles(titles) == f"{best} (titles as queries, task I{over})"
 
 
-def test_brittleness_is_correlated_with_quality() -> None:
+def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:
     rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
-    rows += [(system, "LL-HS", "NN1_Ret", 100.0) for system in "abcd"]
+    rows += [(system, "LO-PS", "NN1_Ret", 100.0) for system in "abcd"]
+    rows += [("a", "LO-DS", measure, 0.0) for measure in ("AOP-10", "NN1_Ret")]  # dissimilar: does not count
     classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
-    found = predictions(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
-    assert found.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
-    assert found.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
-    assert found.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")
+    table = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
+    assert table.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
+    assert table.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
+    assert table.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")
 
 
 def test_quality_is_the_mean_map_of_each_system(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import re
@@ -35,102 +34,90 @@ def paper(number: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("sets")
-    with gzip.open(found / "iclr.jsonl.gz", "wt") as file:
+def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the command of a small study with qualities."""
+    folder = tmp_path_factory.mktemp("sets")
+    with gzip.open(folder / "iclr.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(paper(number)) + "\n" for number in range(60))
     values = zip(SYSTEMS, (0.1, 0.2, 0.3), strict=True)
-    (found / "map.csv").write_text("system,value\n" + "".join(f'"{system}",{value}\n' for system, value in values))
-    return found
+    (folder / "map.csv").write_text("system,value\n" + "".join(f'"{system}",{value}\n' for system, value in values))
+    return [*SMALL, "--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Any:
-    root = tmp_path_factory.mktemp("study")
-    return root, mdcr_json(
-        root, *SMALL, "--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"
-    )
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
 
 
-def rows(found: Any, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((Path(found[1]["folder"]) / f"{name}.csv").open()))
+@pytest.fixture(scope="module")
+def study(root: Path, command: list[str]) -> Any:
+    """Return what the study printed: its folder, and its tables as rows."""
+    return mdcr_json(root, *command)
 
 
-def test_it_writes_every_table_and_figure(found: Any) -> None:
-    written = {path.name for path in Path(found[1]["folder"]).iterdir()}
+def test_it_writes_every_table_and_figure(study: Any) -> None:
+    folder = Path(study["folder"])
+    written = {path.name for path in folder.iterdir()}
     tables = ("titles", "categories", "optimality", "classes", "counts", "similarities", "correlation")
     figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-lsa")
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
-    text = (Path(found[1]["folder"]) / "titles.md").read_text()
-    page = (Path(found[1]["folder"]) / "index.html").read_text()
-    shown = dict(re.findall(r"<h2>(.*?)</h2>(.*?)</section>", page, re.DOTALL))
+    shown = dict(re.findall(r"<h2>(.*?)</h2>(.*?)</section>", (folder / "index.html").read_text(), re.DOTALL))
     assert {"Distributions of similarities", "What each class changes"} <= set(shown)
     for title, name, measure, column, scale in (
         ("Classes by systems", "classes", "AOP-10", "value", 1),
-        ("Similarities by class (percent)", "similarities", "", "mean", 100),
+        ("Similarities by class (percent)", "similarities", None, "mean", 100),
     ):
         cells = dict(re.findall(r'<th scope="row">\S+ (\w+)</th><td>([-\d.]+)</td>', shown[title]))
-        first = {row["name"]: row for row in reversed(rows(found, name)) if row.get("measure", "") == measure}
-        assert cells == {name: f"{scale * float(row[column]):.1f}" for name, row in first.items()}
-    assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in text
+        first = {row["name"]: row for row in reversed(study["tables"][name]) if row.get("measure") == measure}
+        assert cells == {name: f"{scale * row[column]:.1f}" for name, row in first.items()}
+    assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in (folder / "titles.md").read_text()
+    assert "(titles as queries, task I)" in (folder.parent / "index.html").read_text()
+    precisions = {row["system"]: row["MAP"] for row in study["tables"]["correlation"]}
+    assert precisions == pytest.approx(dict(zip(SYSTEMS, (10, 20, 30), strict=True)))
 
 
-def test_systems_are_measured_on_every_task_and_class(found: Any) -> None:
-    titles = {(row["system"], row["task"], row["measure"]) for row in rows(found, "titles")}
+def test_systems_are_measured_on_every_task_and_class(study: Any) -> None:
+    tables = study["tables"]
     systems = (*SYSTEMS, "latent standardised")
-    assert titles == {(s, task, m) for s in systems for task in ("I", "II") for m in ("MRR", "T100")}
-    classes = rows(found, "classes")
-    counts = {row["class"]: int(row["neighbours"]) for row in rows(found, "counts")}
+    assert {(row["system"], row["task"], row["measure"]) for row in tables["titles"]} == {
+        (system, task, measure) for system in systems for task in ("I", "II") for measure in ("MRR", "T100")
+    }
+    counts = {row["class"]: row["neighbours"] for row in tables["counts"]}
     assert set(counts) == set(CLASSES)
     measures = ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")
-    assert {(row["system"], row["name"], row["measure"]) for row in classes} == {
+    assert {(row["system"], row["name"], row["measure"]) for row in tables["classes"]} == {
         (system, name, measure) for system in SYSTEMS for name in CLASSES if counts[name] for measure in measures
     }
-    assert all(0 <= float(row["value"]) <= 100 for row in classes)
-    for row in classes:
-        assert int(row["queries"]) == min(12, counts[row["name"]])
-        same_words = CLASSES[row["name"]].category in ("LL-HS", "LL-PS")
-        if same_words and row["measure"].startswith("AOP"):
-            depth = int(row["measure"][-2:])
-            assert float(row["value"]) == pytest.approx(100 * (depth - 1) / depth), "both lists but one entry are equal"
-        if same_words and row["measure"].startswith("NN"):
-            assert float(row["value"]) == 100
+    same_words = {"NN1_Ret": 100, "NN10_Ret": 100, "AOP-10": 90, "AOP-20": 95}  # both lists but one entry are equal
+    for row in tables["classes"]:
+        assert 0 <= row["value"] <= 100
+        assert row["queries"] == min(12, counts[row["name"]])
+        if CLASSES[row["name"]].category in ("LL-HS", "LL-PS"):
+            assert row["value"] == pytest.approx(same_words[row["measure"]])
 
 
-def test_neighbours_of_all_papers_are_candidates_unless_sampled(found: Any, folder: Path, tmp_path: Path) -> None:
-    assert max(int(row["neighbours"]) for row in rows(found, "counts")) == 60
-    arguments = ["--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"]
-    few = tmp_path, mdcr_json(tmp_path, *SMALL, *arguments, "--set", "candidates=sampled")
-    assert max(int(row["neighbours"]) for row in rows(few, "counts")) == 12
-    of_all, of_few = (
-        {(row["system"], row["name"], row["measure"]): float(row["value"]) for row in rows(each, "classes")}
-        for each in (found, few)
-    )
-    misspelt = ("bm25", "T_A_DelNNChar", "AOP-10")
-    assert of_all[misspelt] < of_few[misspelt]
-    for table in ("categories", "optimality", "classes", "correlation"):
-        texts = [(Path(each[1]["folder"]) / f"{table}.md").read_text() for each in (found, few)]
-        assert ["candidates=sampled" in text for text in texts] == [False, True]
+def test_neighbours_of_all_papers_are_candidates_unless_sampled(study: Any, command: list[str], tmp_path: Path) -> None:
+    settings = ["candidates=sampled", 'classes=["T_A_DelNNChar"]', "standardise=false"]
+    few = mdcr_json(tmp_path, *command, *(word for setting in settings for word in ("--set", setting)))
+    misspelt = []
+    for printed, papers, noted in ((study, 60, False), (few, 12, True)):
+        assert max(row["neighbours"] for row in printed["tables"]["counts"]) == papers
+        of_bm25 = [
+            row for row in printed["tables"]["classes"] if row["system"] == "bm25" and row["measure"] == "AOP-10"
+        ]
+        misspelt += [row["value"] for row in of_bm25 if row["name"] == "T_A_DelNNChar"]
+        for table in ("categories", "optimality", "classes", "correlation"):
+            assert ("candidates=sampled" in (Path(printed["folder"]) / f"{table}.md").read_text()) == noted
+    assert misspelt[0] < misspelt[1]
 
 
-def test_nothing_is_made_twice_and_a_plan_writes_nothing(found: Any, folder: Path, tmp_path: Path) -> None:
-    arguments = [*SMALL, "--corpus", "iclr", "--input", str(folder)]
-    assert not mdcr_json(found[0], *arguments, "--dry-run")["plan"]
-    plan = mdcr_json(tmp_path, *arguments, "--dry-run")["plan"]
-    assert [row["stage"] for row in plan] == ["corpus"]
+def test_nothing_is_made_twice_and_a_plan_writes_nothing(
+    study: Any, command: list[str], root: Path, tmp_path: Path
+) -> None:
+    assert not mdcr_json(root, *command, "--dry-run")["plan"]
+    assert [row["stage"] for row in mdcr_json(tmp_path, *command, "--dry-run")["plan"]] == ["corpus"]
     assert not list(tmp_path.glob("**/manifest.json"))
-
-
-def test_brittleness_stands_beside_quality(found: Any) -> None:
-    brittle = {row["system"]: row for row in rows(found, "correlation")}
-    assert [float(brittle[system]["MAP"]) for system in SYSTEMS] == pytest.approx([10, 20, 30])
-    similar = [
-        row for row in rows(found, "classes") if row["measure"] == "AOP-10" and not row["category"].endswith("DS")
-    ]
-    for system in SYSTEMS:
-        own = [float(row["value"]) for row in similar if row["system"] == system]
-        assert float(brittle[system]["brittleness, AOP-10"]) == pytest.approx(100 - np.mean(own))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +132,6 @@ def test_brittleness_stands_beside_quality(found: Any) -> None:
         (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )
-def test_bad_input_is_one_line(found: Any, folder: Path, arguments: list[str], named: str) -> None:
-    result = mdcr(found[0], *SMALL, "--corpus", "iclr", "--input", str(folder), *arguments)
-    assert named in one_line_error(result)
+def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[str], named: str) -> None:
+    without_quality = command[:-2]
+    assert named in one_line_error(mdcr(root, *without_quality, *arguments))

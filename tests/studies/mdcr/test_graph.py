@@ -47,27 +47,21 @@ def test_candidates_are_those_of_the_definition(seed: int) -> None:
     fit = np.random.default_rng(seed).random(papers) < 0.7
     whole = partial = 0
     for query in range(papers):
-        found = graph_candidates(
-            outgoing, incoming, query, lambda rows: fit[rows], count, generator(seed, "test", query)
-        ).tolist()
-        assert len(set(found)) == len(found) <= count
-        left = list(found)
+        chance = generator(seed, "test", query)
+        drawn = graph_candidates(outgoing, incoming, query, lambda rows: fit[rows], count, chance).tolist()
+        assert len(set(drawn)) == len(drawn) <= count
+        taken, left = {query, *cites[query]}, drawn
         for paper in by_overlap(outgoing, query)[0].tolist():
-            near = (
-                {x for x in cites[paper] | cited_by[paper] if fit[x]}
-                - cites[query]
-                - {query}
-                - set(found[: len(found) - len(left)])
-            )
-            if len(near) >= len(left) and len(found) == count:
+            near = {other for other in cites[paper] | cited_by[paper] if fit[other]} - taken
+            if len(near) >= len(left) and len(drawn) == count:  # the last one gives some of its own
                 assert set(left) <= near
                 left = []
                 partial += 1
                 break
             assert set(left[: len(near)]) == near
-            left = left[len(near) :]
+            taken, left = taken | near, left[len(near) :]
         assert not left
-        whole += len(found) < count
+        whole += len(drawn) < count
     assert whole
     assert partial
 

@@ -12,15 +12,16 @@ import pytest
 import pipeline as interface
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare
-from pipeline.scores.store import runs_of_artifacts, values
+from pipeline.scores.store import runs_of, values
 from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.layout import TRUE, candidates_of, write_paper
+from pipeline.studies.mdcr.layout import TRUE, candidates_of
+from pipeline.studies.mdcr.lists import MEASURES
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json
 from tests.scores.page.test_chromium import chromium, open_page, pytestmark
 from tests.scores.page.workspace import EVIL
-from tests.studies.test_mdcr_evaluation import TYPES, random_lists
+from tests.studies.mdcr.conftest import TYPES, random_lists
 
 __all__ = ["chromium", "pytestmark"]
 
@@ -33,8 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     root, folder = tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("evil")
     (folder / "mdcr_test.json").write_text(json.dumps(LISTS))
     papers = [{**made_up_paper(number), "title": f"{number} {EVIL}"} for number in range(60)]
-    lines = (write_paper(each["paper_id"], each["title"], each["abstract"]) for each in papers)
-    (folder / "mdcr_test_data.jsonl").write_text("".join(lines))
+    rows = ({name: paper[name] for name in ("paper_id", "title", "abstract")} for paper in papers)
+    (folder / "mdcr_test_data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return root, folder, Path(mdcr_json(root, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["folder"])
 
 
@@ -51,11 +52,12 @@ def page(chromium: Any, made: tuple[Path, Path, Path]) -> Iterator[Any]:
     page.close()
 
 
-def types_of(query: str) -> dict[str, list[str]]:
-    """Return the types of each candidate of a query, those of positives first."""
+def types_of(query: str, only: str = "") -> dict[str, list[str]]:
+    """Return the types of each candidate of a query (of one type), those of positives first."""
     by_type = LISTS["Art"][query]
     names = {"positive": TRUE, **{name: name for name in TYPES}}
-    return {each: [shown for shown, name in names.items() if each in by_type[name]] for each in candidates_of(by_type)}
+    papers = by_type[only] if only else candidates_of(by_type)
+    return {paper: [shown for shown, name in names.items() if paper in by_type[name]] for paper in papers}
 
 
 def rows(page: Any) -> dict[str, list[str]]:
@@ -65,42 +67,43 @@ def rows(page: Any) -> dict[str, list[str]]:
     return {f"{int(title.split()[0]):05d}": kinds.split(", ") for title, kinds, *_ in cells}
 
 
+def open_query(page: Any, query: str) -> None:
+    page.locator("input[name=filter]").fill(query)
+    page.locator(".queries tbody button").click()
+
+
 def test_each_candidate_has_its_types(page: Any) -> None:
     both = 0
     for query in LISTS["Art"]:
-        page.locator("input[name=filter]").fill(query)
-        page.locator(".queries tbody button").click()
+        open_query(page, query)
         expected = types_of(query)
         assert rows(page) == expected
-        counts = [f"{name} {sum(name in each for each in expected.values())}" for name in ("positive", *TYPES)]
+        counts = [f"{name} {sum(name in kinds for kinds in expected.values())}" for name in ("positive", *TYPES)]
         assert page.locator(".kinds button").all_inner_texts() == counts
         assert page.locator(".kinds li").first.inner_text() == f"{counts[0]} cited by the query"
-        positives = sum("positive" in each for each in expected.values())
+        positives = sum("positive" in kinds for kinds in expected.values())
         assert page.locator(".queries tbody td").nth(1).inner_text() == str(positives)
         assert page.locator(".positives tr.relevant").count() == positives
-        both += any(len(each) > 1 for each in expected.values())
-        shown = set(page.locator(".sides .kind").all_inner_texts())
-        assert shown == {name for each in expected.values() for name in each}
+        both += any(len(kinds) > 1 for kinds in expected.values())
+        assert set(page.locator(".sides .kind").all_inner_texts()) == set().union(*expected.values())
     assert both, "no candidate has two types"
 
 
 def test_a_type_restricts_what_is_shown(page: Any) -> None:
     first, second = list(LISTS["Art"])[:2]
-    page.locator("input[name=filter]").fill(first)
-    page.locator(".queries tbody button").click()
+    open_query(page, first)
     ranks = page.locator(".sides section").nth(1).locator("li").evaluate_all("all => all.map(one => one.value)")
     assert ranks == list(range(1, len(ranks) + 1))
     page.locator(".kinds button", has_text="graph").press("Enter")
     pressed = page.locator(".kinds [aria-pressed=true]")
     assert pressed.all_inner_texts() == ["graph 6"]
     assert pressed.evaluate("button => button === document.activeElement")
-    assert rows(page) == {each: kinds for each, kinds in types_of(first).items() if "graph" in kinds}
+    assert rows(page) == types_of(first, "graph")
     own = [line.locator("td").last.inner_text() for line in page.locator(".positives tbody tr").all()]
     ranks = page.locator(".sides section").nth(1).locator("li").evaluate_all("all => all.map(one => String(one.value))")
     assert ranks == sorted(own, key=int)
-    page.locator("input[name=filter]").fill(second)
-    page.locator(".queries tbody button").click()
-    assert rows(page) == {each: kinds for each, kinds in types_of(second).items() if "graph" in kinds}
+    open_query(page, second)
+    assert rows(page) == types_of(second, "graph")
     page.locator(".kinds button", has_text="graph").click()
     assert rows(page) == types_of(second)
 
@@ -108,9 +111,8 @@ def test_a_type_restricts_what_is_shown(page: Any) -> None:
 def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, Path, Path]) -> None:
     workspace = interface.open(made[0])
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
-    corpus, found = scores.ranked(workspace, recipe)
-    runs = runs_of_artifacts(scores.scored_run(workspace, corpus, each) for each in found if each.field == "Art")
-    differences = compare(values(runs), "bm25", "lsa", scores.MEASURES, Draws(seed=recipe.seed))
+    runs = runs_of(workspace.runner, scores.evaluated(workspace, recipe)[1]).filter(field="Art")
+    differences = compare(values(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
     for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)

@@ -20,7 +20,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
 from pipeline.studies.mdcr.build import benchmark_task
 from pipeline.studies.mdcr.layout import TRUE, data_file, read_lists
-from pipeline.studies.mdcr.study import Recipe, benchmark, field_rankings
+from pipeline.studies.mdcr.study import Recipe, benchmark
 from pipeline.studies.recipe import read_recipe
 from pipeline.studies.registry import find
 from tests.builders import made_up_paper, make_corpus
@@ -28,12 +28,11 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.killed import finish, starter
 
 SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1"
-FIELDS = ("Physics", "Medicine", "Art")
 SETTINGS = {"corpus": "tiny", "systems": SYSTEMS, "model_negatives": "", "size": "200", "queries": 6, "top": 30}
 
 
-def recipe(**settings: Any) -> Recipe:
-    chosen: Recipe = read_recipe(find("mdcr").default_recipe, Recipe, SETTINGS | settings)
+def recipe() -> Recipe:
+    chosen: Recipe = read_recipe(find("mdcr").default_recipe, Recipe, SETTINGS)
     return chosen
 
 
@@ -44,7 +43,9 @@ def crowded(root: Path, seed: int) -> None:
     for number in range(400):
         paper = made_up_paper(number) | {"year": int(chance.choice([2010, 2019, 2019, 2021]))}
         paper["title"] = paper["title"] if number % 7 else f"Same title {number % 3}"
-        paper["fields"] = sorted(chance.choice(FIELDS, chance.integers(1, 3), replace=False).tolist())
+        paper["fields"] = sorted(
+            chance.choice(["Physics", "Medicine", "Art"], chance.integers(1, 3), replace=False).tolist()
+        )
         papers.append(paper)
     links = np.unique(chance.integers(0, 400, (3_000, 2)), axis=0)
     make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in links.tolist() if a != b])
@@ -63,7 +64,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def artifact_of(root: Path) -> Artifact:
-    return interface.open(root).runner.make(benchmark(interface.open(root), recipe()))
+    workspace = interface.open(root)
+    return workspace.runner.make(benchmark(workspace, recipe())[1])
 
 
 def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
@@ -74,36 +76,36 @@ def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
     queries: dict[str, set[str]] = {}
     for split in ("val", "test"):
         lists = read_lists(folder, split)
-        papers = {json.loads(line)["paper_id"] for line in data_file(folder, split).read_text().splitlines()}
         used: set[str] = set()
-        for field, of_field in lists.items():
-            for query, by_type in of_field.items():
-                (row,) = corpus.rows_of([query])
-                listed = [paper for ids in by_type.values() for paper in ids]
-                assert len(listed) == len(set(listed))
-                assert query not in listed
-                cited = set(corpus.ids(corpus.outgoing.of(int(row))))
-                assert 1 <= len(by_type[TRUE]) <= 5
-                assert set(by_type[TRUE]) <= cited
-                negatives = corpus.rows_of([paper for paper in listed if paper not in by_type[TRUE]])
-                assert not cited & set(corpus.ids(negatives))
-                assert (year[negatives] <= 2019).all()
-                assert not (titles[negatives] == titles[row]).any()
-                assert len(by_type) == 7
-                assert all(len(ids) <= 10 for ids in by_type.values())
-                used |= {query, *listed}
-            queries.setdefault(split, set()).update(of_field)
-            assert field not in counts["fields_left_out"]
-        assert papers == used
-        assert counts[f"{split}_queries"] == sum(map(len, lists.values()))
-        assert counts[f"{split}_fields"] == len(lists)
-        assert counts[f"{split}_papers"] == len(used)
+        for query, by_type in (item for of_field in lists.values() for item in of_field.items()):
+            (row,) = corpus.rows_of([query])
+            listed = [paper for ids in by_type.values() for paper in ids]
+            assert len({query, *listed}) == 1 + len(listed)
+            cited = set(corpus.ids(corpus.outgoing.of(int(row))))
+            negatives = corpus.rows_of([paper for paper in listed if paper not in by_type[TRUE]])
+            assert by_type[TRUE]
+            assert set(by_type[TRUE]) <= cited
+            assert not cited & set(corpus.ids(negatives))
+            assert (year[negatives] <= 2019).all()
+            assert not (titles[negatives] == titles[row]).any()
+            assert list(by_type) == [TRUE, *system_names(SYSTEMS), "graph", "most_cited", "random"]
+            assert all(len(ids) <= (5 if name == TRUE else 10) for name, ids in by_type.items())
+            used |= {query, *listed}
+        queries[split] = {query for of_field in lists.values() for query in of_field}
+        assert {json.loads(line)["paper_id"] for line in data_file(folder, split).read_text().splitlines()} == used
         every = [by_type for of_field in lists.values() for by_type in of_field.values()]
-        assert counts[f"{split}_pairs"] == sum(len(ids) for by_type in every for ids in by_type.values())
-        fewer = sum(any(len(ids) < 10 for name, ids in each.items() if name != TRUE) for each in every)
-        assert counts[f"{split}_queries_with_fewer_negatives"] == fewer
-        assert counts[f"{split}_queries_with_fewer_positives"] == sum(len(each[TRUE]) < 5 for each in every)
-        assert counts[f"{split}_queries_with_fewer_graph_candidates"] == sum(len(each["graph"]) < 10 for each in every)
+        fewer = {name: [len(by_type[name]) < (5 if name == TRUE else 10) for by_type in every] for name in every[0]}
+        expected = {
+            "queries": sum(map(len, lists.values())),
+            "fields": len(lists),
+            "papers": len(used),
+            "pairs": sum(len(ids) for by_type in every for ids in by_type.values()),
+            "queries_with_fewer_negatives": sum(map(any, zip(*(fewer[n] for n in fewer if n != TRUE), strict=True))),
+            "queries_with_fewer_positives": sum(fewer[TRUE]),
+            "queries_with_fewer_graph_candidates": sum(fewer["graph"]),
+        }
+        assert {name: counts[f"{split}_{name}"] for name in expected} == expected
+        assert not set(lists) & set(counts["fields_left_out"])
     assert not queries["val"] & queries["test"]
     assert counts["left_out_fields"] == 19 - counts["test_fields"] == len(counts["fields_left_out"])
     shared = 6 * counts["val_fields"] - counts["val_queries"]
@@ -116,15 +118,11 @@ def test_the_study_leaves_its_files(built: tuple[Path, dict[str, Any]]) -> None:
     folder, artifact = Path(printed["folder"]), artifact_of(root)
     sheet = (folder / "datasheet.md").read_text()
     for output in artifact.outputs("mdcr_*"):
-        content = (folder / output.path).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == output.sha256
+        assert hashlib.sha256((folder / output.path).read_bytes()).hexdigest() == output.sha256
         assert output.sha256 in sheet
-    jaccard = printed["tables"]["jaccard"]
-    assert len(jaccard) == 3
-    assert all(0 <= row["jaccard"] <= 1 for row in jaccard)
+    assert [0 <= row["jaccard"] <= 1 for row in printed["tables"]["jaccard"]] == [True] * 3
     assert artifact.manifest.counts["model_negatives"] == system_names(SYSTEMS)
-    for name in artifact.manifest.counts["fields_left_out"]:
-        assert f"Left out: {name}" in sheet
+    assert all(f"Left out: {name}" in sheet for name in artifact.manifest.counts["fields_left_out"])
 
 
 def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
@@ -132,24 +130,23 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
     workspace, first = interface.open(root), artifact_of(root)
     shutil.rmtree(first.path)
     assert artifact_of(root).manifest.outputs == first.manifest.outputs
-    parts, left_out = field_rankings(workspace, recipe())
-    config = recipe().config(left_out)
+    parts, task = benchmark(workspace, recipe())
     lists = read_lists(first.path, "test")
     for change in ({"seed": 14}, {"redraw": 1}):
-        drawing = dataclasses.replace(config.drawing, **change)
-        task = benchmark_task(find_corpus(root, "tiny"), parts, dataclasses.replace(config, drawing=drawing))
-        others = read_lists(workspace.runner.make(task).path, "test")
+        config = dataclasses.replace(task.config, drawing=dataclasses.replace(task.config.drawing, **change))
+        other = benchmark_task(find_corpus(root, "tiny"), parts, config)
+        others = read_lists(workspace.runner.make(other).path, "test")
         for name in ("bm25", "random", TRUE):
-            one, other = ([by_type[name] for f in each.values() for by_type in f.values()] for each in (lists, others))
-            assert (one == other) == (name == TRUE and "redraw" in change)
+            drawn = [[by_type[name] for f in content.values() for by_type in f.values()] for content in (lists, others)]
+            assert (drawn[0] == drawn[1]) == (name == TRUE and "redraw" in change)
 
 
 @pytest.mark.kill
 def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, whole = interface.open(root), artifact_of(root)
-    work = workspace.runner.work_folder(benchmark(workspace, recipe()))
-    script = "import sys; from pathlib import Path; from tests.studies.test_mdcr_benchmark import artifact_of; "
+    work = workspace.runner.work_folder(benchmark(workspace, recipe())[1])
+    script = "import sys; from pathlib import Path; from tests.studies.mdcr.test_benchmark import artifact_of; "
     start = starter(script + "print(artifact_of(Path(sys.argv[1])).path)", root)
     shutil.rmtree(whole.path)
     for delay in (0.0, 0.02, 0.1):

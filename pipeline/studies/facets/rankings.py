@@ -1,0 +1,318 @@
+"""Rankings of the pools of facets: any engine, TF-IDF, best pairs of sentences, optimal transport, files of others.
+
+A judged pool counts whole: a candidate that an engine does not find, or that has no text, stands last, highest row
+first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.distance import cdist
+from scipy.special import softmax
+
+from pipeline.core import files, order
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.install import pip_extra
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import RANKINGS
+from pipeline.corpus.pool import Pool
+from pipeline.encode import kinds
+from pipeline.encode.names import parse
+from pipeline.encode.spec import Model
+from pipeline.retrieve.base import MAX_DEPTH, Ranking
+from pipeline.retrieve.canonical import canonical_scores
+from pipeline.sources.base import fingerprint
+from pipeline.sources.csfcube import FACETS, checked_facet
+from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.systems import Dense, parse_systems
+from pipeline.studies.facets.collection import read_collection
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task, facet_query_ids, ranked_rows, without_text
+
+if TYPE_CHECKING:
+    from pipeline.api import Workspace
+
+_LAST = float(np.finfo(np.float32).min)
+"""Score of a candidate that a system does not rank."""
+
+_BLUR = 0.05
+"""Regularisation of the entropic transport: the authors' blur, at power 1."""
+
+_FILE = re.compile(r"test-pid2pool-(?P<collection>[^-]+)-(?P<system>.+)-(?P<facet>[^-]+)-ranked\.json")
+
+Scores = Iterable[Sequence[float] | npt.NDArray[np.floating]]
+"""For each query of a pool, the scores of the candidates that it ranks (:func:`ranked_rows`)."""
+
+
+class FacetRanking(NamedTuple):
+    """One system on the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
+
+    A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
+    """
+
+    system: str
+    form: str
+    facet: str
+    pool: Task
+    ranking: Task
+
+
+@dataclass(frozen=True)
+class PairConfig:
+    """What decides a ranking of pairs: ``system`` names the method, ``content`` the checksum of a file."""
+
+    system: str
+    content: str = ""
+    depth: int = MAX_DEPTH
+
+
+def rankings(
+    workspace: Workspace,
+    corpus: Artifact,
+    collection: Task,
+    facets: Sequence[str],
+    systems: Mapping[str, str],
+    relevant: int | None,
+    depth: int | None = None,
+) -> list[FacetRanking]:
+    """Return every system on every facet, facet by facet.
+
+    Args:
+        workspace: where the rankings are made.
+        corpus: the collection's papers.
+        collection: says which sentences are of a facet, for contextual encoders.
+        facets: which facets.
+        systems: names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``.
+        relevant: as :class:`pipeline.studies.facets.pools.FacetPool` has it.
+        depth: entries of a query; None: the whole judged pool.
+
+    Raises:
+        InputError: a system is unknown.
+    """
+    facet_rankings, entries = [], depth or MAX_DEPTH
+    for facet, (form, names) in itertools.product(facets, systems.items()):
+        for typed in parse(names):
+            pool, name = facet_pool_task(corpus, facet, form, relevant), str(typed)
+            transport = typed.base == "ot" and bool(typed.parts)
+            inside = ",".join(map(str, typed.parts or ())) if transport else name
+            system = None if name == "tfidf" else parse_systems(inside)[0]
+            model = system.model if isinstance(system, Dense) else None
+            if system is None:
+                config = PairConfig("tfidf", depth=entries)
+                ranking = pairs_task(f"tfidf-{slug_of(pool)}", config, corpus, pool, {}, _tfidf)
+            elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
+                # It reads the facet's sentences in their abstract, so its queries are papers.
+                pool = facet_pool_task(corpus, facet, WHOLE, relevant)
+                ranking = _sentences_task(corpus, pool, model, transport, entries, {"collection": collection})
+            elif transport:
+                if model is None:
+                    raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
+                ranking = _sentences_task(corpus, pool, model, transport, entries)
+            else:
+                (evaluation,) = workspace.evaluations(pool, [name], depth=entries)
+                name, ranking = evaluation.system.title, evaluation.ranking
+                if depth is None:
+                    slug, inputs = f"whole-{ranking.slug}", {"ranking": ranking}
+                    ranking = pairs_task(slug, PairConfig("completed"), corpus, pool, inputs, _completed)
+            facet_rankings.append(FacetRanking(name, form, facet, pool, ranking))
+    return facet_rankings
+
+
+def pairs_task(
+    slug: str,
+    config: PairConfig,
+    corpus: Artifact,
+    pool: Task,
+    more: Mapping[str, Task | Artifact],
+    scores_of: Callable[[Inputs, Pool], Scores],
+) -> Task:
+    """Return the task that ranks a pool by ``scores_of(inputs, pool)``; ``more`` is among the inputs.
+
+    Ties are in the one total order.
+    """
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened = open_pool(inputs)
+        ranked = []
+        for rows, scores in zip(ranked_rows(opened), scores_of(inputs, opened), strict=True):
+            bounded = np.where(without_text(opened.corpus, rows), _LAST, scores).astype(np.float32)
+            best = order.best(bounded, rows, min(config.depth, len(rows)))
+            ranked.append((rows[best], bounded[best]))
+        rows, scores = map(np.concatenate, zip(*ranked, strict=True))
+        ranking = Ranking.from_counts(np.array([len(rows) for rows, _ in ranked], np.int64), rows, scores)
+        return write_ranking(ranking, opened, config.depth, out)
+
+    return Task("search", 2, RANKINGS, slug, config, {"corpus": corpus, "pool": pool, **more}, run)
+
+
+def _completed(inputs: Inputs, pool: Pool) -> Scores:
+    """Yield the scores of a ranking of a judged pool; what it does not rank is last."""
+    ranking = read_ranking(inputs["ranking"])
+    pairs = zip(ranking.query.tolist(), ranking.row.tolist(), strict=True)
+    score_of = dict(zip(pairs, ranking.score.tolist(), strict=True))
+    for query, rows in enumerate(ranked_rows(pool)):
+        yield [score_of.get((query, row), _LAST) for row in rows.tolist()]
+
+
+def _tfidf(_inputs: Inputs, pool: Pool) -> Scores:
+    """Yield the cosine of TF-IDF weights, with the corpus's frequencies."""
+    from pipeline.encode.lsa import tfidf_similarities
+
+    papers = (text for block in pool.corpus.texts(np.arange(len(pool.corpus))) for text in block)
+    similarity = tfidf_similarities([text for block in pool.query_texts() for text in block], papers)
+    for query, rows in enumerate(ranked_rows(pool)):
+        yield similarity[[query]].toarray()[0, rows]
+
+
+def _sentences_task(
+    corpus: Artifact,
+    pool: Task,
+    model: Model,
+    transport: bool,
+    depth: int,
+    collection: Mapping[str, Task] | None = None,
+) -> Task:
+    """Return the task that ranks pools by the sentence vectors of an encoder, by transport or by the best pair.
+
+    Args:
+        corpus: the corpus of the pool.
+        pool: the pools.
+        model: the encoder.
+        transport: whether by :func:`transport_score`; else by the best pair of sentences (canonical scores).
+        depth: entries of a query.
+        collection: of queries that are papers: what says which of their sentences are of the facet, as input
+            ``collection``. So a sentence is encoded in its abstract. None: the queries are the sentences alone.
+
+    Raises:
+        InputError: the encoder has one vector a paper.
+    """
+    if not model.several:
+        raise InputError(
+            f"{model.name} must have several vectors a paper, got one", "Write ot(sentences:encoder=minilm)"
+        )
+
+    def score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
+        if transport:
+            return transport_score(query, paper)
+        return max(float(canonical_scores(sentence, paper, model.distance).max()) for sentence in query)
+
+    def scores_of(inputs: Inputs, pool: Pool) -> Scores:
+        queries = _vectors(inputs.get("query", inputs["paper"]), pool.query_rows)
+        papers = dict(zip(pool.candidates.tolist(), _vectors(inputs["paper"], pool.candidates), strict=True))
+        if "collection" in inputs:
+            labels, sentences = (
+                FACETS[pool.artifact.manifest.config["field"]],
+                read_collection(inputs["collection"]).sentences,
+            )
+            for number, paper in enumerate(pool.query_ids()):
+                of_facet = np.array([label in labels for label, _ in sentences[paper]], bool)[: len(queries[number])]
+                if of_facet.any():
+                    queries[number] = queries[number][of_facet]
+        for query, rows in zip(queries, ranked_rows(pool), strict=True):
+            yield [score(query, papers[row]) for row in rows.tolist()]
+
+    slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{slug_of(pool)}"
+    config = PairConfig("transport" if transport else "best pair", depth=depth)
+    vectors = {str(role): task for role, task in embed_tasks(corpus, pool, model).items()}
+    return pairs_task(slug, config, corpus, pool, {**vectors, **(collection or {})}, scores_of)
+
+
+def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray[np.floating]]:
+    """Return the vectors of each paper, ``[sentences, d]``."""
+    grouped = store_of(store).grouped(rows)
+    return [grouped.vectors[start:end] for start, end in itertools.pairwise(grouped.offsets)]
+
+
+def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
+    """Return the negated cost of moving a query's sentences to a paper's, vectors ``[m, d]`` and ``[n, d]``.
+
+    It is that of ASPIRE's released code (Mysore et al. 2022, section 3.3): entropic, of L2 distances; a sentence weighs
+    the softmax of its negated smallest distance. POT solves it.
+
+    Raises:
+        InputError: POT is not installed.
+    """
+    try:
+        import ot
+    except ImportError as error:
+        raise InputError(f"optimal transport needs POT ({error})", pip_extra("facets")) from error
+    distances = cdist(query, paper)
+    weights = [softmax(-distances.min(axis=axis)) for axis in (1, 0)]
+    plan = ot.sinkhorn(*weights, distances, _BLUR, method="sinkhorn_log", warn=False)
+    return -float((plan * distances).sum())
+
+
+def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevant: int) -> Iterator[FacetRanking]:
+    """Yield the ranked pools of a folder in the authors' layout, ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``.
+
+    Raises:
+        InputError: there is none, one is of no facet, or a system lacks a facet.
+    """
+    paths: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.glob("test-pid2pool-*-ranked.json")):
+        if match := _FILE.fullmatch(path.name):
+            paths.setdefault(match["system"], {})[checked_facet(match["facet"], str(path))] = path
+    if not paths:
+        raise InputError(f"{folder} must hold ranked pools (test-pid2pool-*-ranked.json), got none", "Set ranked to ''")
+    for facet, (system, by_facet) in itertools.product(facets, paths.items()):
+        if facet not in by_facet:
+            raise InputError(f"{folder} must rank facet {facet} by {system}", "Add the file")
+        pool = facet_pool_task(corpus, facet, WHOLE, relevant)
+        yield FacetRanking(f"{system} (file)", WHOLE, facet, pool, file_task(corpus, pool, system, by_facet[facet]))
+
+
+def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
+    """Return the task that takes a ranking over from a file of ranked pools; the order of its lists counts.
+
+    Raises:
+        InputError: once run: the file is not of the layout, or does not rank exactly the judged candidates.
+    """
+    (content,) = fingerprint([path], path.parent).values()
+    config = PairConfig(system, content)
+    return pairs_task(f"{slug_of(pool)}-file", config, corpus, pool, {}, lambda _, opened: _places(opened, path))
+
+
+def _places(pool: Pool, path: Path) -> Scores:
+    """Yield the negated places of the candidates in the lists of a file."""
+    try:
+        lists = msgspec.convert(files.given_json(path), dict[str, list[tuple[str | int, float]]])
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
+        ) from error
+    for query, rows in zip(facet_query_ids(pool), ranked_rows(pool), strict=True):
+        paper = query.rpartition("_")[0]
+        if paper not in lists:
+            raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
+        ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
+        judged = pool.corpus.ids(rows)
+        twice = [candidate for candidate, count in Counter(ranked).items() if count > 1]
+        for wrong in [*sorted({*ranked} ^ {*judged}), *twice]:
+            state = "must be ranked once" if wrong in judged else "is not judged"
+            raise InputError(f"candidate {wrong} of query {paper} of {path} {state}", "Rank the judged pool")
+        yield [-ranked.index(candidate) for candidate in judged]
+
+
+def ranked_json(pool: Pool, ranking: Ranking) -> str:
+    """Return a ranking in the authors' layout: by query paper a list of [id, distance], nearest first."""
+    queries = [query.rpartition("_")[0] for query in facet_query_ids(pool)]
+    lists: dict[str, list[tuple[str, float]]] = {query: [] for query in queries}
+    entries = zip(ranking.query.tolist(), pool.corpus.ids(ranking.row), ranking.score.tolist(), strict=True)
+    for query, paper, score in entries:
+        lists[queries[query]].append((paper, -score))
+    return json.dumps(lists)

@@ -1,0 +1,313 @@
+"""What explains the figures of the largest pools: what marks a positive, who wins a query, what may leak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipeline.core.errors import InputError
+from pipeline.core.rng import generator, priorities
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.marks import MARKS
+from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.hits import Hits
+from pipeline.measure.inputs import Mask, Offsets, Qrels, Run, query_of
+from pipeline.measure.measures import average_precision
+from pipeline.measure.statistics import RESAMPLES, UNKNOWN, Floats, Interval, interval, rank_correlation
+from pipeline.studies.base import StudyTable
+from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
+from pipeline.studies.tables import Measurement, interval_table, share
+
+_YEARS = 3
+"""Years of a stratum."""
+
+Precisions = Mapping[str, Mapping[tuple[str, str], Floats]]
+"""Average precision of each query, NaN without positives, by group, kind of candidates and system."""
+
+
+def precisions(rankings: Sequence[PoolRankings], seed: int) -> Precisions:
+    """Return average precision by kind of candidates (:func:`candidate_kinds`).
+
+    Rankings are cut to the candidates of a kind, so they are as deep as what is left of them.
+    """
+    return {
+        pool.group: {
+            (kind, system): precision_among(pool.qrels, run, kept)
+            for kind, kept in candidate_kinds(pool, seed).items()
+            for system, run in pool.runs.items()
+        }
+        for pool in rankings
+    }
+
+
+def candidate_kinds(rankings: PoolRankings, seed: int) -> dict[str, Mask]:
+    """Return which papers are candidates of each kind, bool ``[papers of the corpus]``.
+
+    The kinds are all candidates; candidates with text; positives with one negative each of their stratum; the same
+    positives among as many negatives drawn from the whole pool. The papers of a stratum have an abstract or none, are
+    of the same :data:`_YEARS` years, and their title and abstract are at most 1.4 times as long as the shortest.
+    """
+    corpus, rows = rankings.pool.corpus, rankings.pool.candidates
+    keys, with_text = corpus.attributes["key"][rows], has_text(corpus.attributes, PrefilterConfig())
+    papers = pl.DataFrame(
+        {
+            "row": rows,
+            "positive": np.isin(rows, rankings.qrels.rows),
+            "text": with_text[rows],
+            "years": corpus.attributes["year"][rows] // _YEARS,
+            "length": np.floor(2 * np.log2(np.maximum(corpus.characters(rows), 1))),
+            "chance": priorities(keys, seed, "matched"),
+            "chance in the pool": priorities(keys, seed, "matched", "all"),
+        }
+    )
+    stratum = ["text", "years", "length"]
+    papers = papers.sort("chance", maintain_order=True)
+    papers = papers.with_columns(pl.int_range(pl.len()).over(*stratum, "positive").alias("nth"))
+    matched = papers.filter(pl.len().over(*stratum, "nth") == 2)
+    drawn = papers.filter(positive=False).sort("chance in the pool", "row").head(len(matched) // 2)
+    random = pl.concat([matched.filter("positive"), drawn])
+    return {
+        "all": np.ones(len(corpus), bool),
+        "with text": with_text,
+        "matched negatives": np.isin(np.arange(len(corpus)), matched["row"]),
+        "random negatives": np.isin(np.arange(len(corpus)), random["row"]),
+    }
+
+
+def precision_among(qrels: Qrels, run: Run, kept: Mask) -> Floats:
+    """Return average precision with the papers ``kept`` alone, float64 ``[queries]``; NaN without positives."""
+    positive, entry = kept[qrels.rows], kept[run.rows]
+    cut_qrels = Qrels(_offsets(qrels.offsets, positive), qrels.rows[positive], qrels.grades[positive])
+    cut_run = Run(_offsets(run.offsets, entry), run.rows[entry])
+    with np.errstate(invalid="ignore"):
+        return np.where(cut_qrels.positives() > 0, average_precision(Hits.of(cut_qrels, cut_run)), np.nan)
+
+
+def _offsets(offsets: Offsets, kept: Mask) -> Offsets:
+    counts: Offsets = np.concatenate([[0], np.cumsum(kept)])
+    return counts[offsets]
+
+
+def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
+    """Return the shares of positives and negatives that lack an abstract, a year or references."""
+    rows = []
+    for pool in rankings:
+        for kind in ("positives", "negatives"):
+            counts = pool.gaps[kind]
+            label = f"{pool.group} {kind} ({counts['papers']:,})"
+            rows += [share(label, mark.replace("_", " "), counts[mark], counts["papers"]) for mark in MARKS]
+    note = "Papers count once, however many cite them."
+    return interval_table("marks", "What marks a positive", "candidates", rows, [note])
+
+
+def without_marks(
+    rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int
+) -> Iterator[StudyTable]:
+    """Yield MAP with all candidates, with text alone, and with matched negatives; and gains over the baseline."""
+    rows, gains = [], []
+    for scope, pools in scopes(rankings).items():
+        systems = systems_of(pools)
+        values = {
+            (kind, system): np.concatenate([precision[pool.group][kind, system] for pool in pools])
+            for kind, system in precision[pools[0].group]
+            if system in systems
+        }
+        for system in systems:
+            cost = values["matched negatives", system] - values["random negatives", system]
+            gains.append(Measurement(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
+        for (kind, system), of_kind in values.items():
+            rows.append(Measurement(f"{scope}: {kind}", system, *interval(of_kind, seed, scope)))
+            if system != baseline and baseline in systems:
+                gain = of_kind - values[kind, baseline]
+                gains.append(Measurement(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
+    notes = (
+        "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
+        f"with or without an abstract as itself, of the same {_YEARS} years and like length; positives without one are "
+        "removed. Random negatives: the same positives and as many negatives drawn at random.",
+        "Rankings are cut to these candidates, and queries without positives are left out.",
+        POOLS_NOTE,
+    )
+    gain_note = f"Gain: over {baseline}, query by query."
+    for name, title, figures, more in (
+        ("without-marks", "MAP without what marks a positive", rows, []),
+        ("without-marks-gains", "Gains without what marks a positive", gains, [gain_note]),
+    ):
+        yield interval_table(name, title, "candidates", figures, [*more, *notes])
+
+
+_WORDS = re.compile(r"\w{3,}")
+
+
+def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int) -> Iterator[StudyTable]:
+    """Yield rank correlations of each system's gain over the baseline with facts about the queries."""
+    rows = []
+    for scope, pools in scopes(rankings).items():
+        systems = systems_of(pools)
+        if baseline not in systems:
+            continue
+        facts = [query_facts(pool) for pool in pools]
+        for system in systems:
+            if system == baseline:
+                continue
+            gains = [precision[p.group]["all", system] - precision[p.group]["all", baseline] for p in pools]
+            for name in facts[0]:
+                gain, fact = _within(gains), _within([of_pool[name] for of_pool in facts])
+                rows.append(Measurement(f"{scope}: {name}", system, *rank_correlation(gain, fact, seed, scope)))
+            if len(pools) > 1:
+                rows.append(Measurement(f"{scope}: field (share of variance)", system, *between(gains, seed)))
+    if rows:
+        notes = (
+            f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
+            "Shared words: share of the query's words that a positive has. Age: years from positive to query.",
+            "Ranks are within each field, so differences between fields do not count. They are the last row: the share "
+            "of the variance of the gain that lies between fields (epsilon squared).",
+            POOLS_NOTE,
+        )
+        yield interval_table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
+
+
+def query_facts(rankings: PoolRankings) -> dict[str, Floats]:
+    """Return facts about the queries of a pool, float64 ``[queries]`` each.
+
+    - length: characters of title and abstract;
+    - positives: number of positives;
+    - age: mean years from the positives that have a year to the query; NaN if none has;
+    - shared words: share of the query's words that a positive also has, mean over positives;
+    - with abstract: share of the positives that have one.
+    """
+    corpus, queries, qrels = rankings.pool.corpus, rankings.pool.query_rows, rankings.qrels
+    query = queries[query_of(qrels.offsets)]
+    years = np.where(rankings.attribute("year") == NO_YEAR, np.nan, rankings.attribute("year"))
+    rows = np.union1d(qrels.rows, queries)
+    texts = (words(f"{text.title} {text.abstract}") for block in corpus.texts(rows) for text in block)
+    words_of = dict(zip(rows.tolist(), texts, strict=True))
+    shared = [
+        len(words_of[citing] & words_of[cited]) / max(len(words_of[citing]), 1)
+        for citing, cited in zip(query.tolist(), qrels.rows.tolist(), strict=True)
+    ]
+    return {
+        "length": corpus.characters(queries).astype(np.float64),
+        "positives": qrels.positives().astype(np.float64),
+        "age": rankings.means(corpus.attributes["year"][query] - years),
+        "shared words": rankings.means(np.array(shared, np.float64)),
+        "with abstract": rankings.means(rankings.attribute("abstract_chars") > 0),
+    }
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the distinct words of three letters or more, in lower case."""
+    return frozenset(_WORDS.findall(text.casefold()))
+
+
+def _within(groups: Sequence[Floats]) -> Floats:
+    """Return the rank of each value in its group from 0 to 1, so that all groups have one distribution; NaN stays."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(values, nan_policy="omit") / max(np.count_nonzero(~np.isnan(values)), 1) for values in groups]
+    return np.concatenate(ranks)
+
+
+def between(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> Interval:
+    """Return the share of the variance of some values that lies between groups (epsilon squared), with its interval.
+
+    Each group is resampled by itself for the 95% percentile interval. NaN of fewer than two groups.
+    """
+    if len(groups) < 2:
+        return UNKNOWN
+    random = generator(seed, "between")
+    sizes = np.array([[len(values)] for values in groups])
+    drawn = [
+        np.concatenate([values[None, :], values[random.integers(0, len(values), (resamples, len(values)))]])
+        for values in groups
+    ]
+    means = np.stack([values.mean(axis=1) for values in drawn])
+    inside = sum(((values - mean[:, None]) ** 2).sum(axis=1) for values, mean in zip(drawn, means, strict=True))
+    total = inside + (sizes * (means - (sizes * means).sum(axis=0) / sizes.sum()) ** 2).sum(axis=0)
+    error = inside / max(sizes.sum() - len(groups), 1)
+    shares = 1 - error * (sizes.sum() - 1) / np.where(total > 0, total, np.inf)
+    low, high = np.quantile(shares[1:], [0.025, 0.975])
+    return float(shares[0]), float(low), float(high)
+
+
+_ALIKE = 0.8
+"""Jaccard index of the words of two titles from which on they are near-duplicates."""
+
+_FIRST = 10
+"""Ranks of each system that are searched for near-duplicates."""
+
+
+def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTable:
+    """Return shares of queries and positives that may leak (:func:`audit`)."""
+    rows = [
+        share(pool.group, finding, int(flags.sum()), len(flags))
+        for pool in rankings
+        for finding, flags in audit(pool, trained).items()
+    ]
+    notes = [
+        f"Alike: titles whose words have a Jaccard index of at least {_ALIKE}; hits: the first {_FIRST} of every "
+        "system. Younger: of a later year than the query."
+    ]
+    notes += ["The recipe names no training lists."] if trained is None else []
+    return interval_table("leakage", "Leakage audit", "field", rows, notes)
+
+
+def audit(rankings: PoolRankings, trained: Mask | None) -> dict[str, Mask]:
+    """Return which queries and positives of a pool may leak, by finding: bool ``[queries]`` or ``[positives]``.
+
+    - trained on: in a training list; ``trained`` is bool ``[papers of the corpus]``, None without lists;
+    - younger: of a later year than the query;
+    - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
+    """
+    corpus, queries, positives = rankings.pool.corpus, rankings.pool.query_rows, rankings.qrels.rows
+    citing = queries[query_of(rankings.qrels.offsets)]
+    years = corpus.attributes["year"]
+    query, row = np.unique(np.concatenate([_first(run) for run in rankings.runs.values()], axis=1), axis=1)
+    hits = query[_alike(corpus, queries[query], row)]
+    in_training = {} if trained is None else {
+        "queries trained on": trained[queries], "positives trained on": trained[positives]
+    }  # fmt: skip
+    return {
+        **in_training,
+        "positives younger": (years[positives] > years[citing]) & (years[positives] != NO_YEAR),
+        "positives alike": _alike(corpus, citing, positives),
+        "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
+    }
+
+
+def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
+    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    trained = np.zeros(len(corpus), bool)
+    for file in files:
+        try:
+            ids = Path(file).expanduser().read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
+        rows = corpus.rows_of(ids)
+        trained[rows[rows >= 0]] = True
+    return trained
+
+
+def _first(run: Run) -> npt.NDArray[np.int64]:
+    """Return query and row of the first entries of each query, int64 ``[2, entries]``."""
+    query = query_of(run.offsets)
+    first = np.arange(len(query)) - run.offsets[query] < _FIRST
+    return np.stack([query[first], run.rows[first].astype(np.int64)])
+
+
+def _alike(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> Mask:
+    """Return which pairs of papers have near-duplicate titles, bool ``[pairs]``; a title without words is like none."""
+    rows = np.union1d(papers, others)
+    titles = corpus.take(rows, ["title"]).column(0).to_pylist()
+    words_of = dict(zip(rows.tolist(), map(words, titles), strict=True))
+    pairs = ((words_of[paper], words_of[other]) for paper, other in zip(papers.tolist(), others.tolist(), strict=True))
+    return np.array([len(title & other) >= _ALIKE * len(title | other) > 0 for title, other in pairs], bool)

@@ -1,0 +1,212 @@
+"""Rankings of the largest pools: ranks of the positives, recall by depth, what each rank costs, recall by citations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipeline.core.errors import InputError
+from pipeline.corpus.pool import Pool
+from pipeline.measure.inputs import Qrels, Run, query_of
+from pipeline.measure.statistics import Floats, interval
+from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.store import artifact, opened_pool
+from pipeline.studies.base import StudyTable
+from pipeline.studies.tables import Measurement, interval_table
+
+DATASET = "dataset"
+"""Name of the dataset-level pools, among the fields of a recipe and in the tables."""
+
+POOLS_NOTE = "Largest pool of each field, first sample; every query counts once."
+
+_DEPTHS = (1, 5, 10, 20, 30, 50, 100, 200, 500)
+_BANDS = ((1, 10), (11, 30), (31, 100))
+"""Ranks whose cost is shown together; then the rest of the ranking, and what was not retrieved."""
+_CUTOFF = 30
+
+Integers = npt.NDArray[np.int64]
+
+Gaps = Mapping[str, Mapping[str, int]]
+"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.marks.counted`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolRankings:
+    """One pool with its positives and the rankings of all systems.
+
+    Attributes:
+        group: its field, or :data:`DATASET`.
+        pool: opened.
+        qrels: its positives.
+        runs: rankings, by the label of their system.
+        gaps: what its positives and negatives lack.
+    """
+
+    group: str
+    pool: Pool
+    qrels: Qrels
+    runs: Mapping[str, Run]
+    gaps: Gaps
+
+    @cached_property
+    def ranks(self) -> dict[str, Integers]:
+        """Rank of each positive from 1, 0 where it was not retrieved, by system: int64 ``[positives]``."""
+        return {system: _ranks(run, self.qrels) for system, run in self.runs.items()}
+
+    def attribute(self, name: str) -> npt.NDArray[np.int64]:
+        """Return an attribute of the positives, int64 ``[positives]``."""
+        values: npt.NDArray[np.int64] = self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64)
+        return values
+
+    def means(self, values: npt.NDArray[np.generic]) -> Floats:
+        """Return the mean of a value ``[positives]`` over those of each query, float64 ``[queries]``; NaN without any.
+
+        Positives whose value is NaN are left out.
+        """
+        floats, query = values.astype(np.float64), query_of(self.qrels.offsets)
+        kept, queries = ~np.isnan(floats), len(self.pool.query_rows)
+        counts = np.bincount(query[kept], minlength=queries)
+        sums = np.bincount(query[kept], floats[kept], queries)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def open_rankings(runs: pl.DataFrame) -> PoolRankings:
+    """Open the rankings of one pool, columns :data:`pipeline.scores.store.RUNS`.
+
+    Raises:
+        InputError: the corpus is gone.
+    """
+    first = runs.row(0, named=True)
+    pool = opened_pool(first)
+    if pool is None:
+        raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
+    queries = len(pool.query_rows)
+    by_system = {
+        run["label"]: Run.from_table(artifact(run, "ranking").arrow("ranking.arrow"), queries)
+        for run in runs.iter_rows(named=True)
+    }
+    qrels = Qrels.from_table(pool.qrels, queries)
+    return PoolRankings(first["field"] or DATASET, pool, qrels, by_system, json.loads(first["metadata_gaps"]))
+
+
+def _ranks(run: Run, qrels: Qrels) -> Integers:
+    query = query_of(run.offsets)
+    ranked = pl.DataFrame({"query": query, "row": run.rows, "rank": np.arange(len(query)) - run.offsets[query] + 1})
+    positives = pl.DataFrame({"query": query_of(qrels.offsets), "row": qrels.rows})
+    positives = positives.join(ranked, on=["query", "row"], how="left", maintain_order="left")
+    ranks: Integers = positives["rank"].fill_null(0).to_numpy()
+    return ranks
+
+
+def scopes(rankings: Sequence[PoolRankings]) -> dict[str, list[PoolRankings]]:
+    """Return the pools that are shown together: of the dataset level, and of fields."""
+    parts: dict[str, list[PoolRankings]] = {}
+    for pool in sorted(rankings, key=lambda pool: pool.group != DATASET):
+        parts.setdefault("dataset" if pool.group == DATASET else "fields", []).append(pool)
+    return parts
+
+
+def systems_of(pools: Sequence[PoolRankings]) -> list[str]:
+    """Return the systems that ranked all of some pools."""
+    return [system for system in pools[0].runs if all(system in pool.runs for pool in pools)]
+
+
+def _over_queries(
+    rankings: Sequence[PoolRankings], seed: int, values_of: Callable[[PoolRankings, str], Mapping[str, Floats]]
+) -> Iterator[Measurement]:
+    """Yield the mean over the queries of all pools of a scope of each value of ``values_of(pool, system)``, by name."""
+    for scope, pools in scopes(rankings).items():
+        for system in systems_of(pools):
+            values = [values_of(pool, system) for pool in pools]
+            for name in values[0]:
+                over_pools = np.concatenate([of_pool[name] for of_pool in values])
+                yield Measurement(f"{scope} {system}", name, *interval(over_pools, seed, scope))
+
+
+def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
+    """Return recall by depth."""
+
+    def values_of(pool: PoolRankings, system: str) -> dict[str, Floats]:
+        ranks = pool.ranks[system]
+        return {str(last): pool.means((ranks > 0) & (ranks <= last)) for last in _DEPTHS if last <= depth}
+
+    rows = _over_queries(rankings, seed, values_of)
+    return interval_table("recall-by-depth", "Recall by depth", "system", rows, [POOLS_NOTE])
+
+
+def recall_chart(table: StudyTable, source: str) -> Chart:
+    """Return recall against depth, a view for the dataset level and for fields."""
+    views: dict[str, list[Series]] = {}
+    for rows in table.frame.partition_by("system", maintain_order=True):
+        scope, _, system = rows["system"][0].partition(" ")
+        columns = (rows[name].cast(pl.Float64).to_list() for name in ("column", "value", "low", "high"))
+        views.setdefault(scope, []).append(Series(system, *columns))
+    ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
+    return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
+
+
+def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
+    """Return what the positives of each band of ranks cost of MAP."""
+
+    def values_of(pool: PoolRankings, system: str) -> dict[str, Floats]:
+        ranks, query = pool.ranks[system], query_of(pool.qrels.offsets)
+        costs = loss(ranks, pool.qrels)
+        bands = {
+            f"{first} to {min(last, depth)}": (ranks >= first) & (ranks <= last)
+            for first, last in (*_BANDS, (_BANDS[-1][1] + 1, depth))
+            if first <= depth
+        }
+        bands["not retrieved"] = ranks == 0
+        queries = len(pool.pool.query_rows)
+        return {name: np.bincount(query[band], costs[band], queries).astype(float) for name, band in bands.items()}
+
+    note = "Points of MAP that the positives at these ranks lack; they sum to 100 less MAP."
+    rows = _over_queries(rankings, seed, values_of)
+    return interval_table("losses", "What the rank of positives costs", "system", rows, [note, POOLS_NOTE])
+
+
+def loss(ranks: Integers, qrels: Qrels) -> Floats:
+    """Return what each positive takes from its query's average precision, float64 ``[positives]``.
+
+    A positive at rank 1 to n of a perfect ranking has a precision of 1. At its rank, the precision is lower by its
+    loss; one that was not retrieved loses all. The losses of a query, over its positives, sum to 1 - AP.
+    """
+    query = query_of(qrels.offsets)
+    order = np.lexsort((np.where(ranks > 0, ranks, np.iinfo(np.int64).max), query))
+    nth = np.arange(len(ranks)) - qrels.offsets[query[order]] + 1
+    precision = np.zeros(len(ranks))
+    precision[order] = np.where(ranks[order] > 0, nth / np.maximum(ranks[order], 1), 0.0)
+    return (1 - precision) / qrels.positives()[query]
+
+
+def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
+    """Return recall at 30 by the citations of the positives."""
+    rows: list[Measurement] = []
+    bounds_of = {}
+    for scope, pools in scopes(rankings).items():
+        bounds = bounds_of[scope] = thirds(np.concatenate([pool.attribute("n_inbound") for pool in pools]))
+
+        def values_of(pool: PoolRankings, system: str, bounds: list[int] = bounds) -> dict[str, Floats]:
+            retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
+            third = np.searchsorted(bounds, pool.attribute("n_inbound"))
+            names = ("least cited", "middle", "most cited")
+            return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
+
+        rows += _over_queries(pools, seed, values_of)
+    thirds_of = "; ".join(
+        f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()
+    )
+    note = f"Thirds of the positives by the citations that the release lists ({thirds_of})."
+    title = f"R@{_CUTOFF} by citations of the positives"
+    return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])
+
+
+def thirds(counts: npt.NDArray[np.integer]) -> list[int]:
+    """Return the greatest counts of the first two thirds; equal counts are in one third."""
+    return [int(bound) for bound in np.quantile(counts, [1 / 3, 2 / 3], method="lower")]

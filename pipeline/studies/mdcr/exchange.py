@@ -1,0 +1,195 @@
+"""A benchmark for other tools: score files as published, BEIR folders, and tasks of mteb.
+
+A score file is ``{"queryid_candidateid": score}``, higher is better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipeline.api import Workspace
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.progress import say
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.exchange.pools import write_pool
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run, pairs
+from pipeline.measure.measures import parse_measures
+from pipeline.scores.average import AVERAGE
+from pipeline.studies.mdcr import scores
+from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task, opened
+from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import MEASURES, field_name, in_order
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+TOP_RANKED, TASKS = "top_ranked.jsonl", "mteb_tasks.py"
+
+_CONFIG = """\
+- config_name: top_ranked
+  data_files: [{split: test, path: top_ranked.jsonl}]
+"""
+"""What the data set card of a BEIR folder lacks for reranking."""
+
+_TASKS = '''\
+"""Tasks of mteb: reranking of the candidates of each query, a task a field. ``mteb.evaluate(model, tasks())``."""
+
+from pathlib import Path
+
+import mteb
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+
+
+def tasks() -> list[AbsTaskRetrieval]:
+    """Return a task for each BEIR folder beside this file."""
+    folders = sorted(path.parent for path in Path(__file__).parent.glob("*/top_ranked.jsonl"))
+    return [_task(folder) for folder in folders]
+
+
+def _task(folder: Path) -> AbsTaskRetrieval:
+    name = "MDCR" + "".join(word.capitalize() for word in folder.name.split("-"))
+    metadata = mteb.TaskMetadata(
+        name=name, description="Which of these papers does the query cite? (MDCR)", type="Reranking", category="t2t",
+        modalities=["text"], reference=None, eval_splits=["test"],
+        dataset={"path": str(folder), "revision": "main"}, eval_langs=["eng-Latn"], main_score="map_at_1000",
+        date=None, domains=["Academic", "Written"], task_subtypes=["Scientific Reranking"], license=None,
+        annotations_creators="derived", dialect=[], sample_creation="found", bibtex_citation=None,
+    )
+    return type(name, (AbsTaskRetrieval,), {"metadata": metadata})()
+'''
+
+
+def read_scores(path: Path, lists: BenchmarkLists) -> dict[str, float]:
+    """Read a score file of a benchmark.
+
+    Raises:
+        InputError: the file is not a JSON object; a pair of the benchmark has no score or two, a score is not a finite
+            number, or a key is not of a pair. The message names it.
+    """
+    score_of: dict[str, float] = files.given_json(path)
+    if not isinstance(score_of, dict):
+        raise InputError(f'{path} must map "queryid_candidateid" to a score', "Write the scores again")
+    entries = _entries(lists)
+    for field, query, candidate, key in entries.select("field", "query", "candidate", "key").iter_rows():
+        if key not in score_of:
+            place = f"query {query} and candidate {candidate} of {field}"
+            raise InputError(f"{path} must score every pair, got none for {place}", f"Add {key!r}")
+    keys = set(entries["key"])
+    for key, score in score_of.items():
+        if key not in keys:
+            raise InputError(f"{path} must score pairs of the benchmark, got {key!r}", "Leave it out")
+        if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= _LARGEST:
+            raise InputError(f"{path} must have a finite number for {key!r}, got {score!r:.80}", "Correct it")
+    return score_of
+
+
+def score(lists: BenchmarkLists, score_of: Mapping[str, float]) -> pl.DataFrame:
+    """Return the measures of every field, and their mean over fields in the last row, as trec_eval defines them.
+
+    Scores are compared as float32; ties are in falling order of candidate id. A query of several fields counts in each.
+    """
+    rows = []
+    for entries in _entries(lists).partition_by("field", maintain_order=True):
+        scores = np.array([score_of[key] for key in entries["key"]], np.float32)
+        query, row = entries["query"].rle_id().to_numpy(), entries["candidate"].rank("dense").to_numpy()
+        judged = entries.select(query=query, row=row, grade="positive").filter("grade").cast({"grade": pl.Int16})
+        queries = entries["query"].n_unique()
+        ranking = in_order(pairs(query, row), scores, queries)
+        run = Run(np.searchsorted(ranking.query, np.arange(queries + 1)), ranking.row)
+        values = evaluate(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(MEASURES))
+        means = dict(zip(MEASURES, values.mean(axis=1).tolist(), strict=True))
+        rows.append({"field": entries["field"][0], "queries": queries, **means})
+    frame = pl.DataFrame(rows)
+    average = frame.select(pl.lit(AVERAGE).alias("field"), pl.col("queries").sum(), pl.col(MEASURES).mean())
+    return pl.concat([frame, average])
+
+
+def _entries(lists: BenchmarkLists) -> pl.DataFrame:
+    """Return ``field``, ``query``, ``candidate``, ``key`` in a score file, and ``positive`` or not, of each pair.
+
+    Raises:
+        InputError: two pairs have one key.
+    """
+    entries = pl.DataFrame(
+        [
+            (field, query, candidate, f"{query}_{candidate}", candidate in by_type[TRUE])
+            for field, queries in lists.items()
+            for query, by_type in queries.items()
+            for candidate in sorted(candidates_of(by_type))
+        ],
+        ["field", "query", "candidate", "key", "positive"],
+        orient="row",
+    )
+    pairs_of_keys = entries.select("key", "query", "candidate").unique(maintain_order=True)
+    shared = pairs_of_keys.filter(pl.len().over("key") > 1)
+    if len(shared):
+        one, other = (f"{query}, {candidate}" for _, query, candidate in shared.filter(key=shared["key"][0]).rows()[:2])
+        raise InputError(f"a key of a score file must name one pair, got {one} and {other}", "Rename a paper")
+    return entries
+
+
+def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
+    """Make the rankings of one system and write their scores.
+
+    A query of several fields has one score of a pair. Where a system gives several (BM25 with an index of each field,
+    fused ranks), that of the last field counts, and a message says so.
+
+    Raises:
+        InputError: the recipe names several systems, or two pairs have one key.
+    """
+    for batch in scores.batches(workspace, recipe):
+        workspace.make(batch)
+    _, evaluations = scores.evaluated(workspace, recipe)
+    names = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
+    if len(names) > 1:
+        raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
+    score_of: dict[str, float] = {}
+    several = 0
+    for evaluation in evaluations:
+        lists, ranking = opened(workspace, evaluation)
+        queries, papers = lists.pool.query_ids(), lists.pool.corpus.ids(ranking.row)
+        keys = [f"{queries[query]}_{paper}" for query, paper in zip(ranking.query.tolist(), papers, strict=True)]
+        score_of_field = dict(zip(keys, ranking.score.tolist(), strict=True))
+        several += sum(score_of.get(key, score) != score for key, score in score_of_field.items())
+        score_of |= score_of_field
+    if several:
+        say(f"{several:,} pairs have another score in each field; the last counts. One of BM25: --bm25-index corpus")
+    wanted = dict.fromkeys(_entries(read_lists(Path(recipe.input), recipe.split))["key"])
+    path.write_text(json.dumps({key: score_of[key] for key in wanted}) + "\n", encoding="utf-8")
+
+
+def export_folders(workspace: Workspace, folder: Path, split: str, output: Path) -> Iterator[Path]:
+    """Write a BEIR folder for each field, with the candidates of each query, and the tasks that ``mteb`` runs.
+
+    Raises:
+        InputError: the benchmark is not of the layout, or two fields have one folder.
+
+    Yields:
+        The folder of each field, then the file of the tasks.
+    """
+    lists = read_lists(folder, split)
+    places: dict[str, str] = {}
+    for field in lists:
+        if (other := places.setdefault(field_name(field), field)) != field:
+            raise InputError(f"fields {other!r} and {field!r} must have folders of their own", "Rename one of them")
+    corpus = workspace.runner.make(corpus_task(folder, split))
+    pools = workspace.make(benchmark_pools(corpus, split, lists))
+    for (field, queries), pool in zip(lists.items(), pools, strict=True):
+        place = output / field_name(field)
+        for path in write_pool(place, Pool(pool, Corpus(corpus))):
+            if path.name == "exclusions.tsv":
+                path.unlink()  # the candidates of each query say the same
+        rows = ({"query-id": query, "corpus-ids": sorted(candidates_of(by_type))} for query, by_type in queries.items())
+        files.write_text(place / TOP_RANKED, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        card = (place / "README.md").read_text(encoding="utf-8")
+        files.write_text(place / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))
+        yield place
+    files.write_text(output / TASKS, _TASKS)
+    yield output / TASKS

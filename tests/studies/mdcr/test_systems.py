@@ -1,0 +1,183 @@
+"""Systems on a benchmark in the published layout, against pytrec_eval and plain definitions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import pipeline as interface
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.schema import RANKING
+from pipeline.core.task import Task
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import pairs
+from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
+from pipeline.stages.search import read_ranking
+from pipeline.stages.systems import parse_systems
+from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, opened
+from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import Lists
+from tests.builders import make_corpus, make_pool
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.studies.mdcr.conftest import (
+    MEASURES,
+    TYPES,
+    by_pytrec_eval,
+    close,
+    evaluate,
+    export_scores,
+    random_lists,
+    write_split,
+)
+
+
+def test_weights_of_a_sum_are_those_of_the_validation_split(workspace: Path, tmp_path: Path) -> None:
+    """The best tenths on ``val``, by pytrec_eval on sums of scaled scores, give the figures of ``test``."""
+    folder, name = tmp_path / "both", "wsum(bm25,lsa)"
+    test = write_split(folder, "test", random_lists(1))
+    command = flags(f"eval --benchmark {folder} --model {name}")
+    assert f"{name} has its weights from split val, got no mdcr_val.json" in one_line_error(mdcr(workspace, *command))
+    val = write_split(folder, "val", random_lists(5), 100)
+    assert f"{name} has its weights from split val" in one_line_error(mdcr(workspace, *command, "--split", "val"))
+    scaled: dict[tuple[str, str], dict[str, float]] = {}
+    for split, lists in (("val", val), ("test", test)):
+        for system in ("bm25", "lsa"):
+            scores = export_scores(workspace, folder, system, tmp_path / "scores.json", "--split", split)
+            for query, by_type in (item for queries in lists.values() for item in queries.items()):
+                of_query = {f"{query}_{paper}": scores[f"{query}_{paper}"] for paper in candidates_of(by_type)}
+                least, spread = min(of_query.values()), max(of_query.values()) - min(of_query.values())
+                scaled.setdefault((split, system), {}).update({k: (v - least) / spread for k, v in of_query.items()})
+
+    def precision(split: str, lists: BenchmarkLists, weight: float) -> float:
+        bm25, lsa = scaled[split, "bm25"], scaled[split, "lsa"]
+        return by_pytrec_eval(lists, {k: weight * bm25[k] + (1 - weight) * lsa[k] for k in bm25})["AVG"]["map"]
+
+    values, shown = evaluate(workspace, folder, name), " ".join(mdcr(workspace, *command).stdout.split())
+    for field in ("Art", "Physics"):
+        best = int(np.argmax([precision("val", {field: val[field]}, n / 10) for n in range(11)])) / 10
+        assert values[field]["map"] == pytest.approx(precision("test", {field: test[field]}, best), abs=5e-7)
+        assert f"{best:g} bm25, {1 - best:g} lsa ({field})" in shown
+    write_split(folder, "val", random_lists(5))
+    assert "00000 of Art" in one_line_error(mdcr(workspace, *command))
+
+
+def corpus_of(workspace: Path) -> Artifact:
+    (folder,) = (workspace / "corpora").glob("published*-test-*")
+    return Artifact.open(folder)
+
+
+def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
+    """The restriction to a type equals trec_eval on lists of the positives and that type."""
+    tables = mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["tables"]
+    here, corpus, lists = interface.open(workspace), corpus_of(workspace), read_lists(folder, "test")
+    expected: dict[tuple[str, str], list[dict[str, float]]] = {}
+    pools = benchmark_pools(corpus, "test", lists)
+    for evaluation in evaluations_of_lists(here, corpus, pools, "bm25,lsa", "field"):
+        of_field, ranking = opened(here, evaluation)
+        names, papers = of_field.pool.query_ids(), of_field.pool.corpus.ids(ranking.row)
+        entries = zip(ranking.query.tolist(), papers, ranking.score.tolist(), strict=True)
+        scores = {f"{names[query]}_{paper}": score for query, paper, score in entries}
+        for kind in TYPES:
+            part = {q: {t: types[t] for t in (kind, TRUE)} for q, types in lists[of_field.field].items()}
+            values = by_pytrec_eval({of_field.field: part}, scores)["AVG"]
+            means = of_field.values(ranking, tuple(MEASURES.values()), {kind}).mean(axis=1)
+            assert means == pytest.approx(list(values.values()), abs=5e-7)
+            expected.setdefault((evaluation.system.title, kind), []).append(values)
+    assert len(tables["types"]) == 3 * len(expected) == 18
+    for row in tables["types"]:
+        values_of_fields = [values[row["measure"]] for values in expected[row["system"], row["type"]]]
+        assert row["value"] == pytest.approx(np.mean(values_of_fields), abs=5e-7)
+
+
+@pytest.mark.parametrize("index", ["query", "corpus"])
+def test_bm25_with_another_index(workspace: Path, folder: Path, index: str) -> None:
+    """It ranks as a pool of the list alone, or of all lists; candidates without a shared term are last."""
+    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25 --bm25-index {index}"))
+    here, corpus, lists = interface.open(workspace), corpus_of(workspace), read_lists(folder, "test")
+    reader = Corpus(corpus)
+    every = {paper for queries in lists.values() for by_type in queries.values() for paper in candidates_of(by_type)}
+    (zebra,) = reader.rows_of(["00017"]).tolist()
+    lasts = 0
+    for evaluation in evaluations_of_lists(here, corpus, benchmark_pools(corpus, "test", lists), "bm25", index):
+        of_field, ranking = opened(here, evaluation)
+        for number, query in enumerate(of_field.pool.query_ids()):
+            listed = candidates_of(lists[of_field.field][query])
+            among = sorted(listed if index == "query" else every)
+            options: dict[str, Any] = {"slug": "alone", "field": "Art", "sample": 1, "split": "test"}
+            alone = make_pool(workspace, corpus, [query], among, qrels=[], **options)
+            task = bm25_ranking_task(corpus, alone, terms_tasks(corpus, alone), k1=0.9, b=0.4, depth=100)
+            expected, rows = read_ranking(here.runner.make(task)), reader.rows_of(sorted(listed))
+            kept, of_query = np.isin(expected.row, rows), ranking.query == number
+            found, count = ranking.row[of_query].tolist(), int(kept.sum())
+            assert found[:count] == expected.row[kept].tolist()
+            assert ranking.score[of_query][:count].tolist() == expected.score[kept].tolist()
+            assert found[count:] == sorted(found[count:], reverse=True)
+            assert set(found) == set(rows)
+            lasts += zebra in found[count:]
+    assert lasts
+
+
+@pytest.mark.parametrize(
+    ("name", "fails"), [("bm25", False), ("rrf(bm25,bm25:k1=2,b=1)", False), ("lsa", True), ("rrf(bm25,lsa)", True)]
+)
+def test_a_pair_without_a_score(tmp_path: Path, name: str, fails: bool) -> None:
+    corpus, here = make_corpus(tmp_path, 60), interface.open(tmp_path)
+    (pool,) = benchmark_pools(corpus, "test", {"Art": random_lists(3)["Art"]})
+    lists = Lists(Pool(here.runner.make(pool), Corpus(corpus)))
+    kept, last = lists.pairs()[:-1], lists.pairs()[-1:]
+
+    def write(_inputs: Any, out: Any, _resources: Any) -> dict[str, Any]:
+        query, row = (kept >> np.uint64(32)).astype(np.uint32), kept.astype(np.uint32)
+        rank = np.arange(len(kept)) - np.searchsorted(query, query) + 1
+        table = pa.table([query, row, 1 / rank.astype(np.float32), rank.astype(np.uint16)], RANKING)
+        out.arrow("ranking.arrow", table, RANKING)
+        return {}
+
+    ranking = Task("search", 1, "runs/rankings", "some", {"name": name}, {"pool": pool}, write)
+    (system,) = parse_systems(name)
+    task = complete_task(corpus, pool, ranking, system)
+    query, (paper,) = lists.pool.query_ids()[-1], lists.pool.corpus.ids(last.astype(np.uint32))
+    if fails:
+        with pytest.raises(InputError, match=f"query {query} and candidate {paper} of Art"):
+            here.runner.make(task)
+        return
+    complete = read_ranking(here.runner.make(task))
+    assert pairs(complete.query[-1:], complete.row[-1:]) == last
+    assert complete.score[-1] == 0
+
+
+@pytest.mark.parametrize("longest", [4, 5])
+def test_recall_of_lists_that_fit_in_five_is_scored(workspace: Path, tmp_path: Path, longest: int) -> None:
+    """As the authors' evaluation has it, which takes such a field into the mean; a note says that it is 1."""
+    lists, folder, system = random_lists(1), tmp_path / f"short{longest}", "lsa:dimension=8"
+    for by_type in lists["Art"].values():
+        by_type.update(bm25=[], graph=[], random=by_type["random"][: longest - 1], true=by_type[TRUE][:1])
+    write_split(folder, "test", lists)
+    expected = by_pytrec_eval(lists, export_scores(workspace, folder, system, tmp_path / "scores.json"))
+    assert evaluate(workspace, folder, system) == close(expected)
+    assert expected["Art"]["recall@5"] == 1
+    shown = mdcr(workspace, *flags(f"eval --benchmark {folder} --model {system}")).stdout
+    assert "recall@5 is 1 by construction in Art" in " ".join(shown.split())
+
+
+def test_the_corpus_of_a_study_has_a_name(folder: Path, tmp_path: Path) -> None:
+    evaluate(tmp_path, folder, "lsa")
+    (row,) = mdcr_json(tmp_path, "show", "corpora")["corpora"]
+    assert row["artifact"].startswith(f"{row['corpus']}-")
+    assert row["papers"] == 60
+    for manifest in tmp_path.rglob("manifest.json"):
+        os.utime(manifest, (0, 0))
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"] == []
+    evaluate(tmp_path, folder, "lsa")
+    assert mdcr_json(tmp_path, "show", "corpora")["corpora"] == [row]
+    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))  # it is not the only corpus of a user
+    (tmp_path / "corpora" / f"{row['corpus']}.name").unlink()
+    assert mdcr_json(tmp_path, "gc", "--delete")["unused"]
+    assert not list(tmp_path.glob("corpora/*/manifest.json"))
