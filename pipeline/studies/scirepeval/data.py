@@ -102,14 +102,6 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
             yield from (read_doc(paper, entry.fields, entry.name) for paper in papers)
 
 
-def keys_of(entry: Entry, folder: Folder) -> Keys:
-    """Return the keys of a task's papers."""
-    keys = Keys(entry.name)
-    for doc in docs(entry, folder):
-        keys.add(doc)
-    return keys
-
-
 def queries(entry: Entry, folder: Folder) -> dict[str, str]:
     """Return the ad-hoc queries of a task by id; empty where its queries are papers."""
     if entry.format != "search":
@@ -126,7 +118,7 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
         InputError: a part has no paper, a paper has no text, or a label is missing or not a number; the task and the
             paper are named.
     """
-    keys = keys_of(entry, folder)
+    keys = Keys(entry.name, docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
         drawn = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
@@ -190,7 +182,7 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     Raises:
         InputError: a judged query or candidate has no text, or a grade is not a whole number.
     """
-    keys, texts = keys_of(entry, folder), queries(entry, folder)
+    keys, texts = Keys(entry.name, docs(entry, folder)), queries(entry, folder)
     groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
     pairs, *soft = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
     for labels in soft:

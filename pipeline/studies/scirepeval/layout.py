@@ -201,10 +201,12 @@ class Keys(dict[str, str]):
     A paper without a text is an InputError. ``counts`` has papers, those without text and those with another text.
     """
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, docs: Iterable[Doc] = ()) -> None:
         super().__init__()
         self._task = task
         self.counts: Counter[str] = Counter(papers=0, papers_without_text=0, papers_with_another_text=0)
+        for doc in docs:
+            self.add(doc)
 
     def add(self, doc: Doc) -> bool:
         """Take a paper in; return whether its id is new."""

@@ -56,11 +56,8 @@ class TaskPapers(Limits):
     def identity(self) -> Mapping[str, Any]:
         """Return the version of the texts, the tasks, and the checksums of their files."""
         paths = sorted({path for entry in self.entries for path in self.folder.paths(entry)})
-        return {
-            "version": 2,
-            "tasks": [asdict(entry) for entry in self.entries],
-            "files": fingerprint(paths, self.folder.root),
-        }
+        tasks = [asdict(entry) for entry in self.entries]
+        return {"version": 2, "tasks": tasks, "files": fingerprint(paths, self.folder.root)}
 
     def parts(self) -> Sequence[str]:
         """Return the names of the tasks."""
