@@ -109,9 +109,9 @@ def _torch() -> Finding:
 
 
 def _models() -> list[Finding]:
-    from pipeline.encode.registry import listings
+    from pipeline.encode.registry import known_models
 
-    models = listings()
+    models = known_models()
     ready = ", ".join(model.name for model in models if model.available)
     missing = [model for model in models if not model.available]
     findings = [Finding("models", fine=True, found=f"ready: {ready}")]

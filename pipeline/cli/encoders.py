@@ -28,7 +28,7 @@ def models(options: argparse.Namespace) -> None:
     what = options.what or "list"
     if options.dry_run and what != "lock":
         raise InputError(f"--dry-run must go with lock, got {what}", "Leave it out")
-    encoders = {encoder.name: encoder for encoder in registry.listings()}
+    encoders = {encoder.name: encoder for encoder in registry.known_models()}
     if what == "lock":
         _lock(options)
     elif what == "list":
@@ -40,7 +40,7 @@ def models(options: argparse.Namespace) -> None:
         raise InputError(f"mdcr models {what} is unknown", nearest(what, ("list", "lock", *encoders)))
 
 
-def _row(encoder: registry.Listing) -> dict[str, str]:
+def _row(encoder: registry.KnownModel) -> dict[str, str]:
     """Return the row of an encoder, with one published figure of each main experiment."""
     published = encoder.published.items()
     figures = [next((f for f in published if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
@@ -54,7 +54,7 @@ def _row(encoder: registry.Listing) -> dict[str, str]:
     }
 
 
-def _record(encoder: registry.Listing) -> dict[str, Any]:
+def _record(encoder: registry.KnownModel) -> dict[str, Any]:
     return {
         **_row(encoder),
         "revision": encoder.revision,
@@ -64,7 +64,7 @@ def _record(encoder: registry.Listing) -> dict[str, Any]:
     }
 
 
-def _show(encoder: registry.Listing, options: argparse.Namespace) -> None:
+def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
     if options.json:
         print_rows("models", [_record(encoder)], options)
         return

@@ -24,8 +24,8 @@ _NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "packag
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One known model as ``mdcr models`` and ``mdcr doctor`` show it.
+class KnownModel:
+    """A known model as ``mdcr models`` and ``mdcr doctor`` show it.
 
     Attributes:
         name: what users call it.
@@ -240,9 +240,9 @@ def repositories() -> list[tuple[str, str]]:
     return sorted(pairs)
 
 
-def listings() -> list[Listing]:
+def known_models() -> list[KnownModel]:
     """Return every entry and what is on this machine, without using the network."""
-    by_name = {name: _listing(name, _locked(entry)) for name, entry in grammar.entries().items()}
+    by_name = {name: _known_model(name, _locked(entry)) for name, entry in grammar.entries().items()}
     for name, entry in grammar.entries().items():
         if "parts" in entry:
             parts = [by_name[part] for part in entry["parts"]]
@@ -256,7 +256,7 @@ def listings() -> list[Listing]:
     return list(by_name.values())
 
 
-def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
+def _known_model(name: str, entry: Mapping[str, Any]) -> KnownModel:
     source, folder, revision, available = entry.get("hub", ""), None, entry.get("revision", "main"), False
     package = entry.get("package", "")
     installed = hub.packaged(package) if package else None
@@ -270,7 +270,7 @@ def _listing(name: str, entry: Mapping[str, Any]) -> Listing:
         adapted = not adapter or _whole(hub.cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER))
         if cached and _whole(cached) and adapted:
             folder, revision, available = cached.folder, cached.revision, True
-    return Listing(
+    return KnownModel(
         name=name,
         source=source,
         adapter=entry.get("adapter", ""),

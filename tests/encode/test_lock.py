@@ -57,7 +57,7 @@ def test_a_locked_commit_holds_when_the_branch_moves(cache: Path) -> None:
     (folder.parent / NEW).symlink_to(folder)
     (cache / "models--malteos--scincl" / "refs" / "main").write_text(NEW)
     assert registry.resolve("scincl").spec.revision == OLD
-    assert {listing.name: listing.revision for listing in registry.listings()}["scincl"] == OLD
+    assert {listing.name: listing.revision for listing in registry.known_models()}["scincl"] == OLD
     lock.write([lock.Locked("malteos/scincl", "main", "", "")])
     assert lock.read() == {"malteos/scincl@main": OLD}
     lock.FILE.unlink()

@@ -33,8 +33,8 @@ def save_adapter_in_cache(cache: Path, hub_id: str) -> None:
     (folder / "pytorch_adapter.bin").write_text("weights")
 
 
-def listing(name: str) -> registry.Listing:
-    return next(listing for listing in registry.listings() if listing.name == name)
+def listing(name: str) -> registry.KnownModel:
+    return next(listing for listing in registry.known_models() if listing.name == name)
 
 
 def test_every_entry_resolves(cache: Path) -> None:
@@ -54,7 +54,7 @@ def test_every_entry_resolves(cache: Path) -> None:
             assert model.distance == ("cosine" if unit else "l2")
             assert not model.query or model.query in registry.names()
             assert model.checkpoint.ready().name == COMMIT
-    assert all(listing.available for listing in registry.listings())
+    assert all(listing.available for listing in registry.known_models())
 
 
 def test_adapters_are_part_of_the_identity(cache: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
 RESOLVING = """
 import sys
 from pipeline.encode import registry
-registry.resolve("lsa"), registry.listings()
+registry.resolve("lsa"), registry.known_models()
 print([name for name in ("torch", "transformers", "sklearn", "pyarrow", "numpy") if name in sys.modules])
 """
 
