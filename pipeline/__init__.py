@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline.api import Workspace, open  # noqa: A004
     from pipeline.scores import plot
+    from pipeline.scores.average import Draws
     from pipeline.scores.compare import compare
     from pipeline.scores.layout import tables
     from pipeline.scores.summary import summarise
 
 __version__ = "0.1.0"
 _WHERE = {
+    "Draws": "scores.average",
     "Workspace": "api",
     "open": "api",
     "summarise": "scores.summary",
@@ -22,7 +24,7 @@ _WHERE = {
 }
 """Modules of the Python interface."""
 
-__all__ = ["Workspace", "__version__", "compare", "open", "plot", "summarise", "tables"]
+__all__ = ["Draws", "Workspace", "__version__", "compare", "open", "plot", "summarise", "tables"]
 
 
 def __getattr__(name: str) -> Any:
