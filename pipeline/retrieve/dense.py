@@ -33,7 +33,7 @@ from pipeline.core.compiled import compiled
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done
-from pipeline.retrieve.estimates import Floats, Points
+from pipeline.retrieve.estimates import Floats, TileVectors
 from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped
 from pipeline.retrieve.topk import best_first
 
@@ -68,7 +68,9 @@ class Buffers:
         self.count, self.limit = np.zeros(search.queries, np.int64), np.full(search.queries, 2 * search.depth)
         self._search, self._block, self._pairs = search, block, max(memory // 16 // _PAIR, 1)
 
-    def add(self, queries: slice, tile: Floats, first: int, points: Points, length: Floats, offset: Floats) -> None:
+    def add(
+        self, queries: slice, tile: Floats, first: int, points: TileVectors, length: Floats, offset: Floats
+    ) -> None:
         """Add what reaches the thresholds of some queries from a tile ``[queries, m]`` of candidates from ``first`` on.
 
         Where a buffer stays full after it was cut, it is scored.
@@ -163,7 +165,7 @@ def _filter_block(
     offset = bounds.offset
     excluded = block.excluded
 
-    def products(first: int) -> tuple[int, Points, Floats]:
+    def products(first: int) -> tuple[int, TileVectors, Floats]:
         last = min(first + tile, len(block.rows))
         points = bounds.place(torch.from_numpy(block.vectors[first:last]), block.rows[first:last])
         estimates = torch.mm(bounds.points, points.points.T).float().numpy()
@@ -171,7 +173,7 @@ def _filter_block(
         estimates[excluded[0][here], excluded[1][here] - first] = np.nan  # reaches no threshold
         return first, points, estimates
 
-    def add(queries: slice, tiles: Sequence[tuple[int, Points, Floats]]) -> None:
+    def add(queries: slice, tiles: Sequence[tuple[int, TileVectors, Floats]]) -> None:
         for first, points, estimates in tiles:
             buffers.add(queries, estimates[queries], first, points, bounds.length, offset)
 
@@ -216,7 +218,7 @@ def filter_on_device(
         ) from error
 
 
-def _filter_tile(search: Search, block: Candidates, points: Points, queries: slice, most: int) -> None:
+def _filter_tile(search: Search, block: Candidates, points: TileVectors, queries: slice, most: int) -> None:
     """Score what could be among the best of some queries, at most ``most`` pairs or one query at once."""
     bounds, device = search.bounds, points.points.device
 

@@ -51,7 +51,7 @@ _STORED = 2.0**-8 * (1 + 2.0**-6)
 """What a product stored in bfloat16 can have lost, as a share of what is stored."""
 
 
-class Points(NamedTuple):
+class TileVectors(NamedTuple):
     """Candidates ready for products.
 
     Attributes:
@@ -118,7 +118,7 @@ class ScoreBounds:
         self.points, self._origin = self.points.to(device), self._origin.to(device)
         return self
 
-    def place(self, vectors: torch.Tensor, rows: Rows) -> Points:
+    def place(self, vectors: torch.Tensor, rows: Rows) -> TileVectors:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
 
         Raises:
@@ -144,7 +144,7 @@ class ScoreBounds:
             fixed += 2 * relative
         spread = rest + (length + rest) * (self._lost + 2 * relative) + fixed
         extra = (relative * length if self.metric == "l2" else 0) * length + (1 + length) * vectors.shape[1] * _TINY
-        return Points(points, bias, spread, extra)
+        return TileVectors(points, bias, spread, extra)
 
     def _centred(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return vectors less the origin, their lengths, and those of what rounding to bfloat16 removes."""

@@ -15,7 +15,7 @@ import torch
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Done
 from pipeline.retrieve.dense import Buffers, threads
-from pipeline.retrieve.estimates import Floats, Points
+from pipeline.retrieve.estimates import Floats, TileVectors
 from pipeline.retrieve.search import Candidates, DenseEngine, Search
 
 _TILE = 2_048
@@ -58,7 +58,7 @@ class _Tiles:
         self._length: Floats = np.maximum.reduceat(bounds.length, self._starts)
         rounding = np.abs(self._shift).max() * np.float32(2.0**-21)
         spread, extra = (torch.from_numpy(np.maximum.reduceat(part.numpy(), block.offsets[:-1])) for part in points[2:])
-        self._papers = Points(points.points, torch.zeros_like(extra), spread, extra + float(rounding))
+        self._papers = TileVectors(points.points, torch.zeros_like(extra), spread, extra + float(rounding))
         self._nothing: Floats = np.zeros(search.queries, np.float32)
 
     def collect(self, queries: slice) -> None:
@@ -78,6 +78,6 @@ class _Tiles:
             best = np.maximum.reduceat(best, starts, axis=0)
             gone = (positions >= first) & (positions < last)
             best[owners[gone], positions[gone] - first] = np.nan
-            some = Points(papers.points, *(part[first:last] for part in papers[1:]))
+            some = TileVectors(papers.points, *(part[first:last] for part in papers[1:]))
             self._buffers.add(queries, best, first, some, self._length, self._nothing)
         self._buffers.flush(queries, self._nothing)
