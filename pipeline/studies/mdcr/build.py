@@ -106,6 +106,10 @@ def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkC
             for place in group:
                 pool, field, of_chosen = pools[place], place[1], {name: tops[place][name] for name in chosen}
                 kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
+                if not kept.any():
+                    raise InputError(
+                        f"every validation query of {field} is a test query of another field", "Ask for more queries"
+                    )
                 drawn = sampler.draw(pool, split, of_chosen, sampler.most_cited(field), drawing.redraw)
                 lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), kept))
                 counts.update(_counted(split, pool, list(lists[field].values()), drawing))

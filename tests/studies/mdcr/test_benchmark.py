@@ -15,6 +15,7 @@ import pytest
 
 import pipeline as interface
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
@@ -139,6 +140,15 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
         for name in ("bm25", "random", TRUE):
             drawn = [[by_type[name] for f in content.values() for by_type in f.values()] for content in (lists, others)]
             assert (drawn[0] == drawn[1]) == (name == TRUE and "redraw" in change)
+
+
+def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[Path, dict[str, Any]]) -> None:
+    root, _ = built
+    parts, task = benchmark(interface.open(root), recipe())
+    test = next(part for part in parts if part.split == "test")
+    both = benchmark_task(find_corpus(root, "tiny"), [dataclasses.replace(test, split="val"), test], task.config)
+    with pytest.raises(InputError, match=f"every validation query of {test.field} is a test query"):
+        interface.open(root).runner.make(both)
 
 
 @pytest.mark.kill
