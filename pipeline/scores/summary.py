@@ -31,7 +31,7 @@ from pipeline.scores.average import (
     families,
     in_order,
 )
-from pipeline.scores.store import as_json, load_runs
+from pipeline.scores.store import IDENTITY, as_json, load_runs
 
 USUAL = "usual"
 """In place of a baseline: tuned BM25, or BM25, where one row has that name."""
@@ -41,6 +41,9 @@ MACRO: Setup = (AVERAGE, 0)
 
 EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
+
+_SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
+"""Columns that a figure shares with its rankings."""
 
 SUMMARY = {
     "table": pl.Int32,
@@ -74,16 +77,7 @@ SUMMARY = {
     "positives": pl.Int64,
     "queries_without_results": pl.Int64,
     "positives_not_in_collection": pl.Int64,
-    "year": pl.Int32,
-    "split": pl.String,
-    "seed": pl.Int64,
-    "depth": pl.Int64,
-    "k1": pl.Float64,
-    "b": pl.Float64,
-    "precision": pl.String,
-    "engine": pl.String,
-    "revision": pl.String,
-    "settings": pl.String,
+    **{name: IDENTITY[name] for name in _SHARED},
     "pool_settings": pl.String,
     "ties": pl.String,
     "bootstrap_seed": pl.Int64,
@@ -105,8 +99,6 @@ the standard deviation over samples (null of one), ``low`` and ``high`` bound th
 ``best`` marks the best of what is compared: the systems of one depth on one pool. What differs between the rankings of
 a figure is null.
 """
-
-_SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
 
 
 def summarise(
