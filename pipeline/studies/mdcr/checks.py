@@ -23,7 +23,7 @@ from pipeline.core.workspace import POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
-from pipeline.measure.statistics import Floats, Groups, Means, mean_of_means, simultaneous
+from pipeline.measure.statistics import Floats, Groups, Means, mean_of_means, simultaneous, standardised_effect
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
@@ -245,18 +245,24 @@ def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
             first, second = (precisions.of(draw, place) for place in (one, other))
             change = {field: first[field] - second[field] for field in first}
             rows.append(Measurement(label, name, *mean_of_means(change, precisions.seed, level=level).at(0)))
+            if draw == OWN:
+                rows.append(Measurement(label, "effect", float(standardised_effect(change)[0]), np.nan, np.nan))
         means = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
         kept = float(np.mean([mean[one] > mean[other] for mean in means]))
         rows.append(Measurement(label, f"{rebuilds} rebuilds", kept, np.nan, np.nan))
     notes = (
         f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
         "Bonferroni].",
-        "rebuilds: percent of the rebuilds with this order.",
+        "effect: mean difference in the benchmark over the standard deviation of the differences. rebuilds: how many "
+        "have this order.",
     )
 
     def show(row: Measurement) -> str:
-        value = f"{100 * row.value:.1f}" if np.isnan(row.low) else f"{100 * row.value:+.1f}"
-        return value if np.isnan(row.low) else f"{value} [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
+        if row.column == "effect":
+            return f"{row.value:+.2f}"
+        if np.isnan(row.low):
+            return f"{row.value:.0%}"
+        return f"{100 * row.value:+.1f} [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
 
     return systems_table("order", "Does the order of systems hold?", rows, notes, show)
 

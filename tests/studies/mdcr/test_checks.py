@@ -122,6 +122,7 @@ def test_pairs_are_tested_together(precisions: checks.Precisions, printed: dict[
     rows = {(row["system"], row["column"]): row for row in printed["order"]}
     pairs = {pair for pair, _ in rows}
     assert len(pairs) == 6
+    assert all(rows[pair, "effect"]["value"] * rows[pair, "benchmark"]["value"] >= 0 for pair in pairs)
     for pair in pairs:
         one, other = pair.split(" over ")
         for name, draw in (("benchmark", "0"), ("matched", "matched"), ("large", "large")):
