@@ -126,12 +126,12 @@ def test_intervals_read_together_hold_together(queries: int) -> None:
     """Six pairs of four systems, skewed differences."""
     random, level, held = np.random.default_rng(queries), simultaneous(6), []
     assert level == pytest.approx(1 - 0.05 / 6)
-    for _ in range(200):
+    for _ in range(100):
         systems = 0.6 * random.beta(0.35, 2.0, (1, queries)) + 0.4 * random.beta(0.35, 2.0, (4, queries))
         pairs = np.array([systems[a] - systems[b] for a, b in itertools.combinations(range(4), 2)])
         found = mean_of_means({"": pairs}, seed=1, level=level)
         held.append(((found.low <= 0) & (found.high >= 0)).all())
-    assert np.mean(held) > 0.92
+    assert np.mean(held) >= 0.9
 
 
 def test_ends_that_lie_far_out_have_more_resamples() -> None:
