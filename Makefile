@@ -76,22 +76,21 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
 	  "Python %d.%d is not supported: use 3.11 to 3.13, as in make PYTHON=python3.11" % v)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) -e ".[$(FAISS)]"
+	@$(PIP) -e ".[$(FAISS),demo]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev,bench]"
 	@touch $@
 
-demo: $(VENV)/.installed  ## run the whole pipeline on a synthetic corpus and print a results table
-	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13
-	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa
+demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
+	@$(MDCR) demo
 
 # Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
 test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow

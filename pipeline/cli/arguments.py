@@ -170,7 +170,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
     study = _command(commands, "study", "run an experiment and write its tables and figures")
     study.add_word("study", "name of the study (default: list them)")
-    study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
+    study.add_argument("--recipe", type=Path, help="TOML file with its settings, or the name of one of ours")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
@@ -186,6 +186,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
     models.add_word("what", about)
+    about = "run the whole pipeline on the papers that come with it (medicine, psychology)"
+    _command(commands, "demo", about, "memory workers device verbose")
     _command(commands, "doctor", "report what this machine has, and what is missing", "json")
     gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
     gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")

@@ -42,6 +42,7 @@ COMMANDS = {
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
+    "demo": "demo:demo",
     "gc": "gc:gc",
 }
 """``module:function`` below ``pipeline.cli`` of each subcommand."""
