@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc evaluate
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc evaluate open
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -135,7 +135,7 @@ report show: ## write tables and plots of all scores; show: print them (WHAT=cor
 compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
-evaluate: ## score runs of any tool against qrels: RUN QRELS BASELINE
+evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 gc: ## list files that no named corpus needs; DELETE=1 removes them

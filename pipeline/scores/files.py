@@ -75,9 +75,13 @@ def score_files(
     collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
     found = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
     identities = [f"{name}-{_digest(run)}" for name, run in zip(names, runs, strict=True)]
+    deepest = max(facts["depth"] for facts, _ in found)  # lists end where they end: rows of one table all the same
     frame = pl.DataFrame(
         [
-            facts | _row(name, identity, collection) | {"size": len(rows), "measures": list(map(str, chosen))}
+            facts
+            | {"depth": deepest}
+            | _row(name, identity, collection)
+            | {"size": len(rows), "measures": list(map(str, chosen))}
             for name, identity, (facts, _) in zip(names, identities, found, strict=True)
         ],
         schema=RUNS,
