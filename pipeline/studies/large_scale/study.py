@@ -125,7 +125,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *analyses.without_marks(pools, precisions, baseline, seed),
         rankings.popularity(pools, seed),
         rankings.losses(pools, seed, recipe.depth),
-        *analyses.winners(pools, precisions, baseline, seed),
+        *analyses.winners(pools, precisions, baseline),
         analyses.leakage(pools, analyses.training_papers(recipe.training, corpus) if recipe.training else None),
     ]
     result = pool_result(runs, scores, summaries, list(MEASURES), draws)

@@ -13,7 +13,7 @@ from pipeline.core.rng import generator
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.measure.statistics import rank_correlation
+from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
@@ -168,13 +168,13 @@ def correlation(
         means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
         brittle = np.array([100 - means[system] for system in quality])
         columns[f"brittleness, {measure}"] = brittle
-        value, low, high = rank_correlation(brittle, precision, seed, measure)
-        shown = "not defined: all are equal"
+        value, low, high = rank_correlation(brittle, precision)
+        shown = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
         if not np.isnan(value):
             shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_chance(brittle, precision, seed):.2f}"
         notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
     notes.append(
-        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% bootstrap "
+        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
     frame = pl.DataFrame(columns)
