@@ -230,6 +230,18 @@ def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned
     assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
 
 
+def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned: Artifact) -> None:
+    def of(model: str, *tunings: Artifact) -> list[str]:
+        pools, systems = [pool_task(corpus, TEST)], parse_systems(model)
+        ranked = evaluations(corpus, pools, systems, ("map",), tunings=tunings, untuned=True)
+        return [parameters(evaluation)[2] for evaluation in ranked]
+
+    assert of("bm25", tuned) == ["bm25", "bm25:tuned"]
+    assert of("bm25:tuned", tuned) == ["bm25:tuned"]
+    assert of("bm25:k1=1.2,b=0.75", tuned) == ["bm25:k1=1.2,b=0.75"]
+    assert of("bm25") == ["bm25"]
+
+
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:
     with pytest.raises(InputError, match="BM25 was not tuned for tiny-dataset-2019-all-s1"):
         evaluation_of(corpus, "bm25:tuned")
