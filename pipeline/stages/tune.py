@@ -195,11 +195,12 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
     fitting = [
         artifact
         for artifact in tunings
+        for config in [artifact.manifest.config["pool"]]
         if pool["split"] == "test"
         and artifact.manifest.stage_version == _VERSION
         and artifact.manifest.inputs["corpus"] == corpus.id
-        and all(pool.get(k) == v for k, v in artifact.manifest.config["pool"].items() if k not in _MAY_DIFFER)
-        and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
+        and all(pool.get(k) == config.get(k) for k in {*pool, *config} - {*_MAY_DIFFER})
+        and _count(pool["queries"]) <= _count(config["queries"])
     ]
 
     def size(tuning: Artifact) -> tuple[Any, ...]:
