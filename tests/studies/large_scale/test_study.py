@@ -41,7 +41,7 @@ own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all
 """
 TABLES = {
     *("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves", "recall-by-depth", "marks"),
-    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage"),
+    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage", "origins"),
 }
 
 
