@@ -199,7 +199,7 @@ def test_real_papers(tmp_path: Path) -> None:
     source = ["--source", "s2orc2020", "--input", str(real("s2orc-real")), "--corpus", "s2orc-real"]
     assert mdcr(tmp_path, "corpus", *source).returncode == 0
     settings = {"systems": "bm25:k1=0.9,b=0.4,bm25:k1=2.1,b=1", "fields": "Computer Science", "queries": "40"}
-    settings |= {"sizes": '["1k","2k","all"]', "own": "{}"}
+    settings |= {"sizes": '["1k","2k","all"]', "own": "{}", "baseline": "bm25"}
     changes = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     recipe = flags("study large_scale --recipe runs/recipes/s2orc_real.toml")
     tables = mdcr_json(tmp_path, *recipe, *changes)["tables"]
