@@ -21,9 +21,8 @@ from pipeline.core.fields import FIELD_BIT
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
-from pipeline.studies.base import RECIPES
 from pipeline.studies.large_scale.study import Recipe
-from pipeline.studies.recipe import read_recipe
+from pipeline.studies.recipe import RECIPES, read_recipe
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.shared import real
 
