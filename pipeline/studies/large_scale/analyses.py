@@ -17,10 +17,9 @@ from pipeline.corpus.marks import MARKS
 from pipeline.corpus.prefilter import PrefilterConfig, has_text
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
-from pipeline.measure.hits import Hits
-from pipeline.measure.inputs import Mask, Offsets, Qrels, Run, query_of
-from pipeline.measure.measures import average_precision
+from pipeline.measure.inputs import Mask, Run, query_of
 from pipeline.measure.statistics import Floats, interval, simultaneous
+from pipeline.scores.text_only import precision_among
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 from pipeline.studies.tables import Measurement, interval_table, share
@@ -85,20 +84,6 @@ def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Ma
             kept = np.zeros(len(corpus), bool)
             kept[chosen["row"].to_numpy()] = True
             yield kind, kept
-
-
-def precision_among(qrels: Qrels, run: Run, kept: Mask) -> Floats:
-    """Return average precision with the papers ``kept`` alone, float64 ``[queries]``; NaN without positives."""
-    positive, entry = kept[qrels.rows], kept[run.rows]
-    cut_qrels = Qrels(_offsets(qrels.offsets, positive), qrels.rows[positive], qrels.grades[positive])
-    cut_run = Run(_offsets(run.offsets, entry), run.rows[entry])
-    with np.errstate(invalid="ignore"):
-        return np.where(cut_qrels.positives() > 0, average_precision(Hits.of(cut_qrels, cut_run)), np.nan)
-
-
-def _offsets(offsets: Offsets, kept: Mask) -> Offsets:
-    counts: Offsets = np.concatenate([[0], np.cumsum(kept)])
-    return counts[offsets]
 
 
 def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
@@ -248,7 +233,7 @@ def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTabl
         f"Alike: titles whose words have a Jaccard index of at least {_ALIKE}; hits: the first {_FIRST} of every "
         "system. Younger: of a later year than the query. Positives of one query are drawn as one."
     ]
-    notes += ["The recipe names no training lists."] if trained is None else []
+    notes += ["Trained on: not audited, as the recipe names no training lists."] if trained is None else []
     return interval_table("leakage", "Leakage audit", "field", rows, notes)
 
 
