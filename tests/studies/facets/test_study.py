@@ -159,7 +159,8 @@ def test_differences_are_tested_paper_by_paper(scored: Study) -> None:
         papers, of_paper = np.unique([query.partition("_")[0] for query in asked], return_inverse=True)
         signs = np.array(list(itertools.product([1, -1], repeat=len(papers))))[:, of_paper]
         assert row["p"] == pytest.approx((np.abs(signs @ differs) >= abs(differs.sum()) - 1e-12).mean())
-        assert row["effect"] * differs.std(ddof=1) == pytest.approx(differs.mean(), nan_ok=len({*differs}) == 1)
+        if np.ptp(differs) > 1e-12:
+            assert row["effect"] * differs.std(ddof=1) == pytest.approx(differs.mean())
         assert (row["wins"], row["losses"]) == ((differs > 0).sum(), (differs < 0).sum())
         assert row["low"] <= row["difference"] <= row["high"]
     compared = sorted((row["p"], row["p_adjusted"]) for row in rows if row["facet"] == "all" and row["than"] == "bm25")
@@ -388,7 +389,8 @@ def test_bad_input_is_one_line(
 def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
     folder = real("csfcube")
     found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"'))
-    rows = {row["facet"]: row for row in found["tables"]["measures"] if row["average"] == "folds"}
+    measures = [row for row in found["tables"]["measures"] if row["system"] != RANDOM[0]]
+    rows = {row["facet"]: row for row in measures if row["average"] == "folds"}
     names = {
         "r_precision": "csfcube-r-precision(rel=2)",
         "precision@20": "precision(rel=2)@20",
