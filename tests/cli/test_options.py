@@ -82,7 +82,7 @@ RUNS = {
     "submit": [f"{POOL} --model lsa --stage eval", f"{POOL} --model lsa --stage eval --dry-run --engine ray"],
     "jobs": [""],
     "plan": ["--model lsa --size 10"],
-    "models": ["", "lock --dry-run"],
+    "models": ["", "scincl"],
     "doctor": [""],
     "gc": [""],
 }

@@ -95,7 +95,6 @@ OF_SYSTEMS = [
     (f"score --run nowhere.trec {POOL}", "the run nowhere.trec cannot be read (No such file or directory)"),
     (f"score --model run:nowhere.trec {POOL}", "the run nowhere.trec cannot be read"),
     (f"embed --model lsa --slice 4/4 {POOL}", "--slice '4/4' is not a slice"),
-    ("models --dry-run", "--dry-run must go with lock"),
     ("submit --stage embed --model lsa --recipe no.toml", "there is no recipe no.toml"),
 ]
 

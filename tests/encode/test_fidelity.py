@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pipeline.corpus.reader import Text
-from pipeline.encode import hub, lock, names, registry
+from pipeline.encode import hub, names, registry
 from pipeline.encode.spec import Role
 from tests.encode import test_aspire
 from tests.encode.tiny import (
@@ -113,7 +113,6 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_CACHE", str(cache))
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        patch.setattr(lock, "FILE", cache / "models.lock")
         patch.setattr(hub, "packaged", lambda name: None)
         for seed, hub_id in enumerate({entry["hub"]: None for entry in names.entries().values() if "hub" in entry}):
             save = save_mpnet if "mpnet" in hub_id else save_pals if "pals" in hub_id else partial(save_bert, seed=seed)
