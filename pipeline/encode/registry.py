@@ -22,7 +22,7 @@ _REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
 
-_FACTS = ("dimensions", "parameters", "source")
+_FACTS = ("dimensions", "parameters", "source", "trained_on", "trained_until")
 """What an entry says of a model that decides no vector."""
 
 

@@ -30,6 +30,7 @@ from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.store_statistics import sample, spot_check, statistics
+from pipeline.encode.views import WHOLE, View
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
 
@@ -126,11 +127,11 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
 
 
-def store_of(*segments: Artifact) -> VectorStore:
+def store_of(*segments: Artifact, view: View = WHOLE) -> VectorStore:
     """Open the store that published segments belong to; it holds them even where a listing does not show them yet."""
     folder = segments[0].path.parent
     by_name = {segment.name: segment for segment in [*published(folder), *segments]}
-    return VectorStore(folder, [by_name[name] for name in sorted(by_name)])
+    return VectorStore(folder, [by_name[name] for name in sorted(by_name)], view)
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ def save_mpnet(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     MPNetTokenizerFast(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     return folder
+
+
+def commit_of(entry: Mapping[str, Any]) -> str:
+    """Return the commit that an entry is pinned to, else :data:`COMMIT`."""
+    revision: str = entry.get("revision", "main")
+    return COMMIT if revision == "main" else revision
 
 
 def snapshot(cache: Path, hub_id: str, commit: str = COMMIT) -> Path:
