@@ -99,6 +99,12 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no 
 	$(BIN)/pytest -n 3 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
+LATEST := $(or $(TMPDIR),/tmp)/mdcr-latest
+test-latest:  ## run the tests of encoders with transformers 5 and the newest sentence-transformers, in an environment of their own
+	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
+	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),offline-model,dev]"
+	$(LATEST)/bin/pytest tests/encode
+
 docs: $(VENV)/.dev  ## write docs/api.md from the docstrings of the Python interface
 	@$(BIN)/python docs/api.py > docs/api.md
 

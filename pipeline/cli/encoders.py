@@ -57,6 +57,7 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
         "published": dict(encoder.published),
         "exclusions": list(encoder.exclusions),
         "folder": str(encoder.folder or ""),
+        "recipe": dict(encoder.recipe),
     }
 
 
@@ -68,6 +69,8 @@ def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():
         print(printable(f"{name:18}{value}".rstrip()))
+    for name, value in encoder.recipe.items():
+        print(printable(f"{name:18} {value!r}"))
     for name, figure in encoder.published.items():
         print(f"  {name:32}{registry.as_printed(figure):>8}")
 

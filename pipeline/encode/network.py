@@ -277,8 +277,9 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
         folder: the model's.
         place: where its files are read; messages name the folder instead.
     """
-    verbosity = transformers_logging.get_verbosity()
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     except (MdcrError, MemoryError):
@@ -289,6 +290,8 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
         raise InputError(f"{folder} cannot be loaded as a model ({what})", shape.AGAIN) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
 
 
 OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}

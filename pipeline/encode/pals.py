@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
@@ -19,6 +20,9 @@ from transformers.models.bert.modeling_bert import BertLayer
 from pipeline.core.errors import InputError
 from pipeline.encode import shape
 from pipeline.encode.spec import CHOICES
+
+_TENSORS = int(transformers.__version__.partition(".")[0]) > 4
+"""Whether a layer returns its states themselves: transformers 4 wraps them in a tuple."""
 
 _HEADS = 6
 """Heads of a PAL, in the published models as in the paper."""
@@ -56,7 +60,8 @@ class _Layer(BertLayer):  # type: ignore[misc]
     def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None, *_: Any, **__: Any) -> Any:
         attended = self.attention(hidden_states, attention_mask)[0]
         added = attended + self.multi_layers(hidden_states, attention_mask)
-        return (self.output(self.intermediate(attended), added),)
+        states = self.output(self.intermediate(attended), added)
+        return states if _TENSORS else (states,)
 
 
 class PalsConfig(BertConfig):  # type: ignore[misc]

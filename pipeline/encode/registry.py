@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class KnownModel:
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``offline-model`` that brings its weights; empty for none.
+        recipe: what ``models.toml`` says of texts and vectors, and where it stands.
     """
 
     name: str
@@ -53,6 +54,7 @@ class KnownModel:
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
     package: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 def names() -> list[str]:
@@ -215,7 +217,7 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
-    elif base not in grammar.entries() and model.checkpoint:
+    elif base not in grammar.entries() and not base.startswith(grammar.MTEB) and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
 
@@ -286,7 +288,12 @@ def _known_model(name: str, entry: Mapping[str, Any]) -> KnownModel:
         published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
         package=package.partition("/")[0],
+        recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
     )
+
+
+_SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision", "licence", "exclusions")
+"""Keys of an entry that are fields of :class:`KnownModel`."""
 
 
 def _whole(checkpoint: hub.Checkpoint | None) -> bool:
@@ -313,6 +320,10 @@ def _entry(base: str) -> dict[str, Any]:
         hub_id = base.removeprefix(grammar.HUB)
         matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
         return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
+    if base.startswith(grammar.MTEB):
+        from pipeline.encode import mteb_recipe
+
+        return mteb_recipe.entry(base.removeprefix(grammar.MTEB))
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
+    AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
     BertModel,
@@ -62,6 +63,8 @@ def change(path: Path, **values: Any) -> None:
 
 def keep_case(folder: Path) -> Path:
     """Give a model a tokenizer that keeps case, and the setting that lower-cases text first."""
+    places = AutoTokenizer.from_pretrained(folder).get_vocab()
+    (folder / "vocab.txt").write_text("\n".join(sorted(places, key=lambda piece: places[piece])), encoding="utf-8")
     tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=False, model_max_length=128)
     tokenizer.save_pretrained(folder)
     change(folder / "sentence_bert_config.json", do_lower_case=True)
