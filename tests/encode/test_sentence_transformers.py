@@ -196,6 +196,7 @@ def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(
     folder = save_in_cache(cache, "malteos/scincl")
     for part in ("modules.json", "sentence_bert_config.json", "1_Pooling"):
         (model / part).rename(folder / part)
+    capsys.readouterr()  # what saving said
     option = "storage=float16"
     known, entry, _, _ = map(
         registry.resolve,
