@@ -13,12 +13,13 @@ from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
+from pipeline.core.workspace import DATA
 from pipeline.encode import hub, kinds
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
-_REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
+_REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
 
@@ -40,7 +41,7 @@ class KnownModel:
         licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
-        package: Python package of the extra ``offline-model`` that brings its weights; empty for none.
+        package: Python package of the extra ``demo`` that brings its weights; empty for none.
         recipe: what ``models.toml`` says of texts and vectors, and where it stands.
     """
 
@@ -55,6 +56,24 @@ class KnownModel:
     exclusions: tuple[str, ...]
     package: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What an encoder was trained on, as its entry says.
+
+    Attributes:
+        on: kind of its training pairs, a colon, and where they came from; empty: unknown.
+        until: last year that the data can hold; None: unknown.
+    """
+
+    on: str
+    until: int | None
+
+    @property
+    def short(self) -> str:
+        """``citations to 2020``; empty where nothing is known."""
+        return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
 
 
 def names() -> list[str]:
@@ -173,6 +192,23 @@ def part_names(text: str) -> list[str]:
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
+def trainings(text: str) -> dict[str, Training]:
+    """Return what the encoders in the name of a system were trained on, by entry, also those of a mean.
+
+    Encoders that are fitted on the pool's corpus, and models without an entry, are left out.
+    """
+    found: dict[str, Training] = {}
+    for inner in (inner for name in grammar.parse(text) for inner in name.walk()):
+        base = _entry_name(inner.base)
+        entry = grammar.entries().get(base, {})
+        parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
+        if parts:
+            found |= trainings(",".join(parts))
+        elif entry and kinds.find(entry.get("kind", "transformer")).fit is None:
+            found[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
+    return found
+
+
 def published(text: str) -> Mapping[str, float]:
     """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
 
@@ -211,15 +247,20 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     if model.adapter and not model.adapter.hub:
         shown["adapter"] = _digest(model.adapter)
     if base.startswith(grammar.HUB):
-        hub_id = base.removeprefix(grammar.HUB)
-        entries = grammar.entries().items()
-        base = next((name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry), base)
+        base = _entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
     elif base not in grammar.entries() and not base.startswith(grammar.MTEB) and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
+
+
+def _entry_name(base: str) -> str:
+    """Return the entry of a hub id, where there is one without an adapter; any other base as it is."""
+    hub_id, entries = base.removeprefix(grammar.HUB), grammar.entries().items()
+    ours = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
+    return next(ours, base) if base.startswith(grammar.HUB) else base
 
 
 def _digest(checkpoint: hub.Checkpoint) -> str:
@@ -302,7 +343,7 @@ def _whole(checkpoint: hub.Checkpoint | None) -> bool:
 
 @functools.cache
 def _reference() -> dict[str, dict[str, float]]:
-    """Return the published figures by system; empty in an installation without the reference tables."""
+    """Return the published figures by system."""
     figures: dict[str, dict[str, float]] = {}
     for path in sorted(_REFERENCE.glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as lines:
