@@ -53,7 +53,7 @@ OF_WORDS = [
     ("fetch s2orc", "there is nothing called 's2orc' to fetch"),
     ("submit --stage corpus --model lsa", "--stage 'corpus' cannot be submitted"),
     ("submit --stage embed --repair --model lsa", "--repair cannot be submitted"),
-    ("models lok", "Did you mean 'lock'"),
+    ("models scinkl", "Did you mean 'scincl'"),
     ("report --repair", "mdcr report has no option --repair. "),
     ("show --repair", "mdcr show has no option --repair. "),
     ("show --dry-run", "mdcr show has no option --dry-run. "),
