@@ -135,4 +135,5 @@ def test_the_dry_runs_are_all_tried() -> None:
 def test_a_dry_run_writes_nothing(own: Path, command: str) -> None:
     before = tree(own)
     result = mdcr(own, command, *flags(DRY[command] or ""), "--dry-run")
+    assert result.returncode == 0, result.stderr
     assert tree(own) == before

@@ -127,7 +127,7 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
     assert short.key.partition("~")[0] == long.key.partition("~")[0] == "p1"
     assert short.key != long.key
     spec = TransformerSpec("org/model", "abc", template="fields-sep", paper_prefix="[PRX] ")
-    marks = SimpleNamespace(sep_token="[SEP]", eos_token="")
+    marks = SimpleNamespace(sep_token="[SEP]", eos_token="")  # noqa: S106
     for changes, expected in (
         ({}, "T [SEP] A [SEP] Journal [SEP] 1964"),
         ({"abstract": None}, "T [SEP] Journal [SEP] 1964"),
