@@ -8,8 +8,8 @@ import shlex
 
 from pipeline.cli import commands
 from pipeline.cli.arguments import parser
-from pipeline.cli.doctor import pip_extra
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
 from pipeline.core.workspace import DATA
 

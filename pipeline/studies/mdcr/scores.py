@@ -212,6 +212,6 @@ STUDY = Study(
     Recipe,
     batches,
     results,
-    needs="Build one first, mdcr study mdcr, or give a folder with --input: that of the published one by curl --create-dirs "
+    needs="Build one first, mdcr study mdcr, or give a folder with --input; the published one: curl --create-dirs "
     "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
 )

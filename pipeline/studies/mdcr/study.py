@@ -224,8 +224,8 @@ of its publisher.
 
 
 NEEDS = (
-    "Its recipe is for the corpus of mdcr demo; on S2ORC (mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER) "
-    "the paper's is --recipe=mdcr_paper. On a corpus of yours: --corpus=NAME"
+    "Its recipe is for the corpus of mdcr demo. On a corpus of yours: --corpus=NAME; for the paper's, "
+    "--recipe=mdcr_paper, first mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"
 )
 
 STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)
