@@ -9,7 +9,6 @@ import argparse
 import html
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,20 +112,19 @@ def reports_of(workspace: Path) -> list[Path]:
 
 def gallery(reports: list[Path]) -> str:
     """Return the page that links to the pages of a workspace."""
-    rows = [[f"[{title}](gallery/{path.parent.name}.html)", _size(path)] for path, title in zip(reports, titles(reports), strict=True)]
+    rows = [[f"[{_title(path)}](gallery/{path.parent.name}.html)", _size(path)] for path in reports]
     intro = (
-        "Every page is one file that opens from disk and fetches nothing. These are of the corpus of `mdcr demo`: 7,233 papers of"
-        " systematic reviews in medicine and psychology."
+        "Every page is one file that opens from disk and fetches nothing. These are of the corpus of `mdcr demo`: "
+        "7,233 papers of systematic reviews in medicine and psychology. `make docs` made them by `docs/gallery.py`."
     )
     return "\n\n".join(["# Gallery", intro, _table(["page", "size"], rows)])
 
 
-def titles(reports: list[Path]) -> Iterator[str]:
-    """Yield the title of each page."""
-    for path in reports:
-        with path.open(encoding="utf-8") as file:
-            found = re.search("<title>(.*?)</title>", file.read(4096))
-        yield found[1] if found else path.parent.name
+def _title(report: Path) -> str:
+    """Return the title of a page."""
+    with report.open(encoding="utf-8") as file:
+        found = re.search("<title>(.*?)</title>", file.read(4096))
+    return html.unescape(found[1]) if found else report.parent.name
 
 
 def _size(path: Path) -> str:
