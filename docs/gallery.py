@@ -13,6 +13,9 @@ from pathlib import Path
 
 from pipeline.studies.registry import STUDIES, find
 
+COMPARE = ["compare", "bm25:tuned", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
+"""On the pools of the study ``large_scale``."""
+
 
 def studies() -> Iterator[str]:
     """Yield the studies whose own recipe is of the demo's corpus, or of the files of an earlier study."""
@@ -25,7 +28,7 @@ def studies() -> Iterator[str]:
 def main(workspace: str) -> None:
     """Run everything, in the order of the registry: a study may read what an earlier one wrote."""
     Path(workspace).mkdir(parents=True, exist_ok=True)
-    for words in (["demo"], *(["study", name] for name in studies()), ["compare", "bm25:tuned", "minilm"]):
+    for words in (["demo"], *(["study", name] for name in studies()), COMPARE):
         command = [sys.executable, "-m", "pipeline", *words]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=workspace)
 
