@@ -184,7 +184,7 @@ class Workspace:
 
         Args:
             pools: what is ranked.
-            systems: such as ``["bm25", "scincl"]``.
+            systems: such as ``["bm25", "scincl"]``; where ``bm25`` is tuned, the untuned stands beside it.
             **settings: of :meth:`evaluations`.
 
         Returns:
@@ -195,7 +195,7 @@ class Workspace:
         """
         from pipeline.scores.store import values
 
-        return values(self.evaluated(self.evaluations(pools, systems, **settings)), named=True)
+        return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), named=True)
 
     def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
         """Make whatever is missing of some evaluations, and return their rankings as a frame.

@@ -30,6 +30,9 @@ from pipeline.encode import kinds
 HUB, VECTORS, CROSS, RUN = "hf:", "vectors:", "cross:", "run:"
 """What a base begins with that is no entry and no folder."""
 
+BASELINES = ("most-cited", "newest", "random")
+"""Systems that read no text."""
+
 
 @dataclass(frozen=True)
 class Name:
@@ -121,8 +124,8 @@ def shown(name: Name) -> Name:
 
 
 def known() -> set[str]:
-    """Return the names of all entries, and ``bm25``."""
-    return {*entries(), "bm25"}
+    """Return the names of all entries, ``bm25`` and :data:`BASELINES`."""
+    return {*entries(), "bm25", *BASELINES}
 
 
 def entries() -> dict[str, Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 from pathlib import Path
@@ -81,8 +82,19 @@ def test_systems_are_measured_on_every_task_and_class(study: Any) -> None:
     tables = study["tables"]
     systems = (*SYSTEMS, "latent standardised")
     assert {(row["system"], row["task"], row["measure"]) for row in tables["titles"]} == {
-        (system, task, measure) for system in systems for task in ("I", "II") for measure in ("MRR", "T100")
+        (system, task, measure)
+        for system in systems
+        for task in ("I", "II")
+        for measure in ("MRR", "S1", "S10", "T100", "rank 25%", "rank 50%", "rank 75%")
     }
+    for system, task in itertools.product(systems, ("I", "II")):
+        of = {
+            row["measure"]: row["value"] for row in tables["titles"] if (row["system"], row["task"]) == (system, task)
+        }
+        assert of["S1"] <= min(of["MRR"], of["S10"])
+        assert of["S10"] <= of["T100"]
+        assert 1 <= of["rank 25%"] <= of["rank 50%"] <= of["rank 75%"]
+        assert (of["rank 50%"] == 1) == (of["S1"] >= 50)
     counts = {row["class"]: row["neighbours"] for row in tables["counts"]}
     assert set(counts) == set(CLASSES)
     measures = ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")
