@@ -20,6 +20,7 @@ from mkdocs.structure.files import File, Files
 import pipeline
 from pipeline.cli.arguments import parser
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.studies.registry import STUDIES, find
 
 ROOT = Path(__file__).parents[1]
 FRAMES = (
@@ -112,19 +113,21 @@ def reports_of(workspace: Path) -> list[Path]:
 
 def gallery(reports: list[Path]) -> str:
     """Return the page that links to the pages of a workspace."""
-    rows = [[f"[{_title(path)}](gallery/{path.parent.name}.html)", _size(path)] for path in reports]
+    rows = [[f"[{path.parent.name}](gallery/{path.parent.name}.html)", _about(path), _size(path)] for path in reports]
     intro = (
         "Every page is one file that opens from disk and fetches nothing. These are of the corpus of `mdcr demo`: "
         "7,233 papers of systematic reviews in medicine and psychology. `make docs` made them by `docs/gallery.py`."
     )
-    return "\n\n".join(["# Gallery", intro, _table(["page", "size"], rows)])
+    return "\n\n".join(["# Gallery", intro, _table(["page", "shows", "size"], rows)])
 
 
-def _title(report: Path) -> str:
-    """Return the title of a page."""
+def _about(report: Path) -> str:
+    """Return the summary of a study, or the title of another page."""
+    if report.parent.name in STUDIES:
+        return find(report.parent.name).summary
     with report.open(encoding="utf-8") as file:
         found = re.search("<title>(.*?)</title>", file.read(4096))
-    return html.unescape(found[1]) if found else report.parent.name
+    return found[1] if found else ""
 
 
 def _size(path: Path) -> str:
