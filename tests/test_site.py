@@ -143,17 +143,31 @@ def test_the_tutorial_of_slurm_works_on_one(
     slurm_host.until(lambda: mdcr(workspace, "show", *choice).returncode == 0, "the scores are there", 300)
 
 
+def make_image(programs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``make image`` where only some programs are to be found."""
+    for name in ("sh", "make"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    command = [programs / "make", "-f", ROOT / "Makefile", "--no-print-directory", "image", *words]
+    return subprocess.run(command, env={"PATH": str(programs)}, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def test_make_image_says_what_it_needs(tmp_path: Path) -> None:
     """Where neither Docker nor Podman nor Apptainer is, in one line."""
-    for name in ("sh", "make", "echo"):
-        (tmp_path / name).symlink_to(str(shutil.which(name)))
-    ended = subprocess.run(
-        [tmp_path / "make", "-f", ROOT / "Makefile", "--no-print-directory", "image"],
-        env={"PATH": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = make_image(tmp_path)
     assert ended.returncode == 2
     assert "make image needs Docker with a running daemon, Podman or Apptainer" in ended.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("tool", ["docker", "podman", "apptainer"])
+def test_make_image_takes_the_tool_that_is_there(tmp_path: Path, tool: str) -> None:
+    """A program in the place of the tool tells what it was given; its files are those of the checkout."""
+    (tmp_path / tool).write_text('#!/bin/sh\n[ "$1" = info ] || echo "$@"\n')
+    (tmp_path / tool).chmod(0o755)
+    ended = make_image(tmp_path, "FAISS=gpu")
+    words = ended.stdout.split()
+    assert ended.returncode == 0, ended.stderr
+    assert words[0] == "build"
+    assert words[words.index("--build-arg") + 1] == "FAISS=gpu"
+    recipe = (ROOT / ("apptainer.def" if tool == "apptainer" else "Dockerfile")).read_text()
+    copied = re.findall(r"^(?:COPY| {3}) (.*) (?:\./|pipeline|/opt/mdcr/)$", recipe, re.M)
+    assert {*" ".join(copied).split()} == {"constraints.txt", "pyproject.toml", "README.md", "LICENSE", "pipeline"}
