@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cluster.batch import check_not_running
+from pipeline.core import plugins
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.resources import Resources
@@ -56,6 +57,7 @@ def open(  # noqa: A001
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
     spell_as(_as_keywords)
+    plugins.load()
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 

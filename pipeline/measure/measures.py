@@ -71,9 +71,15 @@ def measure(
     higher_is_better: bool = True,
     condensed: bool = False,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
-    """Enter a definition into the table; see :class:`Definition` for the arguments."""
+    """Enter a definition into the table; see :class:`Definition` for the arguments.
+
+    Raises:
+        InputError: the name is taken by another definition.
+    """
 
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
+        if name in MEASURES and MEASURES[name].compute.__qualname__ != compute.__qualname__:
+            raise InputError(f"there is a measure {name!r} already", "Give yours another name")
         MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, condensed)
         return compute
 

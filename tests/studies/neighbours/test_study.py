@@ -17,7 +17,10 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.slow
 SYSTEMS = ("bm25", "latent", "rrf(bm25,lsa)")
-SMALL = [*flags("study neighbours --set titles=20 --set papers=12 --model"), "bm25,latent=lsa,rrf(bm25,lsa)"]
+SMALL = [
+    *flags("study neighbours --recipe neighbours_paper --set titles=20 --set papers=12 --model"),
+    "bm25,latent=lsa,rrf(bm25,lsa)",
+]
 NOUNS = ["graph", "network", "model", "theory", "cell", "market", "price", "signal", "neuron", "parser", "proof"]
 FORMS = (
     "We study the {0} of a {1} in the deep {2}.",
