@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.cli.arguments import parser
 from pipeline.cli.spelling import variables
+from pipeline.corpus.poolconfig import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,3 +63,8 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
 def test_recipes_and_studies_exist(page: Path) -> None:
     for path in re.findall(r"runs/recipes/([a-z_0-9]+\.toml)", page.read_text()):
         assert (ROOT / "runs/recipes" / path).is_file(), path
+
+
+def test_the_protocols_state_every_rule_of_pools() -> None:
+    stated = set(re.findall(r"`([a-z_]+)", (ROOT / "docs/protocols.md").read_text()))
+    assert {setting.name for setting in SETTINGS.values() if setting.rule} <= stated
