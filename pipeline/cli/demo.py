@@ -11,7 +11,7 @@ from pipeline.cli.arguments import parser
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
-from pipeline.core.workspace import DATA
+from pipeline.data import DATA
 
 CORPUS = "demo"
 _PAPERS = str(DATA / "demo")
