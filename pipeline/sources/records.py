@@ -1,48 +1,38 @@
-"""Typed records from JSON lines, and the counts of those that cannot be read: each bad line is dropped by reason."""
+"""Typed records from JSON lines and Parquet, and the counts of those that cannot be read, each by its reason."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipeline.sources.base import MAX_TEXT
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.sources.base import MAX_TEXT, Batch
 from pipeline.sources.lines import read_lines
 
 EXAMPLES = 3
 """Bad records shown of each reason in each part."""
 
+_ROWS, _ROWS_BYTES = 64, 2**24
+"""Rows of a Parquet file, and about their bytes, that are held as Python objects at a time."""
+
 _T = TypeVar("_T")
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-class Tally:
-    """Counts the records of a file.
-
-    Args:
-        path: the file, named in examples of bad records.
-        max_text: characters of a text that are kept.
-
-    Attributes:
-        read: records read, kept or not.
-        dropped: records that are not kept, by reason.
-        noted: other things worth counting, by name.
-        examples: the first bad records of each reason, each as ``reason: file:line: excerpt``.
-    """
+class Tally(Batch):
+    """Counts the records of a file, which examples of bad records name; longer texts than ``max_text`` are cut."""
 
     def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
+        super().__init__(read=0)
         self._path, self._max_text = path, max_text
         self._shown: Counter[str] = Counter()
-        self._restart()
-
-    def _restart(self) -> None:
-        self.read = 0
-        self.dropped: Counter[str] = Counter()
-        self.noted: Counter[str] = Counter()
-        self.examples: list[str] = []
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         """Count one record that is not kept, and show the first few of each reason."""
@@ -67,7 +57,7 @@ class Tally:
     def counts(self) -> dict[str, Any]:
         """Return what was counted since the last call, as arguments of a batch, and start anew."""
         counts = {"read": self.read, "dropped": self.dropped, "noted": +self.noted, "examples": self.examples}
-        self._restart()
+        Batch.__init__(self, read=0)
         return counts
 
 
@@ -78,7 +68,7 @@ def read_records(
 
     Args:
         path: JSON lines, plain or gzip.
-        kind: a :class:`msgspec.Struct`, or another type that :mod:`msgspec` decodes.
+        kind: a type that :mod:`msgspec` decodes.
         tally: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
         allow_truncated: keep the whole lines of a truncated gzip file.
 
@@ -91,38 +81,97 @@ def read_records(
             tally.drop("line_too_long", number)
             continue
         try:
-            yield number, decode(line)
-        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-            mended = _mended(line, decode, error)
-            if isinstance(mended, str):
-                tally.drop(mended, number, str(error) if mended == "wrong_type" else line)
+            record = decode(line)
+        except UnicodeDecodeError:
+            tally.drop("bad_utf8", number, line)
+        except msgspec.ValidationError as error:
+            tally.drop("wrong_type", number, str(error))
+        except (msgspec.DecodeError, RecursionError):
+            try:
+                record = decode(_replace_surrogates(line))
+            except msgspec.ValidationError as error:
+                tally.drop("wrong_type", number, str(error))
+            except (ValueError, RecursionError):
+                tally.drop("bad_json", number, line)
             else:
-                yield number, mended[0]
-
-
-def _mended(line: bytes, decode: Callable[[bytes], _T], error: Exception) -> tuple[_T] | str:
-    """Return the record of a line that failed to decode, with lone surrogates replaced, or the reason to drop it."""
-    if isinstance(error, UnicodeDecodeError):
-        return "bad_utf8"
-    if isinstance(error, msgspec.ValidationError):
-        return "wrong_type"
-    try:
-        return (decode(_replace_surrogates(line)),)
-    except msgspec.ValidationError:
-        return "wrong_type"
-    except (ValueError, RecursionError):
-        return "bad_json"
+                yield number, record
+        else:
+            yield number, record
 
 
 def _replace_surrogates(line: bytes) -> bytes:
-    """Return a JSON line with lone surrogates replaced by U+FFFD.
-
-    Raises:
-        ValueError: the line is not JSON.
-    """
+    """Return a JSON line with lone surrogates replaced by U+FFFD; ValueError if it is not JSON."""
     text = json.dumps(json.loads(line, parse_constant=_not_json), ensure_ascii=False)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _not_json(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file; CorruptError where it is none, or truncated."""
+    try:
+        return pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
+
+
+def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, needed: str) -> Iterator[tuple[int, _Struct]]:
+    """Yield (row number from 1, record) of each row of a Parquet file that converts to ``kind``; others are dropped.
+
+    Args:
+        path: the file; columns that ``kind`` does not name are not read.
+        kind: a :class:`msgspec.Struct` whose fields are columns.
+        tally: counts ``wrong_type`` and ``bad_utf8``.
+        needed: a column that has to be there.
+
+    Raises:
+        CorruptError: it is not a Parquet file, or is damaged.
+        InputError: the needed column is not there.
+    """
+    there = open_parquet(path).schema_arrow.names
+    if needed not in there:
+        raise InputError(f"{path} has no column {needed!r}", nearest(needed, there))
+    columns = [field.name for field in msgspec.structs.fields(kind) if field.name in there]
+    for number, row in read_columns(path, columns, tally):
+        try:
+            record = msgspec.convert(row, kind)
+        except msgspec.ValidationError as error:
+            tally.drop("wrong_type", number, str(error))
+            continue
+        yield number, record
+
+
+def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number from 1, values by column) of each row; rows with values that Python cannot hold are dropped.
+
+    Raises:
+        CorruptError: it is not a Parquet file, or is damaged.
+    """
+    number = 0
+    try:
+        file = open_parquet(path)
+        groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+        average = sum(group.total_byte_size for group in groups) // max(file.metadata.num_rows, 1)
+        rows = min(_ROWS, max(1, _ROWS_BYTES // max(average, 1)))
+        for batch in file.iter_batches(rows, columns=columns):
+            yield from _rows(batch, number, tally)
+            number += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptError(f"{path} is damaged after row {number} ({error})", "Fetch it again") from error
+
+
+def _rows(batch: pa.RecordBatch, before: int, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a batch, numbered from ``before + 1``."""
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError) as error:  # bad UTF-8, or a date after the year 9999
+        if len(batch) > 1:
+            for place in range(len(batch)):
+                yield from _rows(batch.slice(place, 1), before + place, tally)
+        else:
+            reason = "bad_utf8" if isinstance(error, UnicodeDecodeError) else "wrong_type"
+            tally.drop(reason, before + 1, str(error))
+        return
+    yield from enumerate(rows, before + 1)

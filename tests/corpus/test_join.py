@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.corpus.partition import PartitionWriter, partition_of, read_partition
+from pipeline.corpus.join import PartitionWriter, partition_of, read_partition
 from pipeline.sources.s2ag import S2ag
 from pipeline.stages.corpus import corpus_task
 from tests.corpus.test_build import check_against_oracle, contents
@@ -81,16 +81,16 @@ def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: 
     made, _ = random_tables(200, seed=6)
     folder = write_s2ag(tmp_path / "release", parts=3, **made)
     whole = build(tmp_path / "a", folder)
-    read_table = S2ag.read_table
+    read = S2ag.read
 
     def breaking(self: S2ag, part: str) -> Any:
-        for batch in read_table(self, part):
+        for batch in read(self, part):
             yield batch
             if part.startswith("citations") and "00001" in part:
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(S2ag, "read_table", breaking)
+        patch.setattr(S2ag, "read", breaking)
         build(tmp_path / "b", folder, memory=20_000)
     resumed = build(tmp_path / "b", folder)
     assert contents(resumed) == contents(whole)

@@ -12,7 +12,7 @@ from pipeline.core import files
 from pipeline.core.errors import CorruptError
 from pipeline.corpus import order
 from pipeline.corpus.arrays import GrowingArray
-from pipeline.corpus.order import REPEATED, order_papers
+from pipeline.corpus.merge import REPEATED, order_papers
 
 
 def write_run(path: Path, ids: list[str]) -> Path:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.marks import counted, sentence
+from pipeline.corpus.prefilter import counted, sentence
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import rank_correlation
