@@ -66,7 +66,7 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     columns |= {
         "cited": columns["outbound"],
         "key": pa.array(id_keys(columns["paper_id"])),
-        "title_key": pa.array(title_keys(columns["title"])),
+        "title_key": pa.array(title_keys(columns["title"].to_pylist())),
         "n_outbound": pc.list_value_length(columns["outbound"]).cast(pa.int32()),
         "title_chars": _characters(columns["title"]),
         "abstract_chars": _characters(columns["abstract"]),

@@ -33,7 +33,7 @@ RAW_PAPERS = pa.schema(
 """Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
 missing; sentences that are given stand one a line (:func:`pipeline.core.text.one_a_line`). ``year`` is
 :data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
-``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited ids, self removed; ``n_inbound`` counts
+``outbound`` holds the distinct :func:`pipeline.core.text.id_keys` of the cited ids, self removed; ``n_inbound`` counts
 the distinct citing ids, self removed; ``doi_key`` is the :func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where
 missing."""
 
@@ -89,7 +89,7 @@ class Abstracts(Batch):
     """Abstracts of papers.
 
     Attributes:
-        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
+        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the papers.
         texts: normalised, not empty.
     """
 
@@ -102,7 +102,7 @@ class Citations(Batch):
     """Citations. An edge may come more than once, in any batch; it counts once.
 
     Attributes:
-        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
+        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the citing papers.
         cited: uint64 ``[n]``, of the cited ones.
     """
 

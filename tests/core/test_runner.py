@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
+from pipeline.core.files import lock_file, locked
 from pipeline.core.manifest import Counts
-from pipeline.core.publish import lock_file, locked
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.task import Inputs, Task

@@ -11,9 +11,9 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import doi_key, id_key
+from pipeline.core.text import doi_key
 from pipeline.sources.collection import JsonLines, ParquetFiles, parse_columns
-from tests.releases import read, write_lines
+from tests.releases import id_key, read, write_lines
 
 MAP = "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
 RECORDS: list[dict[str, Any]] = [

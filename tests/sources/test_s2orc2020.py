@@ -6,10 +6,9 @@ import pytest
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_key
 from pipeline.sources import lines
 from pipeline.sources.s2orc2020 import S2orc2020
-from tests.releases import read, s2orc_record, write_s2orc
+from tests.releases import id_key, read, s2orc_record, write_s2orc
 
 
 def test_texts_years_fields_and_references(tmp_path: Path) -> None:
