@@ -47,11 +47,7 @@ class GrowingArray:
 
 
 def read_array(path: Path, dtype: npt.DTypeLike, start: int, stop: int) -> Array:
-    """Return ``array[start:stop]`` of a raw array file.
-
-    Raises:
-        CorruptError: the file is shorter.
-    """
+    """Return ``array[start:stop]`` of a raw array file. CorruptError if the file is shorter."""
     array = np.fromfile(path, dtype, stop - start, offset=start * np.dtype(dtype).itemsize)
     if len(array) < stop - start:
         raise CorruptError(f"{path} is too short", "Run the command again with --repair")

@@ -167,11 +167,7 @@ def _lookup(record: Any, name: str) -> Any:
 
 
 def _year(value: Any) -> int | None:
-    """Return the year of a number, a date, or a text that begins with four digits.
-
-    Raises:
-        ValueError: it is not a year.
-    """
+    """Return the year of a number, a date, or a text that begins with four digits. ValueError if it is not a year."""
     if value is None or value == "" or value != value:
         return None
     if isinstance(value, datetime.date):

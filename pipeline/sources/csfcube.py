@@ -184,11 +184,7 @@ def query_id(paper: str, facet: str) -> str:
 
 
 def checked_facet(name: str, place: str) -> str:
-    """Return a facet's name.
-
-    Raises:
-        InputError: there is no such facet.
-    """
+    """Return a facet's name. InputError if there is no such facet."""
     if name not in FACETS:
         raise InputError(
             f"the facet in {place} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)

@@ -68,11 +68,7 @@ class Layout:
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
-        """Return the files of works.
-
-        Raises:
-            CorruptError: one that the manifest lists is not there, or has another size.
-        """
+        """Return the files of works. CorruptError if one that the manifest lists is not there, or has another size."""
         paths = find_files(self.works, (f"updated_date=*/*{self.suffix}",), "OpenAlex works")
         listed = self.manifest
         missing = [name for name in listed if not (self.works / name).is_file()]
@@ -242,11 +238,7 @@ class OpenAlexCatalogue:
         return [replace(remote, sha256=listed.get(remote.name.rpartition("works/")[2])) for remote in remotes]
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file if it is unchanged.
-
-        Raises:
-            InputError: the snapshot was replaced by the next one.
-        """
+        """Return the file if it is unchanged. InputError if the snapshot was replaced by the next one."""
         with self._lock:
             stored = list(list_objects(self._session, self._endpoint, remote.name))
         if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:

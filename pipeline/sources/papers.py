@@ -87,11 +87,7 @@ class FileRelease(Release):
         return [path.relative_to(self.root).as_posix() for path in self.files()]
 
     def read(self, part: str) -> Iterator[Any]:
-        """Yield the papers of one file.
-
-        Raises:
-            CorruptError: the file is truncated or damaged.
-        """
+        """Yield the papers of one file. CorruptError if the file is truncated or damaged."""
         buffer = PaperBuffer(self.root / part, self.max_text)
         return buffer.batches(self.papers(self.root / part, buffer))
 

@@ -106,11 +106,7 @@ class S2ag(FileRelease, JoinedRelease):
         return int(sum(sizes))
 
     def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one file holds.
-
-        Raises:
-            CorruptError: the file is truncated or damaged.
-        """
+        """Yield what one file holds. CorruptError if the file is truncated or damaged."""
         if part.startswith("papers"):
             return super().read(part)
         read = self._abstracts if part.startswith("abstracts") else self._citations

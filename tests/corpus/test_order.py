@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core import files
 from pipeline.core.errors import CorruptError
-from pipeline.corpus import order
+from pipeline.corpus import merge
 from pipeline.corpus.arrays import GrowingArray
 from pipeline.corpus.merge import REPEATED, order_papers
 
@@ -47,7 +47,7 @@ def random_runs(kind: str, seed: int) -> list[list[str]]:
 @pytest.mark.parametrize("kind", ["mixed", "apart", "repeated", "one id"])
 @pytest.mark.parametrize("window", [1, 5, 10_000])
 def test_rows_and_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, window: int) -> None:
-    monkeypatch.setattr(order, "_SMALLEST_WINDOW", window)
+    monkeypatch.setattr(merge, "_SMALLEST_WINDOW", window)
     ids = random_runs(kind, seed=4)
     runs = [write_run(tmp_path / f"run-{i}", run) for i, run in enumerate(ids)]
     ordered = order_papers(runs, tmp_path, shard_rows=32, memory=1)
