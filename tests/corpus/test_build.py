@@ -105,7 +105,7 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
         steps[path.name.partition("-")[0]] += 1
         return write(path, *arguments)
 
-    for module in (graph, order):
+    for module in (graph, merge):
         monkeypatch.setattr(module, "Progress", Counted)
     monkeypatch.setattr(files, "write_arrow", write_arrow)
     tight = corpus_of(tmp_path / "c", release, memory=12_000)
