@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -265,23 +265,13 @@ def _merge(new: dict[str, Any], old: dict[str, Any], duplicates: Duplicates, ren
 
 
 def _write_shards(corpus: Corpus, kept: npt.NDArray[np.bool_], new: Mapping[str, Any], out: Workdir) -> None:
-    papers = len(new["key"])
-    arriving = _kept_papers(corpus, kept)
-    pending: list[pa.Table] = []
-    for number, start in enumerate(range(0, max(papers, 1), SHARD_ROWS)):
-        rows = slice(start, min(start + SHARD_ROWS, papers))
-        while sum(map(len, pending)) < rows.stop - rows.start:
-            pending.append(next(arriving))
-        joined = pa.concat_tables(pending) if pending else corpus.shard(0).slice(0, 0)
-        shard, pending = joined.slice(0, rows.stop - rows.start), [joined.slice(rows.stop - rows.start)]
-        columns = {name: shard.column(name) for name in ("paper_id", "title", "abstract", "year")}
+    kept_rows = np.flatnonzero(kept)
+    for number, start in enumerate(range(0, max(len(kept_rows), 1), SHARD_ROWS)):
+        name, rows = f"papers-{number:05d}.arrow", slice(start, start + SHARD_ROWS)
+        if out.done(name):
+            continue
+        table = corpus.take(kept_rows[rows], ["paper_id", "title", "abstract", "year"])
+        columns = dict(zip(table.column_names, table.columns, strict=True))
         columns |= {name: pa.array(new[name][rows]) for name in ("n_outbound", "n_inbound")}
         columns["fields"] = field_lists(new["fields"][rows])
-        name = f"papers-{number:05d}.arrow"
-        if not out.done(name):
-            out.arrow(name, pa.table([columns[f.name] for f in PAPERS], schema=PAPERS), PAPERS)
-
-
-def _kept_papers(corpus: Corpus, kept: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
-    for number in range(corpus.shards):
-        yield corpus.shard(number).filter(pa.array(kept[corpus.starts[number] : corpus.starts[number + 1]]))
+        out.arrow(name, pa.table([columns[field.name] for field in PAPERS], schema=PAPERS), PAPERS)

@@ -18,9 +18,8 @@ import msgspec
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, find_files, fingerprint
-from pipeline.sources.lines import read_lines
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.records import Tally, read_lines, read_records
 
 _GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
 _LARGEST_GRADE = 32_767

@@ -59,7 +59,7 @@ def build(root: Path, folder: Path, memory: int = 2**30, workers: int = 1) -> Ar
 
 def test_joined_tables_are_what_plain_python_says(tmp_path: Path) -> None:
     """Partitions, memory and workers change no byte."""
-    made, records = random_tables(400, seed=5)
+    made, records = random_tables(200, seed=5)
     folder = write_s2ag(tmp_path / "release", parts=4, **made)
     whole = build(tmp_path / "a", folder)
     for name, limits in (("b", {"workers": 2}), ("c", {"memory": 10_000})):

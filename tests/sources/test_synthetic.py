@@ -71,7 +71,7 @@ def test_schema_ids_and_texts() -> None:
 
 
 def test_same_papers_whatever_the_order_and_the_processes() -> None:
-    release = Synthetic(SIZE)
+    release = Synthetic(9_000)
     parts = release.parts()
     assert len(parts) > 1
     here = {part: digest(release, part) for part in reversed(parts)}
@@ -83,13 +83,6 @@ def test_content_is_pinned_by_the_version() -> None:
     """Another digest is another corpus: raise ``synthetic.VERSION`` with it, or stale corpora would be served."""
     assert VERSION == 3
     assert digest(Synthetic(500, 7), "00000-of-00001").startswith("6154983efc4855efe53e8b6dc501c7b2")
-
-
-def test_other_seed_or_size_other_papers() -> None:
-    settings = ((1_000, 13), (1_000, 14), (1_001, 13))
-    texts, *others = (set(corpus(*each).column("abstract").to_pylist()) - {""} for each in settings)
-    assert not any(texts & other for other in others)
-    assert len({json.dumps(Synthetic(*each).identity()) for each in settings}) == 3
 
 
 def test_parts_hold_every_unit_of_a_large_release(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +177,9 @@ def test_references_follow_time_field_and_popularity() -> None:
 
 
 def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
-    release, folder = Synthetic(9_000, 5), tmp_path / "release"
+    release, folder = Synthetic(2_000, 5), tmp_path / "release"
     citations = write_s2orc(release, folder)
     written = S2orc2020(folder)
-    assert written.parts() == ["metadata_0.jsonl.gz", "metadata_1.jsonl.gz"]
     tables = [table.sort_by("paper_id").combine_chunks() for table in (read(written), read(release))]
     assert tables[0].drop_columns("doi_key") == tables[1].drop_columns("doi_key")
 
@@ -205,9 +197,5 @@ def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
     assert pairs == {(p, c) for p, r in records.items() for c in r["outbound_citations"] if c in records}
     assert len(pairs) == citations
 
-    write_s2orc(release, tmp_path / "two", workers=2)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == {
-        path.name: path.read_bytes() for path in folder.iterdir()
-    }
     with pytest.raises(InputError, match="holds metadata files already"):
-        write_s2orc(release, tmp_path / "two")
+        write_s2orc(release, folder)
