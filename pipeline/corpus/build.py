@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import Extraction, run_files
+from pipeline.corpus.extract import read_part, run_files
 from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import REPEATED, Merge, Order, order_papers
@@ -81,9 +82,10 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
 def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resources: Resources) -> list[dict[str, Any]]:
     """Read some parts of a release, given with their numbers, into sorted runs; return the counts of each."""
     run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
+    read = functools.partial(read_part, release, out.scratch(), run_bytes)
     done: dict[int, dict[str, Any]] = {}
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
-        for (number, _), counts in unordered(Extraction(release, out.scratch(), run_bytes), parts, resources.workers):
+        for (number, _), counts in unordered(read, parts, resources.workers):
             done[number] = counts
             progress.add(1, f"{sum(c['read'] for c in done.values()):,} records")
     return [done[number] for number, _ in parts]

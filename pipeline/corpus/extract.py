@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,39 +23,32 @@ RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abs
 """Schema of a run: texts, keys of the cited papers, and the attributes of the corpus."""
 
 
-@dataclass(frozen=True)
-class Extraction:
-    """Turns one part into runs; travels to worker processes.
+def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[int, str]) -> dict[str, Any]:
+    """Turn one part of a release into runs, unless that is done; return what was counted, and the number of ``runs``.
 
     A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order.
 
-    Attributes:
-        release: what is read; its parts hold papers.
+    Args:
+        release: its parts hold papers.
         scratch: where the runs go.
-        run_bytes: approximate bytes of a run; three times as many are held in memory. The result does not depend on it.
+        run_bytes: approximate bytes of a run; three times as many are held in memory. The corpus does not depend on it.
+        numbered: number and name of the part.
     """
-
-    release: Release
-    scratch: Path
-    run_bytes: int
-
-    def __call__(self, numbered: tuple[int, str]) -> dict[str, Any]:
-        """Read part ``numbered = (number, name)``; return what was counted, and the number of ``runs``."""
-        number, part = numbered
-        record = self.scratch / part_record(number)
-        if isinstance(counts := files.read_json(record), dict):
-            return counts
-        total, runs = Batch(read=0), 0
-        read = unless_empty(self.release.read(part), self.release.allow_empty)
-        for batches in grouped(read, lambda batch: batch.papers.nbytes, self.run_bytes):
-            for batch in batches:
-                total.add_counts(batch)
-            if any(batch.papers.num_rows for batch in batches):
-                _write_run(self.scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
-                runs += 1
-        counts = {"runs": runs, **vars(total)}
-        files.write_text(record, json.dumps(counts))
+    number, part = numbered
+    record = scratch / part_record(number)
+    if isinstance(counts := files.read_json(record), dict):
         return counts
+    total, runs = Batch(read=0), 0
+    read = unless_empty(release.read(part), release.allow_empty)
+    for batches in grouped(read, lambda batch: batch.papers.nbytes, run_bytes):
+        for batch in batches:
+            total.add_counts(batch)
+        if any(batch.papers.num_rows for batch in batches):
+            _write_run(scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
+            runs += 1
+    counts = {"runs": runs, **vars(total)}
+    files.write_text(record, json.dumps(counts))
+    return counts
 
 
 def _write_run(path: Path, batches: list[PaperBatch]) -> None:
