@@ -13,8 +13,7 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
-from pipeline.corpus.marks import MARKS
-from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.prefilter import MARKS, PrefilterConfig, has_text
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, Run, query_of
