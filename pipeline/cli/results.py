@@ -21,15 +21,15 @@ from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import Draws
+from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
-from pipeline.scores.figures import FORMATS, draw, drawing, save
 from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import SHOWN, build_tables, shown
-from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
+from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values

@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.core.config import changed_fields, format_count
 from pipeline.core.errors import InputError
+from pipeline.encode.registry import Training, trainings
 
 _SPELLED = {"compute": "precision", "search": "engine"}
 """What labels call a setting, where users know it by another name."""
@@ -60,6 +61,16 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
         differing += [f"depth {run['depth']}"] if depths else []
         label_of[row] = f"{run['system']} ({', '.join(differing)})" if differing else run["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
+
+
+def trainings_of(system: str) -> dict[str, Training]:
+    """Return what the encoders of a stored system were trained on, by name."""
+    return trainings(system.partition("@")[0])
+
+
+def trained_on(system: str) -> str:
+    """Return it in a few words: ``citations to 2021``; empty for a system without a known encoder."""
+    return "; ".join(dict.fromkeys(filter(None, (training.short for training in trainings_of(system).values()))))
 
 
 def text(value: Any) -> str:

@@ -19,7 +19,6 @@ from pipeline.measure.statistics import (
     mean_and_deviation,
     permutation_of_means,
 )
-from pipeline.scores import training
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -32,6 +31,7 @@ from pipeline.scores.average import (
     families,
     in_order,
 )
+from pipeline.scores.labels import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
 
 USUAL = "usual"
@@ -322,7 +322,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
-            "trained_on": training.short(rankings[0]["system"]),
+            "trained_on": trained_on(rankings[0]["system"]),
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),

@@ -14,11 +14,11 @@ import pytest
 from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.scores.average import Draws
+from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
 from pipeline.scores.compare import QUERIES, compare
 from pipeline.scores.comparison import as_text
 from pipeline.scores.labels import labelled
-from pipeline.scores.naming import folder_names
 from pipeline.scores.page.report import page_of
 from pipeline.scores.records import as_csv, records
 from pipeline.scores.store import stored, values

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from pipeline.core.config import format_count
 from pipeline.measure.measures import sign_of
 from pipeline.scores.caption import DATASET
-from pipeline.scores.page.pack import pack, pack_pool, pack_texts
+from pipeline.scores.page.pack import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
     Browser,
@@ -134,10 +134,10 @@ class _Setting:
 
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
-        for pool in part.pools:
+        for label, block in part.pools.items():
             name = f"pool-{len(self.main['pools'])}"
-            self.main["pools"].append({"label": pool.label, "block": name})
-            self.blocks[name] = pack_pool(pool)
+            self.main["pools"].append({"label": label, "block": name})
+            self.blocks[name] = block
         place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
         skeleton = _read("browser.html").replace("data-browser", place, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'

@@ -19,8 +19,8 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
-from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
+from pipeline.scores.plot import WIDTH
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.layout import Folder
