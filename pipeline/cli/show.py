@@ -28,7 +28,7 @@ from pipeline.core.workspace import (
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
-_SHOWN = ("measures", "format", "baseline", "family", "margin", "sort")
+_SHOWN = ("measures", "format", "baseline", "family", "margin", "resample", "sort")
 """Options of how a table is shown."""
 
 _OPTIONS: dict[str, set[str]] = {

@@ -13,7 +13,7 @@ from pipeline.core.config import canonical, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.measure.statistics import interval_kind
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.choose import option
 
 DATASET = "dataset level"
@@ -110,7 +110,8 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
     config = flat(json.loads(pools["pool_settings"][0]))
     scored = pools["queries"] - pools["queries_without_positive"]
-    kinds = " or ".join(sorted({interval_kind(count) for count in scored}))
+    drawn_as = summary["resample"][0]
+    kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if drawn_as != "papers" else "percentile"
     rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
     seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
@@ -119,8 +120,8 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     if json.loads(pools["pool_settings"][0]).get("documents") == "named":
         source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
-        f"Provenance: {source}; ties: "
-        f"score descending, then paper id descending; bootstrap over queries: {summary['resamples'][0]:,} resamples, "
+        f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
+        f"{RESAMPLED[drawn_as]}: {summary['resamples'][0]:,} resamples, "
         f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
     )
 

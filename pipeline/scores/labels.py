@@ -31,7 +31,8 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
         InputError: pools of one kind, field and size are of several settings.
     """
     if together:
-        return _labelled(_of_one_kind(runs))
+        _refuse_mixtures(runs := runs.with_columns(pl.lit("together").alias("kind")))
+        return _labelled(runs)
     asked = pl.col("pool_settings").str.json_path_match("$.size")
     everything = (asked == "all").fill_null(value=False)
     twin = everything & (~everything).any().over("kind", "field", "size")
@@ -39,12 +40,6 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     _refuse_mixtures(runs)
     parts = [_labelled(part) for part in runs.with_row_index("place").partition_by("kind", maintain_order=True)]
     return pl.concat(parts).sort("place").drop("place") if parts else runs
-
-
-def _of_one_kind(runs: pl.DataFrame) -> pl.DataFrame:
-    runs = runs.with_columns(pl.lit("together").alias("kind"))
-    _refuse_mixtures(runs)
-    return runs
 
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:

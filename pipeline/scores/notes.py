@@ -18,7 +18,7 @@ from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
 from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.statistics import mean_of_means
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, is_given, provenance
 from pipeline.scores.labels import text, trainings_of
 from pipeline.scores.store import artifact, opened_pool
@@ -58,9 +58,11 @@ def _reading(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     several = (table["samples"].list.len() > 1).any()
     what = "mean over samples of the mean over queries" if several else "mean over queries"
     deviation = " ± standard deviation over samples" if several else ""
+    resample = table["resample"][0]
+    over = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
     alike = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
     best = f" Bold or *: best of its {compared}{alike}." if table["label"].n_unique() > 1 else ""
-    return f"Percent: {what}{deviation} [{table['level'][0]:.0%} interval].{best}"
+    return f"Percent: {what}{deviation} [{table['level'][0]:.0%} interval{over}].{best}"
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:

@@ -21,8 +21,8 @@ from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
-from pipeline.scores.records import flat
 from pipeline.scores.store import runs_of
+from pipeline.scores.summary import flat
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses

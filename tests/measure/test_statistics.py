@@ -18,7 +18,6 @@ from pipeline.measure.statistics import (
     holm,
     interval,
     interval_kind,
-    mean_and_deviation,
     mean_of_means,
     paired_permutation,
     simultaneous,
@@ -208,11 +207,6 @@ def test_holm_by_hand(raw: list[float], adjusted: list[float]) -> None:
     assert holm(raw).tolist() == pytest.approx(adjusted)
 
 
-def test_mean_and_deviation_over_samples() -> None:
-    assert mean_and_deviation([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
-    assert mean_and_deviation([0.25]) == (0.25, None)
-
-
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="no queries"):
         bootstrap_means(np.empty((2, 0)), seed=1)
@@ -220,5 +214,3 @@ def test_bad_arguments_are_refused() -> None:
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
     with pytest.raises(InputError, match="between 0 and 1, got 95"):
         confidence_interval(np.ones((1, 10)), np.ones((1, 3)), level=95)
-    with pytest.raises(InputError, match="no samples"):
-        mean_and_deviation([])

@@ -14,9 +14,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.scores.average import Draws
-from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import FORMATS, check_format, escape_latex, render_table
-from pipeline.scores.summary import summarise, summarise_samples
+from pipeline.scores.summary import as_csv, records, summarise, summarise_samples
 from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
 from tests.scores.cases import made_up, scored, tables_of
 

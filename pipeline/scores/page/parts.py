@@ -35,7 +35,7 @@ class Leaderboard:
 
     Attributes:
         title: heading.
-        records: of :func:`pipeline.scores.longcsv.records`, without figures of single samples.
+        records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
         files: downloads, text by suffix.

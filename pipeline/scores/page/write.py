@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import sign_of
+from pipeline.scores.average import RESAMPLED
 from pipeline.scores.caption import DATASET
 from pipeline.scores.page.pack import pack, pack_texts
 from pipeline.scores.page.parts import (
@@ -322,6 +323,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     several = len({field for _, field, _ in rows}) > 1
     margins = [record["margin"] for record in part.records if record["margin"] is not None]
     alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
+    over = RESAMPLED[part.records[0]["resample"]]
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
     lines = []
@@ -342,7 +344,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         '<div class="scroll"><table class="sortable leaderboard">'
         f'<caption class="hidden">{escape(part.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
+        f'<p class="note">Percent [interval over {over}]. Bold: best of its pools. † differs from the baseline. '
         f"{alike}Each figure opens its provenance.</p>"
     )
 
