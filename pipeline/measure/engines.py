@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Offsets, Qrels, Run, check_measurable, query_of
+from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
@@ -88,16 +88,10 @@ def precision_among(qrels: Qrels, run: Run, kept: Mask) -> npt.NDArray[np.float6
         run: retrieved papers of the same queries.
         kept: bool ``[papers of the corpus]``.
     """
-    positive, entry = kept[qrels.rows], kept[run.rows]
-    cut_qrels = Qrels(_offsets(qrels.offsets, positive), qrels.rows[positive], qrels.grades[positive])
-    hits = Hits.of(cut_qrels, Run(_offsets(run.offsets, entry), run.rows[entry]))
+    cut = qrels.among(kept)
     with np.errstate(invalid="ignore"):
-        return np.where(cut_qrels.positives() > 0, MEASURES["map"].compute(hits), np.nan)
-
-
-def _offsets(offsets: Offsets, kept: Mask) -> Offsets:
-    counts: Offsets = np.concatenate([[0], np.cumsum(kept)])
-    return counts[offsets]
+        precision = MEASURES["map"].compute(Hits.of(cut, run.among(kept)))
+    return np.where(cut.positives() > 0, precision, np.nan)
 
 
 DRAWS = 1_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import printable
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
-from pipeline.corpus.reader import Corpus
+from pipeline.corpus.reader import Corpus, Graph
 from pipeline.scores.plot import COLOURS, FORMATS, WIDTH, drawing, save
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
@@ -34,10 +34,10 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     given = corpus.has_query_texts()
     kept, counted = (None, {}) if given else prefilter(attributes, PrefilterConfig())
     degrees = {
-        "references listed": attributes["n_outbound"],
-        "references in the corpus": _Degrees(corpus.outgoing.indptr),
-        "citations listed": attributes["n_inbound"],
-        "citations in the corpus": _Degrees(corpus.incoming.indptr),
+        "references listed": _blocks(attributes["n_outbound"]),
+        "references in the corpus": _degrees_of(corpus.outgoing),
+        "citations listed": _blocks(attributes["n_inbound"]),
+        "citations in the corpus": _degrees_of(corpus.incoming),
     }
     listed = int(sum(block.sum(dtype=np.int64) for block in _blocks(attributes["n_outbound"])))
     resolved = len(corpus.outgoing.indices)
@@ -60,21 +60,13 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     }
 
 
-class _Degrees:
-    """Degrees of a CSR graph, computed when a slice is read."""
-
-    def __init__(self, indptr: npt.NDArray[np.int64]) -> None:
-        self._indptr = indptr
-
-    def __len__(self) -> int:
-        return len(self._indptr) - 1
-
-    def __getitem__(self, rows: slice) -> npt.NDArray[np.int64]:
-        return np.diff(self._indptr[rows.start : min(rows.stop, len(self)) + 1])
-
-
-def _blocks(values: Any) -> Any:
+def _blocks(values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     return (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
+
+
+def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
+    indptr = graph.indptr
+    return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
 def share(part: int, whole: int) -> float | None:
@@ -94,7 +86,7 @@ def _text(attributes: Attributes) -> dict[str, Any]:
         "abstract_share": share(abstracts, papers),
         "abstract_of_30_chars": long_enough,
         "abstract_of_30_chars_share": share(long_enough, papers),
-        "abstract_chars": _distribution(attributes["abstract_chars"], among_nonzero=True),
+        "abstract_chars": _distribution(_blocks(attributes["abstract_chars"]), among_nonzero=True),
     }
 
 
@@ -131,13 +123,13 @@ def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]:
+def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = False) -> dict[str, Any]:
     """Return mean, quantiles and maximum of integers, exactly, by counting them.
 
     The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
     counted = np.zeros(1, np.int64)
-    for block in _blocks(values):
+    for block in blocks:
         of_block = np.bincount(block)
         counted = np.pad(counted, (0, max(0, len(of_block) - len(counted))))
         counted[: len(of_block)] += of_block
@@ -179,6 +171,12 @@ def render_profile(profile: Profile) -> str:
     """Return the profile as text; years before the last twenty are summed by decade."""
     text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
     last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
+    kept = profile["prefiltered"]
+    dropped = [
+        (f"  dropped, {name.removeprefix('dropped_').replace('_', ' ')}", count, None)
+        for name, count in profile["prefilter"].items()
+        if name.startswith("dropped_")
+    ]
     sections = [
         [f"corpus {profile['corpus']} ({profile['source']}, {profile['artifact']})"],
         _facts(
@@ -186,8 +184,8 @@ def render_profile(profile: Profile) -> str:
             ("with a title", text["title"], text["title_share"]),
             ("with an abstract", text["abstract"], text["abstract_share"]),
             ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
-            *_kept(profile),
-            *((f"  dropped, {name}", count, None) for name, count in _drops(profile["prefilter"])),
+            *([] if kept is None else [("kept by the prefilter", kept, share(kept, profile["papers"]))]),
+            *dropped,
             ("references listed", references["listed"], None),
             ("references in the corpus", references["in_corpus"], references["share"]),
             ("with a DOI", duplicates["with_doi"], share(duplicates["with_doi"], profile["papers"])),
@@ -203,15 +201,6 @@ def render_profile(profile: Profile) -> str:
             facts = ((name, count, None) for name, count in sorted(profile[counts].items()))
             sections.append([title, *_facts(*facts)])
     return "\n\n".join("\n".join(section) for section in sections)
-
-
-def _kept(profile: Profile) -> list[tuple[str, int, float | None]]:
-    kept = profile["prefiltered"]
-    return [] if kept is None else [("kept by the prefilter", kept, share(kept, profile["papers"]))]
-
-
-def _drops(prefilter: Profile) -> list[tuple[str, int]]:
-    return [(k.removeprefix("dropped_").replace("_", " "), v) for k, v in prefilter.items() if k.startswith("dropped_")]
 
 
 def _facts(*facts: tuple[str, int, float | None]) -> list[str]:

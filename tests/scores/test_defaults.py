@@ -14,7 +14,7 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.labels import trained_on
 from pipeline.scores.layout import build_tables, tables
-from pipeline.scores.notes import ORIGINS, _differ_in_abstracts, _text_only, kind_of, origins
+from pipeline.scores.notes import ORIGINS, kind_of, origins
 from pipeline.scores.store import artifact, opened_pool, values
 from pipeline.scores.summary import summarise
 from pipeline.stages.pool import pool_task
@@ -75,7 +75,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 
 def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
-    sentence = _text_only(runs, 13, by_field=True)
+    table, *_ = build_tables(summarise(values(runs)), runs)
+    (sentence,) = (note for note in table.notes if note.startswith("MAP among candidates with an abstract alone"))
     expected: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
         pool = opened_pool(run)
@@ -93,8 +94,9 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     found = dict(re.findall(r"(most-cited|newest) ([\d.]+) \[", sentence))
     assert found == {label: f"{100 * np.mean(means):.1f}" for label, means in expected.items()}
     assert "mean over Art, Physics" in sentence
-    same = {"papers": 9, "without_abstract": 0}
-    assert not _differ_in_abstracts(json.dumps({"positives": same, "negatives": same}))
+    same = json.dumps({kind: {"papers": 9, "without_abstract": 0} for kind in ("positives", "negatives")})
+    table, *_ = build_tables(summarise(values(runs)), runs.with_columns(metadata_gaps=pl.lit(same)))
+    assert "MAP among" not in " ".join(table.notes)
 
 
 def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
