@@ -16,9 +16,9 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.figures import FORMATS, drawing, save
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Chart, Image, Page, Part, TablePart
+from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.studies.base import Study, StudyResult
 
