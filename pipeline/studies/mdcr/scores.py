@@ -32,8 +32,7 @@ from pipeline.studies.mdcr.evaluation import (
     opened,
     validation_pools,
 )
-from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, file_names, read_lists
 
 PUBLISHED = DATA / "reference"
 """Folder of the figures that the papers print."""

@@ -19,11 +19,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
+from pipeline.studies.base import find
 from pipeline.studies.mdcr.build import benchmark_task
-from pipeline.studies.mdcr.layout import TRUE, data_file, read_lists
+from pipeline.studies.mdcr.lists import TRUE, data_file, read_lists
 from pipeline.studies.mdcr.study import Recipe, benchmark
 from pipeline.studies.recipe import read_recipe
-from pipeline.studies.registry import find
 from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.killed import finish, starter
