@@ -22,17 +22,13 @@ from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 from pipeline.studies.tables import Measurement, interval_table, points
 
-_ENOUGH = 0.1
-"""Share of the variance of a mean that may come from the draw of candidates."""
+_ENOUGH = 0.1  # share of the variance of a mean that may come from the draw of candidates
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
 
-_BEYOND = (16_000_000, 200_000_000)
-"""Sizes of the extrapolation: candidates of S2ORC with an abstract and references, about, and papers of S2AG."""
-
-_APART = 1.25
-"""Ratio of two sizes from which on both are fitted: nearly equal pools are one point."""
+_BEYOND = (16_000_000, 200_000_000)  # about S2ORC's candidates with abstract and references; papers of S2AG
+_APART = 1.25  # ratio of two sizes from which on both are fitted: nearly equal pools are one point
 
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)

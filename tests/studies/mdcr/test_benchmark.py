@@ -134,6 +134,7 @@ def test_the_study_leaves_its_files(built: tuple[Path, dict[str, Any]]) -> None:
     assert all(f"Left out: {name}" in sheet for name in artifact.manifest.counts["fields_left_out"])
 
 
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, first = interface.open(root), artifact_of(root)
@@ -150,6 +151,7 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
             assert (drawn[0] == drawn[1]) == (name == TRUE and "redraw" in change)
 
 
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     parts, task = benchmark(interface.open(root), recipe())
@@ -160,6 +162,7 @@ def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[P
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, whole = interface.open(root), artifact_of(root)
