@@ -23,9 +23,8 @@ from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.leaks import LEAKS
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry
+from pipeline.studies.scirepeval.steps import LEAKS
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 LEAST_SYSTEMS = 3
@@ -41,17 +40,13 @@ _MEAN = ("value", "low", "high", "figures")
 
 def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
     """Return the figures that count."""
-    systems = list(dict.fromkeys(system for _, system in made))
-    parts = []
-    for (entry, system), artifact in sorted(made.items(), key=lambda item: systems.index(item[0][1])):
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for (entry, system), artifact in made.items():
         figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
-        facts = {
-            "system": system,
-            "files": folder.state(entry),
-            "seconds": artifact.manifest.provenance["wall_seconds"],
-        }
-        parts.append(figures.with_columns(**{name: pl.lit(value) for name, value in facts.items()}))
-    return pl.concat(parts)
+        seconds = pl.lit(artifact.manifest.provenance["wall_seconds"])
+        facts = {"system": pl.lit(system), "files": pl.lit(folder.state(entry)), "seconds": seconds}
+        parts.setdefault(system, []).append(figures.with_columns(**facts))
+    return pl.concat(itertools.chain.from_iterable(parts.values()))
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
@@ -100,21 +95,26 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
-def difference(figures: pl.DataFrame, system: str, baseline: str, seed: int, kind: str = "") -> Row:
-    """Return how a system differs from the baseline over all figures, or a format's.
+def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
+    """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
 
     ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
     higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
     flips the signs of the differences task by task, all figures of a task at once: it asks whether the one system is
     better over tasks.
     """
-    counted = figures.filter(pl.col("averaged"), pl.col("format").is_in([kind] if kind else FORMATS))
-    first, second = (counted.filter(system=name) for name in (system, baseline))
-    values = _values(first) - _values(second)
-    mean = dict(zip(_MEAN, _mean(values, _draws(first) - _draws(second)), strict=True))
-    units = {"scirepeval": first["task"].to_list()}
-    p_value = float(permutation_of_means({"scirepeval": values[None]}, seed, units=units)[0])
-    return {**mean, "p": p_value, "better": int(np.count_nonzero(values > 0))}
+    counted, rows = figures.filter("averaged"), []
+    formats = [kind for kind in FORMATS if kind in counted["format"]]
+    for name, kind in itertools.product(_systems(figures), ("", *formats)):
+        if name != baseline:
+            of_format = counted.filter(pl.col("format") == kind) if kind else counted
+            first, second = (of_format.filter(system=system) for system in (name, baseline))
+            change = _values(first) - _values(second)
+            units = {"scirepeval": first["task"].to_list()}
+            p_value = float(permutation_of_means({"scirepeval": change[None]}, seed, units=units)[0])
+            mean = _mean(change, _draws(first) - _draws(second))
+            rows.append((name, baseline, kind, *mean, p_value, int(np.count_nonzero(change > 0))))
+    return pl.DataFrame(rows, ["system", "baseline", "format", *_MEAN, "p", "better"], orient="row")
 
 
 def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
@@ -200,31 +200,27 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
     return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), by_figure.select(names))
 
 
-def differences(figures: pl.DataFrame, baseline: str, seed: int) -> StudyTable:
-    """Return the difference of each system from the baseline over all figures."""
-    rows, cells = [], dict[tuple[str, str], Value]()
-    for name in _systems(figures):
-        if name != baseline:
-            row = difference(figures, name, baseline, seed)
-            cells[name, "difference"] = _cell(row)
-            cells[name, "p"] = f"{row['p']:.4f}"
-            cells[name, "better"] = f"{row['better']} of {row['figures']}"
-            rows.append({"system": name, "baseline": baseline, **row})
+def difference_table(different: pl.DataFrame) -> StudyTable:
+    """Return the differences over all figures (:func:`differences`)."""
+    frame, cells = different.filter(format="").drop("format"), dict[tuple[str, str], Value]()
+    for row in frame.iter_rows(named=True):
+        cells[row["system"], "difference"] = _cell(row)
+        cells[row["system"], "p"] = f"{row['p']:.4f}"
+        cells[row["system"], "better"] = f"{row['better']} of {row['figures']}"
     notes = ("p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items.",)
-    table = grid(f"SciRepEval: differences from {baseline}", "system", cells, notes)
-    return StudyTable("differences", table, pl.DataFrame(rows))
+    return StudyTable(
+        "differences", grid(f"SciRepEval: differences from {frame['baseline'][0]}", "system", cells, notes), frame
+    )
 
 
-def gains(figures: pl.DataFrame, baseline: str, seed: int, provenance: str) -> Chart:
-    """Return what each system gains over the baseline in each format, with 95% intervals."""
-    measured = figures.filter("averaged")["format"].unique().to_list()
-    places = [place for place, kind in enumerate(FORMATS) if kind in measured]
-    series = []
-    for name in _systems(figures):
-        if name != baseline:
-            rows = [difference(figures, name, baseline, seed, FORMATS[place]) for place in places]
-            series.append(Series(name, places, *([row[end] for row in rows] for end in ("value", "low", "high"))))
-    title = f"Gain over {baseline} by format"
+def gains(different: pl.DataFrame, provenance: str) -> Chart:
+    """Return what each system gains over the baseline in each format, with 95% intervals (:func:`differences`)."""
+    series = [
+        Series(rows["system"][0], [FORMATS.index(kind) for kind in rows["format"]],
+               *(rows[end].to_list() for end in ("value", "low", "high")))
+        for rows in different.filter(pl.col("format") != "").partition_by("system", maintain_order=True)
+    ]  # fmt: skip
+    title = f"Gain over {different['baseline'][0]} by format"
     return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)
 
 

@@ -21,12 +21,18 @@ from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.leaks import leaks_task
 from pipeline.studies.scirepeval.scoring import FiguresConfig
-from pipeline.studies.scirepeval.steps import TaskPapers, figures_task, vector_tasks
-from pipeline.studies.scirepeval.systems import Encoders, alone, encoders, multi_format
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from pipeline.studies.scirepeval.steps import (
+    Encoders,
+    TaskPapers,
+    alone,
+    encoders,
+    figures_task,
+    leaks_task,
+    multi_format,
+    vector_tasks,
+)
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, choose, entries
 
 
 @dataclass(frozen=True)
@@ -219,8 +225,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         confused = report.codes(means, recipe.columns)
         tables.append(confused)
     if len(recipe.names) > 1 and figures["averaged"].any():
-        tables.append(report.differences(figures, recipe.compared, recipe.seed))
-        charts.append(report.gains(figures, recipe.compared, recipe.seed, ", ".join(sources)))
+        different = report.differences(figures, recipe.compared, recipe.seed)
+        tables.append(report.difference_table(different))
+        charts.append(report.gains(different, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= report.LEAST_SYSTEMS:
         tables.append(report.correlated(figures))

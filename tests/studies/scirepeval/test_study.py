@@ -13,10 +13,8 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.steps import TaskPapers, vector_tasks, vectors_of
-from pipeline.studies.scirepeval.systems import encoders
-from pipeline.studies.scirepeval.tasks import entries
+from pipeline.studies.scirepeval.steps import TaskPapers, encoders, vector_tasks, vectors_of
+from pipeline.studies.scirepeval.tasks import Folder, entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert
 from tests.shared import real
