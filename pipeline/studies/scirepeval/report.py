@@ -10,21 +10,25 @@ one item, such as one query), ``items``, ``draws`` (the value in each resample),
 from __future__ import annotations
 
 import itertools
+import json
+import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipeline.core.artifact import Artifact
-from pipeline.encode import registry
+from pipeline.core.artifact import Artifact, published
+from pipeline.encode import hub, registry
+from pipeline.encode.spec import Model
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
 from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.steps import LEAKS
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 LEAST_SYSTEMS = 3
@@ -121,21 +125,24 @@ def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
     return float(values.mean()), *percentiles(draws.mean(axis=0)), len(values)
 
 
-def averages(mean: pl.DataFrame, published: Mapping[str, str], samples: Sequence[str]) -> StudyTable:
-    """Return the averages beside the published ones (table 2), those of the system that ``published`` names.
+def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
+    """Return the averages beside the published ones (table 2), those of the system that ``printed_as`` names.
 
-    ``samples`` are the tasks whose figures are of a training sample.
+    The earlier edition's out-of-train average leaves SciDocs out, so ours has none beside it. ``samples`` are the tasks
+    whose figures are of a training sample.
     """
+    experiment, whole = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for row in mean.filter(format="").drop("format").iter_rows(named=True):
         name, group = row["system"], row["group"]
-        printed = registry.published(published.get(name, name)).get(f"scirepeval.{group}")
+        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
+        printed = None if edition == 25 and group == "out-of-train" else printed
         measured[name, Column("measured", group)] = _cell(row)
         beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
     inner, outer = (row["figures"] or 0 for row in rows[:2])
     notes = [
-        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and 20.",
+        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and {whole}.",
         "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
@@ -162,15 +169,16 @@ def formats(mean: pl.DataFrame) -> StudyTable:
     return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), shown)
 
 
-def codes(mean: pl.DataFrame, columns: Mapping[str, str]) -> StudyTable:
+def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> StudyTable:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
+    Those are of the 24 tasks; the earlier edition's (table 4) are of codes on SciNCL, which no entry has.
     ``columns`` has the encoder of each format, and of ad-hoc queries; ``mean`` has them with a tilde before.
     """
     rows, cells = [], dict[tuple[str, str], Value]()
     of_system = mean.rows_by_key(("system", "group", "format"), named=True, unique=True)
     for group, kind, (code, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
-        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
+        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}") if edition == 24 else None
         row = of_system[f"~{name}", group, kind]
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
@@ -192,6 +200,7 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
         for row in part.iter_rows(named=True):
             label = f"{row['title']}, {row['measure']}"
             cells[label, row["system"]] = _cell(row, best=row["value"] == best and len(part) > 1)
+        cells[label, "domain"] = domain_of(row["task"])
         trained = "in-train" if row["in_train"] else "out-of-train"
         facts = f"{trained}, {row['files']}, {part['items'][0]:,}, {seconds:.0f} s"
         cells[label, "trained, files, items, mean time"] = facts
@@ -275,6 +284,47 @@ def draw_correlations(figure_class: Any, figures: pl.DataFrame) -> Any:
     axes.set_yticks(range(len(names)), names)
     figure.colorbar(image, ax=axes, label="Pearson's correlation", shrink=0.7)
     return figure
+
+
+def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
+    """Return the size and the speed of each encoder of each system (table 4), from the runs that embedded papers.
+
+    ``parameters`` are all of a checkpoint with its adapter, those of a mean together; null without weights.
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for (system, kind), (model, artifact) in vectors.items():
+        row = rows.setdefault((system, model.name), {"system": system, "encoder": model.name, "formats": kind})
+        if row["formats"] != kind:
+            row["formats"] += f", {kind}"
+            continue
+        segments = (segment.manifest for segment in published(artifact.path.parent))
+        made = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
+        papers = [manifest.counts["embedded"] for manifest in made]
+        rates = [manifest.provenance["documents_per_second"] for manifest in made]
+        rate = sum(papers) / sum(map(operator.truediv, papers, rates)) if made else None
+        device = ", ".join({manifest.provenance["device"]: None for manifest in made})
+        row |= {"parameters": _parameters(model), "papers": sum(papers), "papers_per_second": rate, "device": device}
+    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+    notes = [
+        "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
+        "that are not safetensors: their bytes by four.",
+    ]
+    shown = frame.rename({"papers_per_second": "papers a second"})
+    return StudyTable("efficiency", frame_table("SciRepEval: efficiency", shown, notes), frame)
+
+
+def _parameters(model: Model) -> int | None:
+    """Return how many numbers the weights of a model hold, by the header of each file, or else by its bytes."""
+    checkpoints = {of for part in (model, *model.parts) for of in (part.checkpoint, part.adapter) if of}
+    numbers = list[int]()
+    for path in (path for of in checkpoints for path in hub.weights(of.folder, of.layout)):
+        if path.suffix == ".safetensors":
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            numbers += [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
+        elif path.suffix != ".json":  # the index of several files
+            numbers.append(path.stat().st_size // 4)
+    return sum(numbers) if numbers else None
 
 
 def leaks(made: Mapping[str, Artifact]) -> StudyTable:

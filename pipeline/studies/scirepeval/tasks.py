@@ -72,12 +72,24 @@ class Entry:
 
 
 @functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
 def entries() -> dict[str, Entry]:
     """Return every task by name, in the order of the table."""
-    table = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
-    for name, values in table.items():
-        values |= {"name": name, "few_shot": [tuple(row) for row in values.get("few_shot", [])]}
-    return {name: from_mapping(Entry, values) for name, values in table.items()}
+    table: dict[str, Entry] = {}
+    for name, row in _table().items():
+        values = {key: value for key, value in row.items() if key != "domain"}
+        few_shot = [tuple(shot) for shot in row.get("few_shot", [])]
+        table[name] = from_mapping(Entry, {**values, "name": name, "few_shot": few_shot})
+    return table
+
+
+def domain_of(task: str) -> str:
+    """Return the domain of a task's papers, which decides no figure."""
+    return str(_table()[task].get("domain", "several"))
 
 
 def choose(names: Sequence[str]) -> list[Entry]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
@@ -82,6 +83,12 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     for name in ("classification", "regression", "proximity"):
         assert values[name, name] == alone[name]
     assert len(set(values.values())) > 8
+    sizes = {row["formats"]: row["parameters"] for row in study["tables"]["efficiency"]}
+    weights = load_file(base / "model.safetensors")
+    assert sizes == dict.fromkeys(
+        ("classification", "regression", "proximity, search"), sum(tensor.size for tensor in weights.values())
+    )
+    assert all(row["papers_per_second"] > 0 for row in study["tables"]["efficiency"])
     leaks = [tuple(row.values()) for row in study["tables"]["leaks"]]
     assert ("drsm", "its own", 40, 4, 0) in leaks
     assert ("drsm", "list.txt", 40, 1, 1) in leaks  # p100 by id and title, p101 by title alone
