@@ -19,8 +19,8 @@ from pipeline.core import parallel
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import TEXT_CHARS, Text
+from pipeline.encode.recipes import render
 from pipeline.encode.spec import Role, TransformerSpec
-from pipeline.encode.templates import render
 
 Span = tuple[int, int]
 """First token of those a vector is the mean of, and the one behind the last."""

@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import pals
-from pipeline.encode.adapter import activate
+from pipeline.encode.adapter import activate, choose_pals, name_pals
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
@@ -141,7 +140,7 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             modules = [*SentenceTransformer(str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)]
             check_transformer(folder, modules[0])
             return modules
-        pals.check(folder, place, getattr(spec, "pals", ""))
+        name_pals(folder, place, getattr(spec, "pals", ""))
         first = Transformer(
             str(place),
             model_kwargs=options,
@@ -152,7 +151,7 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             do_lower_case=getattr(spec, "lower_case", False),
         )
         check_transformer(folder, first)
-        pals.choose(folder, first.model, getattr(spec, "pals", ""))
+        choose_pals(folder, first.model, getattr(spec, "pals", ""))
         spans = not pooling or pooling.startswith("position:")
         modes = pooling.split("+")
         pooled = SpanPooling() if spans else Pooling(first.get_embedding_dimension(), modes)
