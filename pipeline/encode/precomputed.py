@@ -169,25 +169,24 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
                 raise _wrong(file, place, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
             records.append(record)
             ids.append(str(key))
-
-        def vectors_of(kept: npt.NDArray[np.int64], places: Places, of: list[_Line] = records) -> npt.NDArray[Any]:
-            matrix = np.empty((0, 0))
-            for number, position in enumerate(kept.tolist()):
-                raw = bytes(of[position].vector or of[position].embedding)
-                try:
-                    values = numbers(raw[1:-1] if raw[:1] == b'"' else raw)
-                except msgspec.DecodeError as error:
-                    raise _wrong(file, places[number], "vector", "a list of finite numbers", error) from error
-                if not number:
-                    matrix = np.empty((len(kept), len(values)))
-                if len(values) != matrix.shape[1] or not values:
-                    raise _wrong(file, places[number], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
-                matrix[number] = values
-            return matrix
-
-        models = Counter(record.model for record in records if record.model)
+        texts = pa.array(ids, pa.large_string())
+        rows = rows_of(texts)
         places = np.array([place for place, _ in block], np.int64)
-        yield _block(file, places, pa.array(ids, pa.large_string()), rows_of, vectors_of)._replace(models=models)
+        wanted = np.flatnonzero(rows >= 0).tolist()
+        matrix = np.empty((0, 0))
+        for number, position in enumerate(wanted):
+            raw = bytes(records[position].vector or records[position].embedding)
+            try:
+                values = numbers(raw[1:-1] if raw[:1] == b'"' else raw)
+            except msgspec.DecodeError as error:
+                raise _wrong(file, places[position], "vector", "a list of finite numbers", error) from error
+            if not number:
+                matrix = np.empty((len(wanted), len(values)))
+            if len(values) != matrix.shape[1] or not values:
+                raise _wrong(file, places[position], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
+            matrix[number] = values
+        models = Counter(record.model for record in records if record.model)
+        yield _block(file, places, texts, rows, matrix)._replace(models=models)
 
 
 def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -200,11 +199,10 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
             if column.null_count:
                 first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise _wrong(file, start + first, what, "a value", "null")
-
-        def vectors_of(kept: npt.NDArray[np.int64], places: Places, column: pa.Array = vectors) -> npt.NDArray[Any]:
-            return _flat(file, column.take(pa.array(kept)), places)
-
-        yield _block(file, np.arange(start, start + len(ids)), _texts(file, ids), rows_of, vectors_of)
+        texts, places = _texts(file, ids), np.arange(start, start + len(ids))
+        rows = rows_of(texts)
+        kept = rows >= 0
+        yield _block(file, places, texts, rows, _flat(file, vectors.filter(pa.array(kept)), places[kept]))
         start += len(ids)
 
 
@@ -356,7 +354,8 @@ def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf)
         if len(texts) < len(block):
             break
         places = np.arange(start + 1, start + 1 + len(block))
-        yield _block(file, places, texts, rows_of, lambda kept, _, block=block: block[kept])
+        rows = rows_of(texts)
+        yield _block(file, places, texts, rows, block[rows >= 0])
         start += len(block)
     if (named := named + sum(1 for _ in ids)) != array.shape[0]:
         raise InputError(
@@ -365,17 +364,11 @@ def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf)
 
 
 def _block(
-    file: VectorFile,
-    places: Places,
-    ids: pa.Array,
-    rows_of: RowsOf,
-    vectors_of: Callable[[npt.NDArray[np.int64], Places], npt.NDArray[Any]],
+    file: VectorFile, places: Places, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
 ) -> Block:
-    """Return the wanted vectors of some ids; ``vectors_of`` gives those at some positions, which have these places."""
-    rows = rows_of(ids)
-    kept, unknown = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
-    places = places[kept]
-    vectors = vectors_of(kept, places)
+    """Return the vectors of the ids that have a row, after checking them; ``places`` and ``rows`` are of all ids."""
+    wanted, unknown = rows >= 0, np.flatnonzero(rows < 0)
+    rows, places = rows[wanted], places[wanted]
     with np.errstate(over="ignore"):
         matrix: Matrix = vectors.astype(np.float32)
     wrong = ~np.isfinite(matrix)
@@ -383,7 +376,7 @@ def _block(
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
     first = ids[int(unknown[0])].as_py() if len(unknown) else None
-    return Block(rows[kept], places, matrix, len(ids), first, Counter())
+    return Block(rows, places, matrix, len(ids), first, Counter())
 
 
 def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
