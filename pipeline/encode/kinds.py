@@ -52,7 +52,6 @@ class Kind:
 
     Attributes:
         name: what ``kind`` of a specification says.
-        spec: the specification's dataclass.
         resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
@@ -119,12 +118,7 @@ def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
 
 
 def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
-    """Return a cross-encoder, from the location of its weights and the user's options.
-
-    Raises:
-        InputError: there is no such model, it cannot rank, or an option is invalid.
-        StageError: it has to be looked up on the hub, which cannot be reached.
-    """
+    """Return a cross-encoder, from the location of its weights and the user's options."""
     values = dict(settings)
     checkpoint = _checkpoint(values)
     described = recipes.of_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan

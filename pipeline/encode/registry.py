@@ -7,7 +7,8 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,11 @@ class KnownModel:
     """A known model as ``mdcr models`` and ``mdcr doctor`` show it.
 
     Attributes:
-        name: what users call it.
         source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
         adapter: hub id of its adapter, empty for none.
         folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
-        licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``demo`` that brings its weights; empty for none.
@@ -54,8 +53,8 @@ class KnownModel:
     licence: str
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
-    package: str = ""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    package: str
+    recipe: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -175,11 +174,7 @@ def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> Cro
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of an encoder; its weights need not be on this machine.
-
-    Raises:
-        InputError: there is no such model.
-    """
+    """Return the kind of an encoder; its weights need not be on this machine."""
     typed = _one(text)
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
@@ -315,9 +310,7 @@ def _known_model(name: str) -> KnownModel:
         available=available,
         licence=", ".join(dict.fromkeys(part.licence for part in parts)) or entry.get("licence", ""),
         published=_reference().get(name, {}),
-        exclusions=tuple(
-            dict.fromkeys([*entry.get("exclusions", ()), *(e for part in parts for e in part.exclusions)])
-        ),
+        exclusions=tuple(dict.fromkeys(chain(entry.get("exclusions", ()), *(part.exclusions for part in parts)))),
         package=package.partition("/")[0],
         recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
     )
