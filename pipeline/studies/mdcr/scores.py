@@ -138,15 +138,9 @@ def types_frame(
 ) -> pl.DataFrame:
     """Return table 4: how hard each candidate type is for each system, mean over the fields that have it.
 
-    Args:
-        values: float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
-            field.
-        baseline: system that the others are tested against; None: no tests.
-        seed: of the bootstrap and the tests.
-
-    Returns:
-        ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by Holm's
-        correction over types (null without a test), and ``paper``, the published figure.
+    ``values`` are float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
+    field. Columns: ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by
+    Holm's correction over types (null without a test), and ``paper``, the published figure.
     """
     parts = []
     for (system, name), fields in values.items():
