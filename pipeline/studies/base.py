@@ -41,7 +41,7 @@ class StudyFigure:
 
     Attributes:
         name: stem of its files.
-        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.figures`).
+        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`).
         charted: whether a chart of the page shows the same.
     """
 

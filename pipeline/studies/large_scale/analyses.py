@@ -14,13 +14,12 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
-from pipeline.corpus.marks import MARKS
-from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.prefilter import MARKS, PrefilterConfig, has_text
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, interval, simultaneous
-from pipeline.scores.text_only import precision_among
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 from pipeline.studies.tables import Measurement, interval_table, share

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
 import itertools
 from collections.abc import Iterator, Mapping
 
@@ -11,12 +9,11 @@ import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.marks import sentence
-from pipeline.data import DATA
-from pipeline.encode import registry
+from pipeline.corpus.prefilter import sentence
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.layout import shown
-from pipeline.scores.records import flat
+from pipeline.scores.published import published as printed
+from pipeline.scores.summary import flat
 from pipeline.scores.tables import Column, PublishedCell, grid, label_of
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
@@ -24,7 +21,6 @@ from pipeline.studies.large_scale.rankings import DATASET, Gaps
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 """What the tables give, with the number of the table by field."""
 
-_TABLES = DATA / "reference" / "tables" / "mdcr.csv"  # tuned BM25, which is no entry of models.toml; systems by field
 _WHOLE = ("Art", "History", "Philosophy")  # their published pools hold all papers
 _POOL = 100_000  # candidates of the other fields
 _KEY = ("system", "field", "size", "measure")
@@ -45,19 +41,9 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
         return None
     experiment = f"dataset-{format_count(size or 0)}" if field is None else f"field-{field}"
     experiment = "fields" if field == AVERAGE else experiment
-    if system in ("bm25", "bm25:tuned"):
-        percent = _tables().get(("bm25", experiment, measure)) if system == "bm25:tuned" else None
-    else:
-        figures = registry.published(system)
-        percent = figures.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
-    return None if percent is None else percent / 100
-
-
-@functools.cache
-def _tables() -> dict[tuple[str, str, str], float]:
-    """Return figures by system, experiment and measure."""
-    with _TABLES.open(newline="", encoding="utf-8") as lines:
-        return {(r["system"], r["experiment"], r["measure"]): float(r["percent"]) for r in csv.DictReader(lines)}
+    if system == "bm25":
+        return None
+    return printed("bm25" if system == "bm25:tuned" else system, experiment, measure)
 
 
 def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = True) -> Iterator[StudyTable]:

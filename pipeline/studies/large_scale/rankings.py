@@ -16,7 +16,7 @@ from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.statistics import Floats, interval
-from pipeline.scores.origins import origins as queries_by
+from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import artifact, opened_pool
 from pipeline.scores.tables import frame_table
@@ -36,7 +36,7 @@ _CUTOFF = 30
 Integers = npt.NDArray[np.int64]
 
 Gaps = Mapping[str, Mapping[str, int]]
-"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.marks.counted`)."""
+"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.prefilter.counted`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,7 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
 
 
 def origins(runs: pl.DataFrame) -> StudyTable:
-    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.origins.origins`)."""
+    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.notes.origins`)."""
     frame = queries_by(runs).select(
         pl.format("{} {}", "field", "year").alias("queries"), "ids", pl.col("queries").alias("n")
     )

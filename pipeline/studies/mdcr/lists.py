@@ -26,8 +26,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.chance import by_chance
-from pipeline.measure.engines import evaluate
+from pipeline.measure.engines import by_chance, evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats

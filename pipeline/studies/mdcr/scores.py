@@ -13,10 +13,10 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.data import DATA
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.page.parts import HeatMap
+from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
@@ -128,7 +128,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (of_scores,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
-    fields = with_published(of_scores.frame, "benchmark")
+    fields = beside_paper(of_scores.frame, "benchmark")
     tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
@@ -155,7 +155,7 @@ def types_frame(
     frame = pl.concat(parts).with_columns(adjusted.over("system", "measure").fill_nan(None))
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
-    return with_published(frame, "benchmark-type").rename({"field": "type"})
+    return beside_paper(frame, "benchmark-type").rename({"field": "type"})
 
 
 def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
@@ -183,16 +183,11 @@ def types_heat(types: pl.DataFrame) -> HeatMap:
     return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
-def with_published(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
+def beside_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    keys = ["system", "experiment", "measure"]
-    files = (DATA / "reference" / name for name in ("mdcr.csv", "tables/mdcr_benchmark.csv"))
-    published = pl.concat(map(pl.read_csv, files))
-    published = published.unique(keys).select(*keys, paper=pl.col("percent") / 100)
     of_field = pl.concat_str(pl.lit(f"{experiment}."), "field")
     of_row = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(of_field)
-    named = frame.with_columns(of_row.alias("experiment"))
-    return named.join(published, on=keys, how="left", maintain_order="left").drop("experiment")
+    return with_published(frame, of_row).drop("difference").rename({"published": "paper"})
 
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:

@@ -28,7 +28,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, POOLS
 from pipeline.corpus.build import build_corpus
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.sources.base import RAW_PAPERS, Limits, PaperBatch
+from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
 from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
 from pipeline.studies.neighbours.tagging import Words, drawn, tags_name, tags_task, top_phrases
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
@@ -110,7 +110,7 @@ def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
 
 
 @dataclass(frozen=True)
-class _Neighbours(Limits):
+class _Neighbours(Release):
     """Originals, titles and neighbours of a corpus, as a release; a part holds those of some papers."""
 
     corpus: Path

@@ -17,8 +17,8 @@ from pipeline.core.rng import generator
 from pipeline.core.settings import Count
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
-from pipeline.scores.figures import COLOURS
 from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
+from pipeline.scores.plot import COLOURS
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows

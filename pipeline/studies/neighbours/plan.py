@@ -17,7 +17,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import from_csv_cell
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
-from pipeline.sources.collection import open_jsonl
+from pipeline.sources.collection import JsonLines
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
@@ -231,7 +231,7 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
     file = Path(recipe.input).expanduser() / f"{name}.jsonl.gz"
     if not file.is_file():
         raise InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
-    return corpus_task(name, open_jsonl(file, "paper_id=id"))
+    return corpus_task(name, JsonLines(file, "paper_id=id"))
 
 
 def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:

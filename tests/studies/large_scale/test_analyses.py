@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.marks import counted, sentence
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import counted, sentence
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import rank_correlation
 from pipeline.measure.hits import Hits
