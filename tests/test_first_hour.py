@@ -18,7 +18,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pipeline.studies.registry import STUDIES
+from pipeline.studies.base import STUDIES
 from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
 from tests.cluster.slurm_host import SlurmHost
