@@ -17,12 +17,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Task
-from pipeline.core.units import Slice
+from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub
-from pipeline.scores.heatmap import ParameterGrid, render_heatmap, save_heatmap
+from pipeline.scores.plot import ParameterGrid, render_heatmap, save_heatmap
 from pipeline.stages.tune import Grid, Tuning, tune_task
 
 COMMANDS = {

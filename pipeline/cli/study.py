@@ -22,8 +22,7 @@ from pipeline.core.progress import say
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
-from pipeline.studies import registry
-from pipeline.studies.base import Study
+from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
 from pipeline.studies.run import check_input
 
@@ -35,10 +34,10 @@ def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
     if options.study is None:
-        studies = map(registry.find, registry.STUDIES)
+        studies = map(find, STUDIES)
         print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
-    chosen = registry.find(options.study)
+    chosen = find(options.study)
     path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
     settings = with_settings(options.set)
     recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
@@ -83,8 +82,7 @@ def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
     """Print what a study would make, with time and disk."""
-    from pipeline.studies.estimate import estimate
-    from pipeline.studies.run import plan
+    from pipeline.studies.run import estimate, plan
 
     steps, rest = plan(workspace, chosen, recipe)
     estimates = estimate(workspace, steps)
@@ -135,7 +133,7 @@ def score_benchmark(options: argparse.Namespace) -> None:
     if options.scores is not None:
         _score_file(options, split)
         return
-    chosen = registry.find("mdcr_eval")
+    chosen = find("mdcr_eval")
     changes = {"input": str(options.benchmark), "systems": options.model, "split": split}
     if options.bm25_index:
         changes["bm25_index"] = options.bm25_index
@@ -157,8 +155,7 @@ def score_benchmark(options: argparse.Namespace) -> None:
 
 def _score_file(options: argparse.Namespace, split: str) -> None:
     from pipeline.studies.mdcr import exchange
-    from pipeline.studies.mdcr.layout import read_lists
-    from pipeline.studies.mdcr.lists import MEASURES
+    from pipeline.studies.mdcr.lists import MEASURES, read_lists
 
     if options.model is not None or options.export_scores is not None:
         raise InputError(
