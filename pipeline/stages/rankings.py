@@ -57,8 +57,7 @@ def baseline_task(corpus: Artifact, pool: Task | Artifact, system: Baseline, *, 
         row, score = (np.concatenate(columns) for columns in zip(*ranked, strict=True))
         return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("search", 2, RANKINGS, f"{config.order}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 2, RANKINGS, f"{config.order}-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
@@ -135,8 +134,7 @@ def import_task(
         say(f"run {system.name}: {_described(counts)}")
         return counts
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("import", 1, RANKINGS, f"import-{slug_of(pool)}", config, inputs, run)
+    return Task("import", 1, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _described(counts: Counts) -> str:
