@@ -58,6 +58,10 @@ class JsonLines(FileRelease):
     source = "jsonl"
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_columns(self.columns)  # before files are looked for
+
     @functools.cached_property
     def names(self) -> dict[str, str]:
         """The collection's name of each of :data:`COLUMNS`."""
