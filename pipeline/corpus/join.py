@@ -53,12 +53,7 @@ _HELD_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Joined(Release):
-    """The partitions of a release: part ``i`` has the papers of partition ``i`` with all their data.
-
-    Attributes:
-        folder: where the partitions are.
-        partitions: how many there are.
-    """
+    """The partitions of a release in ``folder``: part ``i`` has the papers of partition ``i`` with all their data."""
 
     folder: Path
     partitions: int
@@ -225,13 +220,8 @@ def partition_of(keys: Keys, partitions: int) -> npt.NDArray[np.int64]:
 class PartitionWriter:
     """Writes the rows of several tables, partition by partition, to ``STEM.TABLE.arrow`` each.
 
-    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch.
-
-    Args:
-        stem: path of the files without their ends.
-        schemas: the tables, by name.
-        partitions: number of partitions.
-        held_bytes: approximate bytes of rows held in memory before they are written.
+    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch. About
+    ``held_bytes`` of rows are held in memory.
     """
 
     def __init__(self, stem: Path, schemas: Mapping[str, pa.Schema], partitions: int, held_bytes: int) -> None:

@@ -63,9 +63,6 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
 
     Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
     left.
-
-    Raises:
-        InputError: there are more papers than rows.
     """
     ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
     sizes = np.array([len(part) for part in ids], np.int64)
@@ -131,15 +128,9 @@ Rows = npt.NDArray[np.uint32]
 
 
 class Merge:
-    """Writes the shards of a corpus, each on its own.
+    """Writes the shards of a corpus from runs in the order of the release, each on its own.
 
     Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.arrow`` of schema :data:`SHARD` into scratch.
-
-    Args:
-        runs: files of :mod:`pipeline.corpus.extract`, in the order of the release.
-        order: the rows of their papers.
-        shard_rows: rows of a shard.
-        scratch: where the scratch tables go.
     """
 
     def __init__(self, runs: list[Path], order: Order, shard_rows: int, scratch: Path) -> None:
@@ -147,10 +138,7 @@ class Merge:
         self.shards = [scratch / f"shard-{number:05d}.arrow" for number in range(len(order.cuts) - 1)]
 
     def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
-        """Write shards and attributes into ``out`` and return how many papers were dropped, by reason.
-
-        One block of papers always fits in memory.
-        """
+        """Write shards and attributes; return the papers dropped, by reason. One block always fits in memory."""
         block_bytes = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
         workers = max(1, min(workers, memory // max(block_bytes, 1)))
         dropped: Counter[str] = Counter()

@@ -16,12 +16,7 @@ from pipeline.corpus.reader import Corpus, Rows, Text
 
 
 class Pool:
-    """A published pool of one corpus.
-
-    Attributes:
-        artifact: where it is, and its manifest.
-        corpus: the corpus its rows number.
-    """
+    """A published pool of one corpus, whose rows name papers."""
 
     def __init__(self, artifact: Artifact, corpus: Corpus) -> None:
         self.artifact = artifact

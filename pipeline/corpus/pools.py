@@ -151,12 +151,8 @@ def write_pool(
 ) -> None:
     """Write the tables of a pool.
 
-    Args:
-        out: where they go.
-        queries: row and field of each query, rising rows.
-        candidates: rows, rising.
-        judged: query, row and grade of each judgement.
-        excluded: query and row of each candidate that a query does not rank.
+    ``queries`` are row and field of each query, rising, and ``candidates`` rising rows; ``judged`` has query, row and
+    grade of each judgement, ``excluded`` query and row of each candidate that a query does not rank.
     """
     for name, schema, columns in (
         ("queries", POOL_QUERIES, queries),

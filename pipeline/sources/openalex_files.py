@@ -41,11 +41,7 @@ class Layout:
 
     @classmethod
     def find(cls, folder: Path) -> Layout:
-        """Find the works below ``folder``: the snapshot's root, or the folder of any of its formats.
-
-        Raises:
-            InputError: there is none, or more than one copy.
-        """
+        """Find the one copy of the works below ``folder``: the snapshot's root, or the folder of any of its formats."""
         places = {folder / place.removeprefix(above) for place in _PLACES for above in ("", "data/", "legacy-data/")}
         copies = [
             (place, suffix)
@@ -114,12 +110,9 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
-    """Return the files of works that a manifest lists, by path below the folder of works.
+    """Return the files of works that a manifest lists, by path below the folder of works, else CorruptError.
 
     Both kinds are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
-
-    Raises:
-        CorruptError: it is not a manifest.
     """
     try:
         manifest = msgspec.json.decode(text, type=_Manifest)
@@ -161,17 +154,7 @@ class S3Object:
 
 
 def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000) -> Iterator[S3Object]:
-    """Yield the objects below a prefix, page after page (ListObjectsV2).
-
-    Args:
-        session: the HTTP client.
-        bucket: address of the bucket.
-        prefix: start of their keys.
-        page: objects a request.
-
-    Raises:
-        StageError: the answer is not a listing.
-    """
+    """Yield the objects below a prefix of a bucket, page after page (ListObjectsV2)."""
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
     tokens = set[str]()
     where = bare(bucket)
@@ -203,16 +186,7 @@ def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int =
 
 
 class OpenAlexCatalogue:
-    """One format of the snapshot in the bucket; the bucket has one snapshot at a time.
-
-    Args:
-        session: the HTTP client.
-        kind: one of :data:`FORMATS`.
-        endpoint: address of the bucket.
-
-    Raises:
-        InputError: the format is unknown or not in the bucket.
-    """
+    """One format of the snapshot (:data:`FORMATS`) in the bucket, which has one snapshot at a time."""
 
     def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
         if kind not in FORMATS:

@@ -106,7 +106,7 @@ class S2ag(FileRelease, JoinedRelease):
         return int(sum(sizes))
 
     def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one file holds. CorruptError if the file is truncated or damaged."""
+        """Yield what one file holds."""
         if part.startswith("papers"):
             return super().read(part)
         read = self._abstracts if part.startswith("abstracts") else self._citations
@@ -163,17 +163,10 @@ class S2ag(FileRelease, JoinedRelease):
 
 
 class S2agCatalogue:
-    """One release of the Datasets API.
+    """One release of the Datasets API: ``latest``, or a date such as ``2026-09-17``.
 
-    Args:
-        session: the HTTP client.
-        release: ``latest``, or a date such as ``2026-09-17``.
-        api_key: the key that lists of files require; it is sent to the API, never to the storage.
-        datasets: names of the datasets.
-        endpoint: address of the API.
-
-    Raises:
-        InputError: there is no such release or dataset, or the key is refused.
+    The key, which lists of files require, is sent to the API, never to the storage. InputError if there is no such
+    release or dataset, or the key is refused.
     """
 
     def __init__(
