@@ -51,7 +51,7 @@ def main() -> None:
         corpus = runner.make(corpus_task("papers", JsonLines(papers, "paper_id=id")))
         steps = {
             "tags": tags_task(corpus),
-            "neighbours": neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")),
+            "neighbours": neighbours_task(corpus, NeighboursConfig("all")),
         }
         for name, task in steps.items():
             wall, processor = time.perf_counter(), processor_seconds()
