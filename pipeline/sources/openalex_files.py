@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -143,8 +143,7 @@ FORMATS = {
 (``legacy``) moved in 2026; later ones have no merged ids."""
 
 
-@dataclass(frozen=True)
-class S3Object:
+class S3Object(NamedTuple):
     """One object of a listing."""
 
     key: str
@@ -192,7 +191,6 @@ class OpenAlexCatalogue:
         if kind not in FORMATS:
             raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
         self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
-        self._lock = threading.Lock()
         works, merged = FORMATS[kind]
         self._works = self._first(works)
         if not self._works:
@@ -208,13 +206,16 @@ class OpenAlexCatalogue:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
         listed = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
-        remotes = [self._remote(file) for file in (*self._merged, *self._works)]
-        return [replace(remote, sha256=listed.get(remote.name.rpartition("works/")[2])) for remote in remotes]
+        remotes = []
+        for key, size, etag, _ in (*self._merged, *self._works):
+            md5 = re.fullmatch(r'"?([0-9a-f]{32})"?', etag)
+            sha256 = listed.get(key.rpartition("works/")[2])
+            remotes.append(Remote(key, f"{self._endpoint}/{quote(key)}", size, md5[1] if md5 else None, sha256))
+        return remotes
 
     def renewed(self, remote: Remote) -> Remote:
         """Return the file if it is unchanged. InputError if the snapshot was replaced by the next one."""
-        with self._lock:
-            stored = list(list_objects(self._session, self._endpoint, remote.name))
+        stored = list_objects(self._session, self._endpoint, remote.name)
         if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
             raise InputError(
                 f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
@@ -229,11 +230,6 @@ class OpenAlexCatalogue:
             if any(file.key.endswith((".gz", ".parquet")) for file in kept):
                 return kept
         return []
-
-    def _remote(self, stored: S3Object) -> Remote:
-        tag = stored.etag.strip('"')
-        md5 = tag if re.fullmatch(r"[0-9a-f]{32}", tag) else None
-        return Remote(stored.key, f"{self._endpoint}/{quote(stored.key)}", stored.bytes, md5)
 
     def _manifest(self, stored: S3Object) -> dict[str, Listed]:
         answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")
