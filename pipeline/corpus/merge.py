@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import Ints, offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import in_order
@@ -47,9 +47,9 @@ class Order:
     """
 
     papers: int
-    cuts: npt.NDArray[np.int64]
+    cuts: Ints
     path: Path
-    starts: npt.NDArray[np.int64]
+    starts: Ints
 
     def rows(self, run: int, start: int, stop: int) -> npt.NDArray[np.uint32]:
         """Return the rows of the papers of one run from ``start`` to ``stop``."""
@@ -194,11 +194,11 @@ class Merge:
                 numbers.append(row[begin:end])
             yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(numbers)
 
-    def _sizes(self, run: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def _sizes(self, run: int, start: int, stop: int) -> Ints:
         """Return the bytes of the texts and references of some papers of a run."""
         papers = files.read_arrow(self._runs[run]).slice(start, stop - start)
         texts = sum(np.asarray(pc.binary_length(papers.column(name))) for name in ("title", "abstract"))
-        sizes: npt.NDArray[np.int64] = texts + 8 * np.asarray(papers.column("n_outbound"))
+        sizes: Ints = texts + 8 * np.asarray(papers.column("n_outbound"))
         return sizes
 
     def _write_attributes(self, out: Workdir) -> None:
@@ -234,9 +234,7 @@ def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=PAPERS)
 
 
-def _count_repeated(
-    papers: pa.Table, repeated: npt.NDArray[np.int64], originals: npt.NDArray[np.int64]
-) -> dict[str, int]:
+def _count_repeated(papers: pa.Table, repeated: Ints, originals: Ints) -> dict[str, int]:
     """Return how many papers repeat an id, by whether their texts are those of the first paper with it."""
     same = np.ones(len(repeated), dtype=bool)
     for name in ("title", "abstract"):
