@@ -6,6 +6,7 @@ A file gets its final name once it is complete and checked. Until then it is ``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -285,12 +286,14 @@ def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
     size = path.stat().st_size
     if remote.bytes is not None and size != remote.bytes:
         raise CorruptError(f"{remote.name} has {size:,} bytes, the listing says {remote.bytes:,}")
-    if remote.sha256:
-        return {"bytes": size, "sha256": _same(remote, "SHA-256", files.sha256(path), remote.sha256)}
-    if expected := remote.md5 or md5:
-        with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return {"bytes": size, "md5": _same(remote, "MD5", digest, expected)}
+    for kind, expected in (("sha256", remote.sha256), ("md5", remote.md5 or md5)):
+        if expected:
+            with path.open("rb") as handle:
+                hashed = hashlib.file_digest(handle, functools.partial(hashlib.new, kind, usedforsecurity=False))
+            if hashed.hexdigest() != expected.lower():
+                found = f"{kind.upper()} {hashed.hexdigest()}"
+                raise CorruptError(f"{remote.name} has {found}, and should have {expected}")
+            return {"bytes": size, kind: hashed.hexdigest()}
     if path.suffix == ".gz":
         for _ in read_blocks(path):
             pass
@@ -299,9 +302,3 @@ def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
         open_parquet(path)
         return {"bytes": size, "checked": "parquet"}
     return {"bytes": size}
-
-
-def _same(remote: Remote, kind: str, digest: str, expected: str) -> str:
-    if digest != expected.lower():
-        raise CorruptError(f"{remote.name} has {kind} {digest}, and should have {expected}")
-    return digest
