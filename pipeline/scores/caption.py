@@ -112,7 +112,7 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     scored = pools["queries"] - pools["queries_without_positive"]
     drawn_as = summary["resample"][0]
     kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if drawn_as != "papers" else "percentile"
-    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
+    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
     seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""

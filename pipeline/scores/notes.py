@@ -12,8 +12,8 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.marks import sentence as metadata_gaps
 from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.prefilter import sentence as metadata_gaps
 from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
 from pipeline.measure.inputs import Qrels, Run
