@@ -40,7 +40,7 @@ def export(options: argparse.Namespace) -> None:
         )
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
-    rankings.check_format(options.format, formats)
+    frames.check_format(options.format, formats)
     folder = options.output or options.root / EXPORTS
     if not options.dry_run:
         with disk_errors(folder):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published
@@ -20,6 +22,7 @@ from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import pairs, places
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
@@ -149,6 +152,29 @@ def opened_pool(run: Mapping[str, Any]) -> Pool | None:
     if run["corpus_path"] is None or not (Path(run["corpus_path"]) / MANIFEST).is_file():
         return None
     return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
+
+
+def positives(pool: Pool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return query and row of each relevant paper of a pool, rising, int64 ``[positives]`` each."""
+    query, row, grade = (pool.qrels.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "grade"))
+    order = np.lexsort((row, query))
+    order = order[grade[order] >= 1]
+    return query[order], row[order]
+
+
+def ranks_of(ranking: Artifact, query: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the rank of each paper in the list of its query, uint32 ``[papers]``; 0: not retrieved.
+
+    Args:
+        ranking: an artifact.
+        query: int64 ``[papers]``, rising.
+        row: int64 ``[papers]``, rising within a query.
+    """
+    table = ranking.arrow("ranking.arrow")
+    place = places(pairs(table.column("query").to_numpy(), table.column("row").to_numpy()), pairs(query, row))
+    ranks = np.zeros(len(query), np.uint32)
+    ranks[place[place >= 0]] = table.column("rank").to_numpy()[place >= 0]
+    return ranks
 
 
 def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
