@@ -205,7 +205,13 @@ def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, 
     known = {**recipes.prompts(folder), **own}
     if task not in known:
         raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
-    return {"query_paper_prefix": known[task], "query_prefix": known[task]}
+    prompt = known[task]
+    papers = {"paper_prefix": prompt} if task in _ALIKE else {}
+    return {**papers, "query_paper_prefix": prompt, "query_prefix": prompt}
+
+
+_ALIKE = ("classification", "regression", "proximity")
+"""Formats of tasks (SciRepEval) in which the prompt is put before every paper: none of them is the query of others."""
 
 
 def _check_pooling(name: str, values: Mapping[str, Any], saved_as: str) -> None:

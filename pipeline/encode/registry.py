@@ -181,6 +181,14 @@ def kind_of(text: str) -> str:
     return kind
 
 
+def for_task(text: str, task: str) -> str:
+    """Return a name with the option ``task``, where its entry has a prompt for that task and it names none."""
+    typed = _one(text)
+    if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
+        return text
+    return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
+
+
 def part_names(text: str) -> list[str]:
     """Return the encoders whose mean a name stands for, else the name itself."""
     typed = _one(text)

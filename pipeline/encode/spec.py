@@ -85,7 +85,7 @@ class TransformerSpec:
         paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        pals: which projected attention layers (:mod:`pipeline.encode.pals`); empty for a model without any.
+        pals: which projected attention layers (:mod:`pipeline.encode.adapter`); empty for a model without any.
     """
 
     checkpoint: str

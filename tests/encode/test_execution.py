@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
-import time
 import weakref
 from pathlib import Path
 from random import Random
@@ -144,38 +140,6 @@ def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
 def test_a_killed_tokeniser_process_is_an_error() -> None:
     with pytest.raises(StageError, match="a process that tokenises was killed"):
         TokeniserPool(killed, 1)(TEXTS, "paper")
-
-
-PARENT = """
-import os, sys, time
-from pathlib import Path
-from pipeline.encode.tokenise import TokeniserPool
-
-def slow(texts, role):
-    Path(sys.argv[1], str(os.getpid())).touch()
-    time.sleep(60)
-
-if __name__ == "__main__":
-    TokeniserPool(slow, 2)([1, 2], "paper")
-"""
-
-
-def test_tokeniser_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
-    (tmp_path / "seen").mkdir()
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    command = [sys.executable, str(script), str(tmp_path / "seen")]
-    parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    deadline = time.monotonic() + 120
-    while len(list((tmp_path / "seen").iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    processes = [Path("/proc", path.name) for path in (tmp_path / "seen").iterdir()]
-    assert len(processes) == 2
-    parent.kill()
-    parent.wait()
-    while any(process.is_dir() for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(process.is_dir() for process in processes)
 
 
 def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

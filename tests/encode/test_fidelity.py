@@ -99,7 +99,7 @@ def texts_around(limit: int) -> list[Text]:
     return [
         *(Text(words(length), "") for length in (1, 513)),
         *(Text("", words(length, 3)) for length in (0, 1, 511)),
-        *(Text("w1", words(length, 5)) for length in (0, 5000, *range(limit - 16, limit + 2))),
+        *(Text("w1", words(length, 5)) for length in (0, 5000, *range(limit - 6, limit + 2))),
         Text("  \t ", " \n "),
         Text("w5 😀 w6", "👩‍🔬 w7"),
         Text("שלום w8", "عربي مرحبا"),
