@@ -21,13 +21,11 @@ from pipeline.corpus.reader import Text
 from pipeline.encode.registry import names, part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
-from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.layout import Folder, document, read_doc
-from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, difference, means
+from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
+from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means, smallest_subset
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.systems import alone, encoders, multi_format
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from pipeline.studies.scirepeval.steps import alone, encoders, multi_format
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, choose, document, entries, read_doc
 from tests.encode.tiny import save_bert
 from tests.shared import real
 from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TOPICS, TRAIN, paper, write
@@ -60,9 +58,20 @@ def test_the_table_has_the_tasks_of_the_paper() -> None:
     assert best_of(averages.clear()) == ""
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
+def test_the_smallest_subset_holds_whatever_the_order_of_systems(order: tuple[str, ...]) -> None:
+    """Task x has two equal systems, which the mean has not; z is nearer to the mean than y."""
+    values = {"a": (0.5, 0.9, 0.7), "b": (0.5, 0.5, 0.5), "c": (0.1, 0.4, 0.2)}
+    rows = [(system, label, value) for system in order for label, value in zip("xyz", values[system], strict=True)]
+    figures = pl.DataFrame(rows, ["system", "label", "value"], orient="row")
+    assert smallest_subset(figures) == ["z"]
+    assert smallest_subset(figures.filter(pl.col("label") == "x")) == ["x"]
+
+
 def test_two_systems_are_compared_over_figures() -> None:
     tasks = [TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")]
-    row = difference(_figures(tasks, a=0.7, b=0.5), "a", "b", 13)
+    row, *of_formats = differences(_figures(tasks, a=0.7, b=0.5), "b", 13).to_dicts()
+    assert [each["format"] for each in of_formats] == ["classification", "proximity", "search"]
     assert (row["figures"], row["better"]) == (4, 4)  # citation prediction is not averaged
     assert row["value"] == pytest.approx(0.2)
     assert row["p"] == 2 / 2**3  # both figures of the SciDocs ranking flip together
@@ -213,7 +222,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     ):
         signatures.write_text(text)
         with pytest.raises(InputError, match=said):
-            authors.load(TASKS["s2and"], folder, Counter())
+            load_authors(TASKS["s2and"], folder, Counter())
     sample = tmp_path / "s2and" / "goldstandard.tar.gz"  # in a folder without the test files
     sample.write_bytes(b"no archive")
     with pytest.raises(CorruptError, match="cannot be read as an archive"):
