@@ -24,7 +24,7 @@ _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
 
-_FACTS = ("dimensions", "parameters", "source", "trained_on", "trained_until")
+_FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
 """What an entry says of a model that decides no vector."""
 
 
@@ -276,7 +276,7 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
     distances = {part.distance for part in parts}
-    unfit = any(part.several or not kinds.find(part.spec.kind).loads_alone for part in parts)
+    unfit = any(part.several or not kinds.find(part.spec.kind).accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"{typed} must average transformers with one vector a paper and one distance",
