@@ -59,12 +59,7 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class Training:
-    """What an encoder was trained on, as its entry says.
-
-    Attributes:
-        on: kind of its training pairs, a colon, and where they came from; empty: unknown.
-        until: last year that the data can hold; None: unknown.
-    """
+    """What an encoder was trained on, ``KIND: SOURCE`` of its pairs, and the last year that they can hold."""
 
     on: str
     until: int | None
@@ -151,8 +146,7 @@ def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> Cro
         precision: compute precision, unless the options give one; None for float32.
 
     Raises:
-        InputError: there is no such model, it cannot rank, or an option is invalid.
-        StageError: it has to be looked up on the hub, which cannot be reached.
+        InputError, StageError: as in :func:`resolve`, or it cannot rank.
     """
     typed = _one(text)
     base, options = typed.base.removeprefix(grammar.CROSS), _options(typed)
