@@ -249,9 +249,9 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
         "depth": depth,
         "k1": settings.get("k1"),
         "b": settings.get("b"),
-        "precision": "+".join(sorted(set(_under(settings, "compute")))) or None,
+        "precision": "+".join(sorted(set(under(settings, "compute")))) or None,
         "engine": _engine(settings),
-        "revision": "+".join(sorted({revision for revision in _under(settings, "revision") if revision})) or None,
+        "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
         "pool": of.name,
@@ -295,22 +295,22 @@ def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
 
 def _engine(settings: Mapping[str, Any]) -> str | None:
     """Return ``exact`` or the index of approximate search; None for systems without vectors."""
-    searches = list(_under(settings, "search"))
+    searches = list(under(settings, "search"))
     indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
     return next(iter([*indexes, *searches]), None)
 
 
-def _under(value: Any, key: str) -> Iterator[Any]:
+def under(value: Any, key: str) -> Iterator[Any]:
     """Yield every value of a key, however deep."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name == key:
                 yield inner
             else:
-                yield from _under(inner, key)
+                yield from under(inner, key)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _under(inner, key)
+            yield from under(inner, key)
 
 
 def _values(run: Mapping[str, Any]) -> pl.DataFrame:
