@@ -1,9 +1,8 @@
 """Search by Faiss: flat (exact), and the approximate indexes IVF, HNSW and CAGRA, on the CPU or one GPU.
 
-What Faiss finds is scored canonically and put into the one total order. Flat search ranks each block in float32 and
-fetches ``depth`` candidates of every query and a margin; where the last one fetched comes so near the query's floor
-that one not fetched could still belong above it, the whole block is scored for that query. So its ranking has the same
-bytes as that of :mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the
+What Faiss finds is scored canonically and put into the one total order. Flat search nominates ``depth`` candidates of
+every query and a margin, and the cut is the last one; the proof, and so the bytes, are those of
+:mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the
 index does not find. On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the
 number of threads, and a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their
 own.
@@ -11,25 +10,25 @@ own.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.dense import DenseEngine, Nominees
 from pipeline.retrieve.engines import IndexSettings
-from pipeline.retrieve.estimates import Floats
-from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped, pair_norms
-from pipeline.retrieve.topk import Positions
+from pipeline.retrieve.pairs import lengths
+from pipeline.retrieve.search import Candidates, Search
 
-Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
-"""``knn(queries, candidates, k)``: squared distances rising or products falling ``[q, k]``, and positions."""
+Floats = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int64]
 
 Find = Callable[[Floats, int], Positions]
 """``find(queries, k)``: positions ``[q, k]`` of what is found, those of nothing below 0 or beyond the last vector."""
@@ -48,82 +47,68 @@ _SCRATCH = 1 << 30
 
 
 class FaissEngine(DenseEngine):
-    """Faiss flat search; see :class:`pipeline.retrieve.search.DenseEngine`."""
+    """Faiss flat search nominates; see :class:`pipeline.retrieve.dense.DenseEngine`.
+
+    One pool is searched after the other, which is all Faiss can do. On a GPU a block is copied there whole (at most
+    131,072 vectors), beside 1 GiB of scratch.
+    """
 
     def __init__(self) -> None:
         self._faiss = load()
 
-    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Score from each block what could be among the best, one pool after the other, which is all Faiss can do.
-
-        On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
+    def nominate(self, search: Search, block: Candidates) -> Nominees:
+        """Return what Faiss finds of each pool; it fetches more where candidates are excluded.
 
         Raises:
-            InputError: also where the device has no GPU, or the depth is more than :data:`GPU_LIMIT` on one.
+            InputError: the device has no such GPU, the depth is more than :data:`GPU_LIMIT` on one, or papers have
+                several vectors.
         """
-        gpu = gpu_of(resources.device)
+        if search.side.offsets is not None:
+            raise InputError("Faiss does not search papers with several vectors", "Use --engine=exact")
+        gpu = gpu_of(search.resources.device)
         if gpu is not None and search.depth > GPU_LIMIT:
             raise InputError(
                 f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
             )
-        knn = self._knn(search.metric, gpu)
-        with _threads(self._faiss, resources.workers):
-            for block in search.blocks(blocks, resources.memory):
-                points = search.bounds.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
-                for pool in range(len(search.subsets) if search.queries else 0):
-                    inside = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
-                    if len(inside):
-                        some = points if len(inside) == len(points) else points[inside]
-                        _collect(search, block, pool, inside, some, knn, resources.memory, gpu)
-                done(len(block.rows))
+        estimates = search.estimates()
+        placed = estimates.place(block.papers.vectors, block.rows)
+        points, queries, count = placed.points.numpy(), estimates.points.numpy(), len(block.rows)
+        radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
+        bound = 4 * estimates.relative * (estimates.length + radius) ** 2
+        bound += estimates.length * placed.spread.amax() + placed.extra.amax()
+        excluded = [part.numpy() for part in block.excluded]
+        found, cuts = [], []
+        with _threads(self._faiss, search.resources.workers):
+            for pool in range(len(search.subsets)):
+                inside = np.flatnonzero(block.members.numpy() >> pool & 1)
+                fetched = min(search.depth + MARGIN + int(np.bincount(excluded[0], minlength=1).max()), len(inside))
+                fetched = min(fetched, GPU_LIMIT) if gpu is not None else fetched
+                values, positions = self._knn(queries, points[inside], fetched, search.metric, gpu)
+                found.append(np.repeat(np.arange(search.queries), fetched) * count + inside[positions.ravel()])
+                cut = torch.full((search.queries,), -torch.inf)
+                if fetched < len(inside):
+                    last = torch.from_numpy(values[:, -1])
+                    # |a - b|^2 is rounded with the lengths of both
+                    last = -0.5 * (last.double() + estimates.shift) if search.metric == "l2" else last
+                    cut = (last + bound).float()
+                cuts.append(cut)
+        pairs = np.setdiff1d(np.unique(np.concatenate(found)), excluded[0] * count + excluded[1])
+        owners, places = (torch.from_numpy(part) for part in np.divmod(pairs, count))
+        return Nominees(owners, places, None, torch.stack(cuts))
 
-    def _knn(self, metric: Metric, gpu: int | None) -> Knn:
+    def _knn(
+        self, queries: Floats, points: Floats, fetched: int, metric: Metric, gpu: int | None
+    ) -> tuple[Floats, Positions]:
+        """Return squared distances rising or products falling, ``[q, fetched]``, and positions."""
+        if not fetched:
+            return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
         kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
+        found: tuple[Floats, Positions]
         if gpu is None:
-            return functools.partial(self._faiss.knn, metric=kind)
-        return functools.partial(self._faiss.knn_gpu, _resources(self._faiss), metric=kind, device=gpu)
-
-
-def _collect(
-    search: Search,
-    block: Candidates,
-    pool: int,
-    inside: Positions,
-    points: Floats,
-    knn: Knn,
-    memory: int,
-    gpu: int | None,
-) -> None:
-    """Score what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
-    bounds, bit = search.bounds, np.uint64(1 << pool)
-    radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
-    removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]
-    excluded = removed[0] * len(block.rows) + removed[1]
-    most = int(np.bincount(removed[0], minlength=1).max())
-    fetched = min(search.depth + MARGIN + most, len(inside), len(inside) if gpu is None else GPU_LIMIT)
-    size = max(memory // 4 // (64 * fetched), 1)
-
-    def rescore(owners: Positions, positions: Positions) -> None:
-        kept = ~np.isin(owners * len(block.rows) + positions, excluded)
-        search.rescore(block, owners[kept], positions[kept], np.full(int(kept.sum()), bit))
-
-    for start in range(0, search.queries, size):
-        some = np.arange(start, min(start + size, search.queries))
-        values, positions = knn(bounds.points[some].numpy(), points, fetched)
-        estimates = values[:, -1].astype(np.float64) * (-0.5 if search.metric == "l2" else 1.0)
-        if search.metric == "l2":  # |a - b|^2 is rounded with the lengths of both
-            estimates -= 0.5 * bounds.shift[some]
-        before = search.best.keys[pool, some].copy()
-        rescore(np.repeat(some, fetched), inside[positions.ravel()])
-        if fetched == len(inside):
-            continue
-        length = bounds.length[some].astype(np.float64)
-        bound = bounds.bound(length, radius)
-        search.raise_thresholds(some)
-        unsure = some[estimates + bound >= search.threshold[pool, some]]
-        search.best.keys[pool, unsure] = before[unsure - start]
-        for group in grouped(np.full(len(unsure), len(inside)), max(memory // 1_600, 1)):
-            rescore(np.repeat(unsure[group], len(inside)), np.tile(inside, len(unsure[group])))
+            found = self._faiss.knn(queries, points, fetched, metric=kind)
+        else:
+            found = self._faiss.knn_gpu(_resources(self._faiss), queries, points, fetched, metric=kind, device=gpu)
+        return found
 
 
 class ApproximateEngine:
@@ -167,28 +152,28 @@ class ApproximateEngine:
                 f"{self._settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
                 "Raise --memory, or use --engine=exact, which streams them",
             )
-        search = Search(queries, metric, depth, [Subset(None, excluded)])
+        search = Search(queries, metric, depth, [Subset(None, excluded)], resources)
         rows = np.empty(count, np.uint32)
         vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
         start = 0
         for some, matrix in blocks:
             rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
             start += len(some)
-        block = search.whole(rows[:start], vectors[:start])
+        block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
         if block is None or not search.queries:
             return search.rankings()[0]
-        lengths = pair_norms(block.vectors) if metric == "cosine" else search.norms
+        norms = lengths(block.papers.vectors) if metric == "cosine" else search.norms
         fetched = min(start, depth + int(np.diff(excluded[0]).max()))
         with _threads(self._faiss, 1):
-            compared = _compared(block.vectors, lengths, metric)
+            compared = _compared(vectors[:start], norms.numpy(), metric)
             find = built(self._settings, compared, metric, fetched, resources.device)
-            candidates = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
+            candidates = np.sort(find(_compared(search.side.vectors.numpy(), search.norms.numpy(), metric), fetched))
         fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
         query, column = np.nonzero(fresh & (candidates < start))
-        position = candidates[query, column]
-        gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
-        query, position = query[~gone], position[~gone]
-        search.rescore(block, query, position, np.ones(len(query), np.uint64))
+        pairs = query * start + candidates[query, column]
+        pairs = pairs[~np.isin(pairs, block.excluded[0].numpy() * start + block.excluded[1].numpy())]
+        owners, positions = (torch.from_numpy(part) for part in np.divmod(pairs, start))
+        search.rescore(block, owners, positions, torch.ones_like(owners))
         return search.rankings()[0]
 
 

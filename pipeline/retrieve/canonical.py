@@ -1,28 +1,23 @@
-"""Canonical scores: their definition, a compiled kernel with the same bits, and the searches that are right by reading.
+"""Canonical scores: their definition, and the searches that are right by reading.
 
 A canonical score is computed in float64 from the stored values, each exactly representable there, and rounded once to
 float32. Its terms are added in one fixed order, so that equal vectors tie exactly and no engine can differ in a bit:
 of :data:`SUMS` partial sums, number ``l`` adds the terms ``l, l + SUMS, l + 2 SUMS, ...`` in that order, and the
-partial sums are folded in halves. A vector processor can add in this order as well.
+partial sums are folded in halves. :mod:`pipeline.retrieve.pairs` has the fast forms, with the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import order
-from pipeline.core.compiled import compiled
 from pipeline.core.order import Rows, Scores
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors
 
 SUMS = 64
-
-CODES: dict[Metric, int] = {"l2": 0, "inner_product": 1, "cosine": 2}
-"""Metrics as the kernel knows them."""
 
 
 def fixed_sum(terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -51,65 +46,6 @@ def canonical_scores(query: Vectors, matrix: Vectors, metric: Metric) -> Scores:
             norms = np.sqrt(fixed_sum(q[None] ** 2)) * np.sqrt(fixed_sum(x**2))
             scores = np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)
     return scores.astype(np.float32) + np.float32(0)  # of the two zeros, the positive one
-
-
-@compiled
-def pair_scores(
-    code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any
-) -> Any:
-    """Return canonical scores of pairs before their rounding, float64 ``[n]``: of each the best pair of its vectors.
-
-    Args:
-        code: of the metric (:data:`CODES`).
-        queries: float32 ``[q, d]``.
-        norms: float64 ``[q]``, their lengths; read for cosine only.
-        vectors: float32 ``[m, d]``.
-        owners: int64 ``[n]``, the query of each pair.
-        positions: int64 ``[n]``, its candidate.
-        offsets: int64, where the vectors of each candidate start; ``[0]``: each has one.
-        query_offsets: int64, the same of queries.
-    """
-    scores = np.empty(len(owners))
-    sums = np.empty(SUMS)
-    for i in range(len(owners)):
-        first, last, start, end = positions[i], positions[i] + 1, owners[i], owners[i] + 1
-        if len(offsets):
-            first, last = offsets[positions[i]], offsets[positions[i] + 1]
-            start, end = query_offsets[owners[i]], query_offsets[owners[i] + 1]
-        best = -np.inf
-        for q in range(start, end):
-            for x in range(first, last):
-                score = _sum(queries[q], vectors[x], sums, code == 0)
-                if code == 0:
-                    score = -score
-                elif code == 2:
-                    length = norms[q] * np.sqrt(_sum(vectors[x], vectors[x], sums, False))
-                    score = score / length if length > 0.0 else 0.0
-                best = max(best, score)
-        scores[i] = best
-    return scores
-
-
-@compiled
-def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
-    """Return the squared distance or the inner product of two vectors, added in the fixed order."""
-    for place in range(SUMS):
-        sums[place] = 0.0
-    for start in range(0, len(a), SUMS):
-        left, right = a[start : start + SUMS], b[start : start + SUMS]
-        if squared:
-            for place in range(len(left)):
-                difference = np.float64(left[place]) - np.float64(right[place])
-                sums[place] += difference * difference
-        else:
-            for place in range(len(left)):
-                sums[place] += np.float64(left[place]) * np.float64(right[place])
-    width = SUMS
-    while width > 1:
-        width //= 2
-        for place in range(width):
-            sums[place] += sums[place + width]
-    return sums[0]
 
 
 def brute_force(

@@ -1,132 +1,124 @@
-"""Top-k merge under the one total order (:mod:`pipeline.core.order`).
+"""Top-k lists under the one total order (:mod:`pipeline.core.order`), on any device.
 
-A score and a row fit one uint64: the score's bits made sortable, then the row. Comparing two entries is comparing two
+A score and a row fit one int64: the score's bits made sortable, then the row. Comparing two entries is comparing two
 integers, and a list costs eight bytes an entry.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from pipeline.core.compiled import compiled
-from pipeline.core.order import Rows, Scores
 from pipeline.retrieve.base import Ranking
 
-Keys = npt.NDArray[np.uint64]
-Positions = npt.NDArray[np.int64]
-
-EMPTY = np.uint64(0)
+EMPTY = -(1 << 63)
 """No entry: smaller than the key of any score (it would be a NaN's)."""
 
-_SIGN = np.uint32(0x80000000)
-_ONE_POOL: Keys = np.empty(0, np.uint64)
+_MANTISSA, _ROW = 0x7FFFFFFF, 0xFFFFFFFF
 
 
-def pack(scores: Scores, rows: Rows) -> Keys:
-    """Return keys that order as (score, row) do; scores float32 without NaN or negative zero."""
-    bits = np.ascontiguousarray(scores, np.float32).view(np.uint32)
-    sortable = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    return sortable.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
+def pack(scores: Tensor, rows: Tensor) -> Tensor:
+    """Return keys int64 that order as (score, row) do; scores float32 without NaN or negative zero, rows int64."""
+    bits = scores.view(torch.int32).long()
+    return (bits ^ (bits >> 31 & _MANTISSA)) << 32 | rows
 
 
-def unpack(keys: Keys) -> tuple[Scores, Rows]:
+def unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return the scores and rows of keys; the score of an empty key is NaN."""
-    sortable = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = np.where(sortable & _SIGN, sortable ^ _SIGN, ~sortable)
-    return bits.view(np.float32), keys.astype(np.uint32)
+    bits = keys >> 32
+    return (bits ^ (bits >> 31 & _MANTISSA)).int().view(torch.float32), keys & _ROW
 
 
 class TopK:
     """The best ``depth`` entries of each query so far, in each of some pools.
 
-    Attributes:
-        keys: uint64 ``[pools, queries, depth]``, the least of each list first, the others in no order; :data:`EMPTY`
-            where a list is not full.
+    A list has room for twice as many; one that is full is cut to its best.
+
+    Args:
+        queries: how many.
+        depth: entries of a list.
+        pools: how many.
+        device: where the lists are.
     """
 
-    def __init__(self, queries: int, depth: int, pools: int = 1) -> None:
-        self.keys: Keys = np.zeros((pools, queries, depth), np.uint64)
+    def __init__(self, queries: int, depth: int, pools: int = 1, device: torch.device | str = "cpu") -> None:
+        self.depth = depth
+        self._keys = torch.full((pools, queries, 2 * depth), EMPTY, device=device)
+        self._count = torch.zeros((pools, queries), dtype=torch.int64, device=device)
+        self._least = torch.full((pools, queries), EMPTY, device=device)
 
-    def add(self, queries: Positions, keys: Keys, pools: Keys = _ONE_POOL) -> None:
-        """Keep the best of what is there and of new entries. Threads may add to different queries at once.
+    def add(self, queries: Tensor, keys: Tensor, pools: Tensor) -> None:
+        """Keep the best of what is there and of new entries.
 
         Args:
             queries: int64 ``[n]``, rising.
-            keys: uint64 ``[n]``, none of them in such a list already.
-            pools: uint64 ``[n]``, a bit for each pool the entry is in; may be left out where there is one pool.
+            keys: int64 ``[n]``, none of them in such a list already.
+            pools: int64 ``[n]``, a bit for each pool the entry is in.
         """
-        if len(keys):
-            _merge(self.keys, queries, keys, pools)
+        for pool in range(len(self._keys)):
+            lists, count, least = self._keys[pool], self._count[pool], self._least[pool]
+            new = (keys > least[queries]) & (pools >> pool & 1).bool()
+            owner, key = queries[new], keys[new]
+            added = torch.bincount(owner, minlength=len(count))
+            place = torch.arange(len(owner), device=keys.device) + (count - added.cumsum(0) + added)[owner]
+            count += added
+            beyond = int(count.amax()) - lists.shape[1] if len(count) else 0
+            if beyond <= 0:
+                lists[owner, place] = key
+                continue
+            wide = torch.nn.functional.pad(lists, (0, beyond), value=EMPTY)
+            wide[owner, place] = key
+            best = wide.topk(self.depth).values  # sorted, so that what is empty comes last
+            lists[:], least[:] = torch.nn.functional.pad(best, (0, self.depth), value=EMPTY), best[:, -1]
+            count.clamp_(max=self.depth)
 
-    def floors(self, queries: slice | Positions = slice(None)) -> npt.NDArray[np.float64]:
-        """Return what the score of any further entry must exceed before its rounding, float64 ``[pools, n]``.
+    def _cut(self, pool: int) -> None:
+        full = torch.nonzero(self._count[pool] > self.depth)[:, 0]
+        best = self._keys[pool, full].topk(self.depth, sorted=False).values
+        self._keys[pool, full] = torch.nn.functional.pad(best, (0, self.depth), value=EMPTY)
+        self._count[pool, full], self._least[pool, full] = self.depth, best.amin(1)
+
+    def keys(self) -> Tensor:
+        """Return the lists, int64 ``[pools, queries, depth]``, in no order; :data:`EMPTY` where one is not full."""
+        for pool in range(len(self._keys)):
+            self._cut(pool)
+        return self._keys[:, :, : self.depth]
+
+    def least(self) -> Tensor:
+        """Return the score of the last entry of each list, float32 ``[pools, queries]``; -inf where one is not full."""
+        least = self.keys().amin(2)
+        return torch.where(least == EMPTY, -torch.inf, unpack(least)[0])
+
+    def put(self, queries: Tensor, keys: Tensor) -> None:
+        """Replace the lists of some queries, int64 ``[n]``, by keys ``[pools, n, depth]``."""
+        self._keys[:, queries] = torch.nn.functional.pad(keys, (0, self.depth), value=EMPTY)
+        self._count[:, queries] = (keys != EMPTY).sum(2)
+        self._least[:, queries] = keys.amin(2)
+
+    def floors(self) -> Tensor:
+        """Return what the score of any further entry must exceed before its rounding, float64 ``[pools, queries]``.
 
         -inf where a list is not full. An entry whose score, rounded to float32, ties with the last one may still enter
         by its row. What rounds to a float32 is more than the float32 before it.
         """
-        last = self.keys[:, queries, 0]
-        scores, _ = unpack(last.ravel())
-        below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64).reshape(last.shape)
-        return np.where(last == EMPTY, -np.inf, below)
+        scores = self.least()
+        return torch.nextafter(scores, torch.full_like(scores, -torch.inf)).double()
 
     def ranking(self, pool: int = 0) -> Ranking:
         """Return the lists of a pool as a ranking."""
-        falling = np.sort(self.keys[pool], axis=1)[:, ::-1]
+        falling = self.keys()[pool].sort(dim=1, descending=True).values.cpu()
         filled = falling != EMPTY
         scores, rows = unpack(falling[filled])
-        return Ranking.from_counts(filled.sum(axis=1), rows, scores)
+        return Ranking.from_counts(filled.sum(1).numpy(), rows.numpy().astype(np.uint32), scores.numpy())
 
 
-@compiled
-def best_first(values: Any, count: int) -> Any:
-    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
-
-    Numba can compile ``np.partition`` as well, in ten times the time.
-    """
-    low, high, place = 0, len(values) - 1, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
-        else:
-            break
-    return values[place]
-
-
-@compiled
-def _merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
-    """Merge keys into lists uint64 ``[pools, queries, depth]``; arguments as of :meth:`TopK.add`."""
-    depth, first = lists.shape[2], 0
-    while first < len(keys):
-        last = first + 1
-        while last < len(keys) and queries[last] == queries[first]:
-            last += 1
-        room = np.empty(depth + last - first, np.uint64)
-        for pool in range(len(lists)):
-            best, count = lists[pool, queries[first]], depth
-            for i in range(first, last):
-                if keys[i] > best[0] and (len(pools) == 0 or pools[i] >> np.uint64(pool) & np.uint64(1)):
-                    room[count] = keys[i]
-                    count += 1
-            if count > depth:
-                for i in range(depth):
-                    room[i] = best[i]
-                best_first(room[:count], depth)
-                for i in range(depth):
-                    best[i] = room[depth - 1 - i]
-        first = last
+def merged(rankings: Iterable[Ranking], queries: int, depth: int) -> Ranking:
+    """Return the best of several rankings of the same queries, whose candidates differ."""
+    best = TopK(queries, depth)
+    for part in rankings:
+        keys = pack(torch.tensor(part.score), torch.tensor(part.row.astype(np.int64)))
+        best.add(torch.tensor(part.query.astype(np.int64)), keys, torch.ones_like(keys))
+    return best.ranking()

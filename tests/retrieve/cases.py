@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
 from pipeline.retrieve.canonical import brute_force
-from pipeline.retrieve.dense import ExactEngine, filter_on_device
+from pipeline.retrieve.dense import DenseEngine, ExactEngine, Nominees
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import DenseEngine, Search
+from pipeline.retrieve.pairs import tensor_scores
+from pipeline.retrieve.search import Candidates, Search
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 
@@ -24,17 +24,18 @@ METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 ENGINES = ("float32", "bfloat16", "device", "faiss")
 
 
-class DeviceEngine(DenseEngine):
-    """What runs on a GPU, on the CPU."""
+class DeviceEngine(ExactEngine):
+    """What scores pairs on a GPU, on the CPU."""
 
-    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        filter_on_device(search, blocks, torch.device("cpu"), resources, done)
+    def nominate(self, search: Search, block: Candidates) -> Nominees:
+        search.scores = tensor_scores
+        return super().nominate(search, block)
 
 
 def named(name: str) -> DenseEngine:
-    if name == "device":
-        return DeviceEngine()
-    return dense_engine(name) if name == "faiss" else ExactEngine(low=name == "bfloat16")
+    if name == "faiss":
+        return dense_engine(name)
+    return DeviceEngine(low=True) if name == "device" else ExactEngine(low=name == "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)

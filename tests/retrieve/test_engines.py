@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import (
     ENGINES,
     METRICS,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Block, Groups, Metric, Ranking, Subset, no_exclusions
 from pipeline.retrieve.canonical import brute_force, brute_force_groups
-from pipeline.retrieve.maxsim import MaxSimEngine
-from tests.retrieve.cases import METRICS, exclusions, make_case, resources, same
+from pipeline.retrieve.engines import dense_engine
+from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
 
 Several = list[np.ndarray]
 VECTOR = np.ones((1, 3), np.float32)
@@ -38,10 +38,8 @@ def search(
     queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: Any
 ) -> list[Ranking]:
     grouped_queries = Groups(np.cumsum([0, *map(len, queries)]), np.concatenate(queries))
-    parts = blocks(groups, rows, how.pop("size", 10**9))
-    return MaxSimEngine().search_pools(
-        grouped_queries, parts, subsets, metric=metric, depth=depth, resources=resources(**how)
-    )
+    parts, engine = blocks(groups, rows, how.pop("size", 10**9)), how.pop("engine", None) or dense_engine("exact")
+    return engine.search_pools(grouped_queries, parts, subsets, metric=metric, depth=depth, resources=resources(**how))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -56,7 +54,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     expected = brute_force_groups(queries, rows, groups, metric, 40, excluded)
     inside = np.flatnonzero(np.isin(rows, some))
     of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
-    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
+    for how in ({}, {"engine": named("device")}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
         rankings = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
         assert same(rankings[0], expected)
         assert same(rankings[1], of_some)

@@ -204,4 +204,4 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
         assert {len(vectors) for vectors in apart[1]} == {1, 2, 3}
         expected = brute_force_groups(apart[0], opened.candidates, apart[1], "l2", 20, opened.exclusions)
         assert artifact.arrow("ranking.arrow").equals(expected.table())
-        assert artifact.manifest.provenance["engine"] == "MaxSimEngine"
+        assert artifact.manifest.provenance["engine"] == "ExactEngine"
