@@ -36,8 +36,10 @@ LOAD_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: dense bfloat16 peak in operations per second, bytes per second of its memory (both of data sheets), assumed
-    utilisation of the encoder, assumed dollars per hour."""
+    """A GPU, by its data sheet: dense bfloat16 operations per second, bytes per second of its memory.
+
+    Assumed: the encoder's share of the former, dollars per hour.
+    """
 
     peak: float
     memory: float
