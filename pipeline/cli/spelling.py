@@ -17,9 +17,6 @@ from collections.abc import Mapping, Sequence
 from pipeline.cli.arguments import Parser
 from pipeline.core.errors import InputError, nearest
 
-_GOALS = {"demo": ("corpus", "eval")}
-"""The commands of the goals of ``make`` that run several."""
-
 
 def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
     """Return a command line with the variables of ``make`` as options; an empty variable is left out.
@@ -29,7 +26,7 @@ def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list
     """
     command = words[0]
     options_of = {name: variables(parser) for name, parser in commands.items()}
-    running = {name for goal in (command, *_goals()) for name in _GOALS.get(goal, (goal,))}
+    running = {command, *_goals()}
     options = []
     for name, value in _typed_variables().items():
         users = [user for user, options_by_name in options_of.items() if name in options_by_name]

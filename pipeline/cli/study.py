@@ -19,7 +19,7 @@ from pipeline.core.progress import say
 from pipeline.scores.render import render_table
 from pipeline.studies import registry
 from pipeline.studies.base import Study
-from pipeline.studies.recipe import read_recipe, refuse_kept, replaced_systems, with_settings
+from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
 from pipeline.studies.run import check_input
 
 
@@ -31,7 +31,7 @@ def study(options: argparse.Namespace) -> None:
         print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
     chosen = registry.find(options.study)
-    path = options.recipe or chosen.default_recipe
+    path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
     settings = with_settings(options.set)
     recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
     if options.model:

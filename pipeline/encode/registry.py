@@ -13,12 +13,13 @@ from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
+from pipeline.core.workspace import DATA
 from pipeline.encode import hub, kinds, lock
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
-_REFERENCE = Path(__file__).parents[2] / "runs" / "reference"
+_REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
 """Settings of an entry that a user cannot override."""
 
@@ -37,7 +38,7 @@ class KnownModel:
         licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
-        package: Python package of the extra ``offline-model`` that brings its weights; empty for none.
+        package: Python package of the extra ``demo`` that brings its weights; empty for none.
     """
 
     name: str
@@ -290,7 +291,7 @@ def _whole(checkpoint: hub.Checkpoint | None) -> bool:
 
 @functools.cache
 def _reference() -> dict[str, dict[str, float]]:
-    """Return the published figures by system; empty in an installation without the reference tables."""
+    """Return the published figures by system."""
     figures: dict[str, dict[str, float]] = {}
     for path in sorted(_REFERENCE.glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as lines:

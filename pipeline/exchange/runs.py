@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def read_run(
     Raises:
         InputError: the file cannot be read, or an entry is refused; the message says where.
     """
-    entries = _read_entries(path, memory)
+    entries = read_entries(path, memory)
     query, row = _positions(entries, pool), _rows(entries, pool)
     unknown_query, unknown_document = np.flatnonzero(query < 0), np.flatnonzero((query >= 0) & (row < 0))
     if not allow_unknown:
@@ -97,17 +97,21 @@ def read_run(
     counts = {"read": len(row), "unknown_queries": len(unknown_query), "unknown_documents": len(unknown_document)}
     known = np.flatnonzero((query >= 0) & (row >= 0))
     packed = pairs(query[known], row[known])
-    _check_distinct(entries, known, packed)
+    check_distinct(entries, known, packed)
     offsets, excluded = pool.exclusions
     kept = ~np.isin(packed, pairs(query_of(offsets), excluded))
     counts["excluded"] = int(np.count_nonzero(~kept))
-    ranking, counts["beyond_depth"] = _ranked(packed[kept], entries.scores[known][kept], depth)
+    ranking, counts["beyond_depth"] = ranked(packed[kept], entries.scores[known][kept], depth)
     share = tied_share(ranking.column("query").to_numpy(), ranking.column("score").to_numpy())
     return ranking, counts | {"tied": round(share * ranking.num_rows)}
 
 
-def _read_entries(path: Path, memory: int) -> Entries:
-    """Return the entries of a run file, whatever pool they are of."""
+def read_entries(path: Path, memory: int = MEMORY) -> Entries:
+    """Return the entries of a run file, whatever pool they are of.
+
+    Raises:
+        InputError: it cannot be read, has no entry, or a score that is not a finite float32 number.
+    """
     kind = path.name.removesuffix(".gz").rpartition(".")[2]
     reader = {"json": _json, "lz4": _ranx, "parquet": _parquet, "parq": _parquet}.get(kind, _trec)
     try:
@@ -119,14 +123,27 @@ def _read_entries(path: Path, memory: int) -> Entries:
             f"{path} cannot be read as a run ({str(error)[:200]})",
             "Give a TREC run, or a .json, .lz4 (ranx) or .parquet file that ends so; .gz may follow",
         ) from error
+    if not len(entries.scores):
+        raise InputError(f"the run {path} must have an entry, got none", "Write the run again")
+    return _finite(entries)
+
+
+def entries_of(run: Mapping[str, Mapping[str, float]]) -> Entries:
+    """Return the entries of scores by query and document.
+
+    Raises:
+        InputError: an id is no text, or a score no number.
+    """
+    return _finite(_nested(Path("run"), _as_object({query: dict(ranked) for query, ranked in run.items()})))
+
+
+def _finite(entries: Entries) -> Entries:
     bad = np.flatnonzero(~np.isfinite(entries.scores))
     if len(bad):
         raise InputError(
             f"{entries.place(int(bad[0]))}: a score must be a finite float32 number ({len(bad):,} are not)",
             "Remove the entry, or give it a finite score",
         )
-    if not len(entries.scores):
-        raise InputError(f"the run {path} must have an entry, got none", "Write the run again")
     return entries
 
 
@@ -285,7 +302,8 @@ def _check_known(entries: Entries, what: str, ids: Sequence[str], unknown: npt.N
         )
 
 
-def _check_distinct(entries: Entries, known: npt.NDArray[np.int64], packed: npt.NDArray[np.uint64]) -> None:
+def check_distinct(entries: Entries, known: npt.NDArray[np.int64], packed: npt.NDArray[np.uint64]) -> None:
+    """Check that no document comes twice in a query; ``packed`` are the pairs of the entries ``known``."""
     _, first = np.unique(packed, return_index=True)
     if len(first) == len(packed):
         return
@@ -299,7 +317,7 @@ def _check_distinct(entries: Entries, known: npt.NDArray[np.int64], packed: npt.
     )
 
 
-def _ranked(packed: npt.NDArray[np.uint64], scores: npt.NDArray[np.float32], depth: int) -> tuple[pa.Table, int]:
+def ranked(packed: npt.NDArray[np.uint64], scores: npt.NDArray[np.float32], depth: int) -> tuple[pa.Table, int]:
     """Return the ``depth`` best of each query in the total order, and how many entries are beyond."""
     query, row = (packed >> np.uint64(32)).astype(np.uint32), packed.astype(np.uint32)
     order = np.lexsort((row, scores))[::-1]

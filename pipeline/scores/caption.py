@@ -112,8 +112,11 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
+    source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{drawn}{stated}"
+    if json.loads(pools["pool_settings"][0]).get("documents") == "named":
+        source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
-        f"Provenance: corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{drawn}{stated}; ties: "
+        f"Provenance: {source}; ties: "
         f"score descending, then paper id descending; bootstrap over queries: {summary['resamples'][0]:,} resamples, "
         f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
     )

@@ -33,7 +33,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     lines = [
         _reading(table, runs, compared),
         _significance(table, runs),
-        _collection(table) if given else _pools(table),
+        _collection(table, runs) if given else _pools(table),
     ]
     lines += [
         _missing(runs),
@@ -101,10 +101,12 @@ def _pools(table: pl.DataFrame) -> str:
     return f"Pools: {'; '.join(parts)}."
 
 
-def _collection(table: pl.DataFrame) -> str:
+def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection that has queries of its own; a table by field has columns for it."""
     some = table.row(0, named=True)
-    size = f"Collection: {some['size']:,} documents, {some['queries']:,} queries, {some['positives']:,} positives."
+    named = json.loads(runs["pool_settings"][0]).get("documents") == "named"
+    what = "Named in the files" if named else "Collection"
+    size = f"{what}: {some['size']:,} documents, {some['queries']:,} queries, {some['positives']:,} positives."
     return size if set(table["field"]) == {None} else ""
 
 

@@ -174,18 +174,30 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
         CorruptError: a ranking does not have one value for each query and measure.
     """
     ids: dict[str, list[str]] = {}
-    parts = [pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES)]
-    for number, run in enumerate(chosen.iter_rows(named=True)):
+    parts = []
+    for run in chosen.iter_rows(named=True):
         read = _values(run)
         if run["pool"] not in ids:
             pool = opened_pool(run) if named else None
             ids[run["pool"]] = [] if pool is None else pool.query_ids()
         query_ids = ids[run["pool"]]
         query_id = pl.Series(query_ids, dtype=pl.String).gather(read["query"]) if query_ids else pl.lit(None, pl.String)
-        read = read.with_columns(pl.lit(number, pl.UInt32).alias("run"), query_id.alias("query_id"))
-        parts.append(read.select(list(parts[0].columns)))
-    facts = chosen.select([*IDENTITY, *FACTS]).with_row_index("run")
-    return pl.concat(parts).join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+        parts.append(read.with_columns(query_id.alias("query_id")))
+    return with_facts(chosen, parts)
+
+
+def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the scores of each ranking with what is known of it, columns :data:`SCORES_SCHEMA`.
+
+    Args:
+        runs: rankings, columns :data:`RUNS`.
+        scores: of each, ``query, query_id, measure, value``.
+    """
+    columns = list(_OF_QUERIES)
+    numbered = [part.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, part in enumerate(scores)]
+    whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
+    facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
+    return whole.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
 
 
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:

@@ -81,7 +81,7 @@ class Beir(Limits):
         """
         path = self._file("queries")
         judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
-        grades = _first(self._judgements(), "judgement", "grade", judgements)
+        grades = _first(read_judgements(self._qrels()), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:
             raise InputError(
@@ -112,23 +112,6 @@ class Beir(Limits):
             else:
                 tally.pass_over("query_not_judged")
 
-    def _judgements(self) -> Iterator[tuple[int, tuple[str, str], int]]:
-        """Yield (line number, (query id, paper id), grade) of each judgement."""
-        path = self._qrels()
-        for number, line in read_lines(path):
-            text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
-            columns = text.split("\t") if "\t" in text else text.split()
-            if number == 1 and columns and columns[-1].strip() == "score":
-                continue
-            readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
-            if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _LARGEST_GRADE:
-                raise InputError(
-                    f"{path}:{number} is not a judgement",
-                    "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels, in UTF-8; "
-                    f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
-                )
-            yield number, (columns[0], columns[-2]), int(columns[-1])
-
     def _exclusions(self) -> Iterator[tuple[str, str]]:
         """Yield (query id, paper id) of each line after the header."""
         for number, line in read_lines(self._excluding):
@@ -156,6 +139,27 @@ def _first(rows: Iterable[tuple[int, _Key, _Value]], what: str, value_name: str,
         else:
             first[key] = value
     return first
+
+
+def read_judgements(path: Path) -> Iterator[tuple[int, tuple[str, str], int]]:
+    """Yield (line number, (query id, paper id), grade) of each judgement of a file of BEIR or TREC.
+
+    Raises:
+        InputError: a line is no judgement.
+    """
+    for number, line in read_lines(path):
+        text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
+        columns = text.split("\t") if "\t" in text else text.split()
+        if number == 1 and columns and columns[-1].strip() == "score":
+            continue
+        readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
+        if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _LARGEST_GRADE:
+            raise InputError(
+                f"{path}:{number} is not a judgement",
+                "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels, in UTF-8; "
+                f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
+            )
+        yield number, (columns[0], columns[-2]), int(columns[-1])
 
 
 class _Text(msgspec.Struct, rename={"id": "_id"}):

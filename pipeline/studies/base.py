@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Table
+from pipeline.studies.recipe import RECIPES
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.api import Workspace
     from pipeline.core.task import Task
-
-RECIPES = Path(__file__).parents[2] / "runs" / "recipes"
-"""Folder of the recipes that come with the project."""
 
 
 @dataclass(frozen=True)
@@ -99,5 +97,5 @@ class Study:
 
     @property
     def default_recipe(self) -> Path:
-        """The recipe without ``--recipe``: ``runs/recipes/NAME.toml``."""
+        """The recipe without ``--recipe``, of the study's name."""
         return RECIPES / f"{self.name}.toml"

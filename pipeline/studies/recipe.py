@@ -12,7 +12,11 @@ from typing import Any, get_type_hints
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import convert
+from pipeline.core.workspace import DATA
 from pipeline.corpus.poolconfig import SETTINGS
+
+RECIPES = DATA / "recipes"
+"""Folder of the recipes that come with the project; ``--recipe`` takes them by name."""
 
 Rules = tuple[tuple[str, Any], ...]
 """Settings of pools that a recipe may leave out, with their values."""
@@ -48,6 +52,12 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
+def find_recipe(given: Path) -> Path:
+    """Return the recipe of the project that has the name given, or else the path given."""
+    named = RECIPES / f"{given}.toml"
+    return named if given.name == str(given) and not given.is_file() and named.is_file() else given
+
+
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     """Read a recipe, a TOML file of all fields of ``cls`` and no other; ``changes`` replace settings.
 
@@ -59,7 +69,9 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"the recipe {path} cannot be read ({error})", "Give a TOML file with --recipe") from error
+        names = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        remedy = f"Give --recipe a TOML file, or one of {names}"
+        raise InputError(f"the recipe {path} cannot be read ({error})", remedy) from error
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
     for name in changes:

@@ -100,7 +100,7 @@ def test_what_make_does_not_know_is_refused(workspace: Path, words: list[str], e
     ["MDCR", "GIVEN", "v", "c", "MAKE_OWN", "SPECIAL", "PIP", "COMMANDS", "MDCR_MAKE", "MDCR_GOALS", "MDCR_MAKE_SEED"],
 )
 def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, goal: str, name: str) -> None:
-    ended = make(tmp_path, goal, "SEED=1", f"{name}=touch ran; true")
+    ended = make(tmp_path, goal, "WORKERS=1", f"{name}=touch ran; true")
     assert ended.returncode == 2, ended
     assert name in ended.stderr
     assert not list(tmp_path.glob("**/ran"))

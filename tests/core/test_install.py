@@ -39,12 +39,12 @@ def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> No
     paths = [path for pattern in ("*.md", "docs/*.md", "pipeline/**/*.py") for path in REPOSITORY.glob(pattern)]
     texts = {path: path.read_text() for path in paths}
     named = re.findall(r"(?:pip_extra\(\"|-e '\.\[)(\w[\w-]*)", "\n".join(texts.values()))
-    assert {"facets", "neighbours", "offline-model", "ray", "specter2"} <= set(named) <= extras.keys()
+    assert {"facets", "neighbours", "demo", "ray", "specter2"} <= set(named) <= extras.keys()
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
 
 
 def test_doctor_offers_the_model_that_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hub, "cached", lambda *_: None)
     monkeypatch.setattr(hub, "packaged", lambda _: None)
-    findings = [finding for finding in examine(tmp_path) if finding.remedy == pip_extra("offline-model")]
+    findings = [finding for finding in examine(tmp_path) if finding.remedy == pip_extra("demo")]
     assert [finding.found for finding in findings] == ["minilm without the hub"]

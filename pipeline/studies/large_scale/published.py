@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.workspace import DATA
 from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
@@ -17,13 +18,13 @@ from pipeline.scores.caption import common_size
 from pipeline.scores.layout import shown
 from pipeline.scores.records import flat
 from pipeline.scores.tables import Column, PublishedCell, grid, label_of
-from pipeline.studies.base import RECIPES, StudyTable
+from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 """What the tables give, with the number of the table by field."""
 
-_TABLES = RECIPES.parent / "reference" / "tables" / "mdcr.csv"
+_TABLES = DATA / "reference" / "tables" / "mdcr.csv"
 """Tuned BM25, which is no entry of ``models.toml``, and every system by field."""
 _WHOLE = ("Art", "History", "Philosophy")
 """Fields whose published pools hold all papers."""

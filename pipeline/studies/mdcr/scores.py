@@ -12,6 +12,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
+from pipeline.core.workspace import DATA
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.page.parts import HeatMap
@@ -20,7 +21,7 @@ from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, weighted
-from pipeline.studies.base import RECIPES, Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made, pool_result
 from pipeline.studies.mdcr.evaluation import (
     BY_RANK,
@@ -34,7 +35,7 @@ from pipeline.studies.mdcr.evaluation import (
 from pipeline.studies.mdcr.layout import file_names, read_lists
 from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 
-PUBLISHED = RECIPES.parent / "reference"
+PUBLISHED = DATA / "reference"
 """Folder of the figures that the papers print."""
 
 _ALPHA = 0.05
@@ -211,6 +212,6 @@ STUDY = Study(
     Recipe,
     batches,
     results,
-    needs="Build one, mdcr study mdcr, and give its folder with --input; or get the published one: curl --create-dirs "
+    needs="Build one first, mdcr study mdcr, or give a folder with --input; the published one: curl --create-dirs "
     "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
 )

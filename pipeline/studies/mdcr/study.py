@@ -102,7 +102,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
     if not pools:
         raise InputError(
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
-            "Ask for fewer queries or another --year; --recipe=runs/recipes/mdcr_small.toml is for small corpora",
+            "Ask for fewer queries or another --year; --recipe=mdcr_small is for small corpora",
         )
     systems, chosen = (tuple(stored_names(names)) for names in (recipe.systems, recipe.model_negatives))
     parts = []
@@ -224,8 +224,8 @@ of its publisher.
 
 
 NEEDS = (
-    "Its recipe is the paper's, on S2ORC: mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER. On a corpus of "
-    "yours: --corpus=NAME, and for a small one --recipe=runs/recipes/mdcr_small.toml"
+    "Its recipe is for the corpus of mdcr demo. On a corpus of yours: --corpus=NAME; for the paper's, "
+    "--recipe=mdcr_paper, first mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"
 )
 
 STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)

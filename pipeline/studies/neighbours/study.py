@@ -65,6 +65,6 @@ STUDY = Study(
     Recipe,
     batches,
     results,
-    needs="Its recipe names seven sets like the paper's: give a folder of NAME.jsonl.gz (id, title, abstract) with "
-    "--input, or a corpus of English abstracts with --corpus",
+    needs="Its recipe is for the corpus of mdcr demo; give another of English abstracts with --corpus, or for the "
+    "paper's sets --recipe=neighbours_paper and a folder of NAME.jsonl.gz (id, title, abstract) with --input",
 )

@@ -22,9 +22,9 @@ from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
-from pipeline.studies.base import RECIPES
 from pipeline.studies.facets.collection import SPLITS
 from pipeline.studies.facets.rankings import transport_score
+from pipeline.studies.recipe import RECIPES
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.test_aspire import one_by_one
 from tests.encode.tiny import save_in_cache

@@ -17,9 +17,8 @@ import pytest
 
 import pipeline
 from pipeline.stages.systems import system_names
-from pipeline.studies.base import RECIPES
 from pipeline.studies.large_scale.study import Recipe
-from pipeline.studies.recipe import read_recipe
+from pipeline.studies.recipe import RECIPES, read_recipe
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.shared import real
 

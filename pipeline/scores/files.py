@@ -1,0 +1,213 @@
+"""Runs of any tool against qrels alone, without a corpus: the frames that every verb of this room takes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.errors import InputError
+from pipeline.core.order import tied_share
+from pipeline.core.schema import JUDGEMENTS
+from pipeline.exchange.runs import Entries, check_distinct, entries_of, ranked, read_entries
+from pipeline.measure.engines import evaluate as measured
+from pipeline.measure.inputs import Qrels, Run, column, pairs, select
+from pipeline.measure.measures import DEFAULT, Measure, parse_measures
+from pipeline.scores.labels import labelled
+from pipeline.scores.store import RUNS, as_json, with_facts
+from pipeline.sources.beir import read_judgements
+
+RunFile = Path | str | Mapping[str, Mapping[str, float]]
+"""A run: a file (TREC, ``.json``, ``.lz4`` of ranx, ``.parquet``), or scores by query and document."""
+
+QrelsFile = Path | str | Mapping[str, Mapping[str, int]]
+"""Judgements: a file (TREC, BEIR's ``.tsv``, ``.json``), or grades by query and document."""
+
+NAMED = {"queries_are": "texts", "documents": "named"}
+"""Settings of what stands for the pool: queries are given; of the collection, only what the files name is known."""
+
+_DEPTH = 2**16 - 1
+
+
+def evaluate(runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None) -> pl.DataFrame:
+    """Score runs against qrels, with trec_eval's order: by score as float32, then by document id, both falling.
+
+    A judged query that a run lacks scores 0, as with ``trec_eval -c``; queries without a relevant document (grade 1 or
+    more) are left out. A cutoff beyond the end of a list counts what the list has.
+
+    Args:
+        runs: one run or several; the system is the name of the file without endings.
+        qrels: the judgements.
+        measures: what is scored beside the default measures, with commas.
+
+    Returns:
+        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`; in fractions.
+
+    Raises:
+        InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
+    """
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    return score_files(several, qrels, measures)[1]
+
+
+def score_files(
+    runs: Sequence[RunFile], qrels: QrelsFile, measures: str | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return runs as a frame of rankings, columns :data:`RUNS`, and their scores; as :func:`evaluate`."""
+    names = [name_of(run, f"run {number}") for number, run in enumerate(runs, 1)]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"two runs are named {repeated[0]!r}", "Rename one of the files")
+    asked = {*DEFAULT, *(parse_measures(measures) if measures else ())}
+    chosen = sorted(asked, key=lambda measure: measure.order)
+    judgements, entries = _judgements(qrels), [_entries(run) for run in runs]
+    named = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
+    rows = {text: row for row, text in enumerate(sorted(named))}  # of Unicode, and so of UTF-8
+    queries = {text: place for place, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
+    relevant = _qrels(judgements, queries, rows)
+    collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
+    found = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
+    identities = [f"{name}-{_digest(run)}" for name, run in zip(names, runs, strict=True)]
+    deepest = max(facts["depth"] for facts, _ in found)  # lists end where they end: rows of one table all the same
+    frame = pl.DataFrame(
+        [
+            facts
+            | {"depth": deepest}
+            | _row(name, identity, collection)
+            | {"size": len(rows), "measures": list(map(str, chosen))}
+            for name, identity, (facts, _) in zip(names, identities, found, strict=True)
+        ],
+        schema=RUNS,
+        orient="row",
+    )
+    return labelled(frame), with_facts(labelled(frame), [scores for _, scores in found])
+
+
+def name_of(file: RunFile | QrelsFile, otherwise: str) -> str:
+    """Return the name of a file without its endings."""
+    if isinstance(file, Mapping):
+        return otherwise
+    stem = Path(file).name.removesuffix(".gz")
+    return stem.rpartition(".")[0] or stem
+
+
+def _scored(
+    run: Entries,
+    name: str,
+    queries: Mapping[str, int],
+    rows: Mapping[str, int],
+    relevant: Qrels,
+    measures: Sequence[Measure],
+) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return the counts of a run, and a row for each query and measure."""
+    query = np.fromiter((queries.get(text, -1) for text in run.queries), np.int64, len(run.queries))
+    known = np.flatnonzero(query >= 0)
+    if not len(known):
+        raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
+    row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
+    packed = pairs(query[known], row[known])
+    check_distinct(run, known, packed)
+    ranking, beyond = ranked(packed, run.scores[known], _DEPTH)
+    if beyond:
+        raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
+    whole, scored = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
+    run_scored, judged = select(whole, relevant, scored)
+    ids = list(queries)
+    scores = pl.DataFrame(
+        {
+            "query": np.tile(scored, len(measures)).astype(np.uint32),
+            "query_id": [ids[place] for place in scored] * len(measures),
+            "measure": [str(measure) for measure in measures for _ in scored],
+            "value": measured(judged, run_scored, measures).ravel(),
+        }
+    )
+    counts = {
+        "queries": len(queries),
+        "depth": whole.depth,
+        "positives": len(judged.rows),
+        "positives_not_in_collection": 0,
+        "queries_without_positive": len(queries) - len(scored),
+        "queries_without_results": int(np.count_nonzero(run_scored.retrieved() == 0)),
+        "retrieved": len(whole.rows),
+        "tied_share": tied_share(column(ranking, "query"), column(ranking, "score")),
+    }
+    return counts, scores
+
+
+def _row(name: str, identity: str, collection: str) -> dict[str, Any]:
+    """Return what identifies a run in a frame of rankings, beside its counts."""
+    return {
+        **dict.fromkeys(("system", "label"), name),
+        **dict.fromkeys(("ranking", "row", "variant"), identity),
+        **dict.fromkeys(("corpus", "pool", "kind"), collection),
+        **dict.fromkeys(("settings", "row_settings", "metadata_gaps"), "{}"),
+        "scores": [],
+        "score_paths": [],
+        "pool_settings": as_json(NAMED),
+        "sample": 1,
+        "published": 0,
+        "replaced": False,
+    }
+
+
+def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int], rows: Mapping[str, int]) -> Qrels:
+    placed = sorted((queries[query], rows[document], grade) for (query, document), grade in judgements.items())
+    columns = np.array(placed, np.int64).reshape(-1, 3).T
+    table = [pa.array(values).cast(kind) for values, kind in zip(columns, JUDGEMENTS.types, strict=True)]
+    qrels = Qrels.from_table(pa.Table.from_arrays(table, schema=JUDGEMENTS), len(queries))
+    if not len(qrels.rows):
+        raise InputError("the qrels must have a relevant document, got none", "A grade of 1 or more is relevant")
+    return qrels
+
+
+def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
+    """Return the grade of each query and document; a pair judged twice is refused."""
+    if isinstance(qrels, Mapping):
+        return {(query, document): int(grade) for query, of in qrels.items() for document, grade in of.items()}
+    path, grades = Path(qrels), dict[tuple[str, str], int]()
+    for number, pair, grade in _lines(path):
+        if pair in grades:
+            raise InputError(f"{path}:{number} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
+        grades[pair] = grade
+    if not grades:
+        raise InputError(f"{path} holds no judgement", "Give a file of TREC qrels, BEIR's .tsv, or .json")
+    return grades
+
+
+def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "Give a file of TREC qrels, BEIR's .tsv, or .json")
+    if path.suffix != ".json":
+        return read_judgements(path)
+    try:
+        nested = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
+        flat = [((query, document), grade) for query, of in nested.items() for document, grade in of.items()]
+    except (ValueError, AttributeError) as error:
+        raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
+    if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
+        raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
+    return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
+
+
+def _distinct(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; a name that comes twice is refused."""
+    if len(found := dict(members)) < len(members):
+        raise ValueError(f"{next(name for name, n in Counter(n for n, _ in members).items() if n > 1)!r} comes twice")
+    return found
+
+
+def _entries(run: RunFile) -> Entries:
+    return entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run))
+
+
+def _digest(file: RunFile | QrelsFile) -> str:
+    if isinstance(file, Mapping):
+        return digest({query: dict(of) for query, of in file.items()}).removeprefix("sha256:")[:SHORT_ID]
+    return files.sha256(Path(file)).removeprefix("sha256:")[:SHORT_ID]
