@@ -189,7 +189,7 @@ class ExactEngine(DenseEngine):
             for pool in cold.nonzero()[:, 0].tolist():
                 owners, positions = tile.best(keep, (members >> pool & 1).nonzero()[:, 0])
                 keys = pack(tile.most(owners, positions) + 0.0, positions + first)
-                best.add(owners, keys, torch.full_like(keys, 1 << pool))
+                best.add(owners, keys, torch.ones_like(keys) << pool)
             if not bool(cold.all()):
                 owners, positions = tile.reached(threshold[~cold].amin(0))
                 most = tile.most(owners, positions)
