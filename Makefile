@@ -52,6 +52,7 @@ help:  ## this list
 	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 TRAIN=1 ENDPOINT=https://..."
 	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
+	@echo "                 AFTER_CUTOFF=scincl,minilm EARLIER_ONLY=1 DROP_NEAR_DUPLICATES=1"
 	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
 	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,mine=/path/to/model DEPTH=500"

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace, open  # noqa: A004
+    from pipeline.encode.names import register as register_encoder
+    from pipeline.measure.measures import measure as register_measure
     from pipeline.scores import plot
     from pipeline.scores.average import Draws
     from pipeline.scores.compare import compare
     from pipeline.scores.files import evaluate
     from pipeline.scores.layout import tables
     from pipeline.scores.summary import summarise
+    from pipeline.sources.registry import Source
+    from pipeline.sources.registry import register as register_source
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -23,10 +27,28 @@ _WHERE = {
     "compare": "scores.compare",
     "evaluate": "scores.files",
     "tables": "scores.layout",
+    "register_measure": "measure.measures:measure",
+    "register_source": "sources.registry:register",
+    "register_encoder": "encode.names:register",
+    "Source": "sources.registry",
 }
-"""Modules of the Python interface."""
+"""Modules of the Python interface below ``pipeline``, and what a name is called there, if otherwise."""
 
-__all__ = ["Draws", "Workspace", "__version__", "compare", "evaluate", "open", "plot", "summarise", "tables"]
+__all__ = [
+    "Draws",
+    "Source",
+    "Workspace",
+    "__version__",
+    "compare",
+    "evaluate",
+    "open",
+    "plot",
+    "register_encoder",
+    "register_measure",
+    "register_source",
+    "summarise",
+    "tables",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,5 +56,6 @@ def __getattr__(name: str) -> Any:
     if name == "plot":
         return importlib.import_module("pipeline.scores.plot")
     if name in _WHERE:
-        return getattr(importlib.import_module(f"pipeline.{_WHERE[name]}"), name)
+        module, _, own_name = _WHERE[name].partition(":")
+        return getattr(importlib.import_module(f"pipeline.{module}"), own_name or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

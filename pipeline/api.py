@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cluster.batch import check_not_running
+from pipeline.core import plugins
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.resources import Resources
@@ -56,6 +57,7 @@ def open(  # noqa: A001
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
     spell_as(_as_keywords)
+    plugins.load()
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 
@@ -184,7 +186,7 @@ class Workspace:
 
         Args:
             pools: what is ranked.
-            systems: such as ``["bm25", "scincl"]``.
+            systems: such as ``["bm25", "scincl"]``; where ``bm25`` is tuned, the untuned stands beside it.
             **settings: of :meth:`evaluations`.
 
         Returns:
@@ -195,7 +197,7 @@ class Workspace:
         """
         from pipeline.scores.store import values
 
-        return values(self.evaluated(self.evaluations(pools, systems, **settings)), named=True)
+        return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), named=True)
 
     def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
         """Make whatever is missing of some evaluations, and return their rankings as a frame.

@@ -7,6 +7,7 @@ import re
 import shlex
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from pipeline.cli.arguments import parser
 from pipeline.cli.spelling import with_variables
 from pipeline.encode import names, registry
-from pipeline.studies.recipe import read_recipe, replaced_systems, with_settings
+from pipeline.studies.recipe import find_recipe, read_recipe, replaced_systems, with_settings
 from pipeline.studies.registry import STUDIES, find
 from pipeline.studies.scirepeval.systems import multi_format
 from tests.test_docs import COMMANDS, ROOT
@@ -119,7 +120,7 @@ def test_commands_parse_and_name_known_settings_and_systems(
     if options.command == "study":
         study, settings = find(options.study), with_settings(options.set)
         changes = settings | (replaced_systems(study.recipe, settings, systems) if systems else {})
-        path = ROOT / options.recipe if options.recipe else study.default_recipe
+        path = find_recipe(Path(options.recipe)) if options.recipe else study.default_recipe
         systems = read_recipe(path, study.recipe, changes).systems
     for name in names.parse(systems or ""):
         assert name.base.partition(":")[0] in (*multi_format(), "bm25", "tfidf", "ot") or registry.kind_of(str(name))

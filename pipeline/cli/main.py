@@ -62,10 +62,12 @@ def _open_streams() -> None:
 def _run(words: list[str]) -> None:
     from pipeline.cli import spelling
     from pipeline.cli.arguments import parser
+    from pipeline.core import plugins
 
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
+    plugins.load()
     top, commands = parser()
     typed = words
     spell_as(spelling.as_options)
@@ -153,6 +155,9 @@ def _one_line(text: str) -> str:
 
 
 def _print_error(line: str) -> None:
+    from pipeline.core import progress
+
+    progress.close_bar()
     try:
         print(f"mdcr: {line}", file=sys.stderr, flush=True)
     except OSError:  # standard error is full or closed; the exit code remains

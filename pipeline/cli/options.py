@@ -74,6 +74,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         precision=options.precision,
         runs=getattr(options, "run", ()),
         allow_unknown=options.allow_unknown,
+        untuned=options.command in ("eval", "score"),
         left_out=None if options.strict else leave_out,
         **{name: value for name in names if (value := getattr(options, name, None)) is not None},
     )

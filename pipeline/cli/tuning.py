@@ -55,8 +55,8 @@ def _heatmap(artifact: Artifact) -> ParameterGrid:
         f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. MODEL=bm25 now uses it for pools of this "
         "corpus, field, year and seed."
     )
-    if tuning.k1 in (grid.k1[0], grid.k1[-1]) or tuning.b in (grid.b[0], grid.b[-1]):
-        note += " It is at the edge of the grid."
+    if grid.is_at_edge(tuning.k1, tuning.b):
+        note += " It is at the edge of the grid: a better point may lie outside."
     title = f"MAP (%) of BM25 on {artifact.name}"
     return ParameterGrid(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
 

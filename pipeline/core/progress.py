@@ -16,6 +16,8 @@ _PLAIN_EVERY = 60.0
 
 _quiet = False
 _verbose = False
+_whole: Any = None
+"""The bar of all steps of a command, while it is shown."""
 
 
 def set_quiet(quiet: bool) -> None:
@@ -52,7 +54,36 @@ def warn(message: str) -> None:
     from pipeline.core.text import printable  # here, because every start of the command loads this module
 
     with contextlib.suppress(OSError):
+        if _whole is not None:
+            _whole.clear()
         print(printable(message), file=sys.stderr, flush=True)
+        if _whole is not None:
+            _whole.refresh()
+
+
+def close_bar() -> None:
+    """Remove the bar of a command that ends, or fails."""
+    global _whole
+    if _whole is not None:
+        _whole.close()
+        _whole = None
+
+
+def _show_whole(done: int, total: int, text: str) -> None:
+    """Show how many steps of a command are done, and the step that runs."""
+    global _whole
+    from tqdm import tqdm
+
+    if _whole is None:
+        form = "[{n:.0f}/{total:.0f}] {desc} |{bar:20}|{postfix}"
+        _whole = tqdm(total=total, bar_format=form, leave=False, file=sys.stderr, dynamic_ncols=True)
+    _whole.total, _whole.n = total, done
+    _whole.set_postfix_str("", refresh=False)
+    _whole.set_description_str(text)
+
+
+def _on_terminal() -> bool:
+    return not _quiet and not _verbose and sys.stderr.isatty()
 
 
 def span(seconds: float) -> str:
@@ -64,7 +95,7 @@ def span(seconds: float) -> str:
 
 
 class Steps:
-    """The steps of a command: one line each with its number, their number and the time left of the whole.
+    """The steps of a command with their number and the time left of the whole: one bar on a terminal, else a line each.
 
     The time left is told once a step of every kind that is left was timed by this command; the latest of a kind counts,
     because the first one also loads and compiles.
@@ -86,7 +117,11 @@ class Steps:
         place = f"{first}/{total}" if first == last else f"{first}-{last}/{total}"
         what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
         left = self._remaining()
-        say(f"[{place}] {stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else ""))
+        text = f"{stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else "")
+        if _on_terminal():
+            _show_whole(self._done, total, text)
+        else:
+            say(f"[{place}] {text}")
 
     def end(self, kinds: Mapping[str, str], stage: str, seconds: float) -> None:
         """Count steps that were made together as done."""
@@ -94,6 +129,8 @@ class Steps:
             self._left.pop(step, None)
             self._timed[kind] = seconds / len(kinds)
         self._done += len(kinds)
+        if not self._left:
+            close_bar()
         detail(f"{stage}: {seconds:.1f} s")
 
     def _remaining(self) -> float | None:
@@ -117,9 +154,12 @@ class Progress:
         self._done, self._started = 0, time.monotonic()
         self._said = self._started
         self._bar: Any = None
+        self._before = 0
 
     def __enter__(self) -> Progress:
-        if not _quiet and sys.stderr.isatty():
+        if _whole is not None:
+            self._before = _whole.n
+        elif not _quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(
@@ -136,7 +176,11 @@ class Progress:
     def add(self, count: int, note: str = "") -> None:
         """Count ``count`` more units as done; ``note`` shows behind the bar."""
         self._done += count
-        if self._bar is not None:
+        if _whole is not None:
+            _whole.set_postfix_str(self._line(note).strip().partition(": ")[2], refresh=False)
+            _whole.n = self._before + min(self._done / self._total, 1) if self._total else self._before
+            _whole.refresh()
+        elif self._bar is not None:
             if note:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)

@@ -94,8 +94,12 @@ class Setting:
 
 
 def setting(value: Any, about: str, /, **more: Any) -> Any:
-    """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`."""
-    return dataclasses.field(default=value, metadata={"setting": {"help": about, **more}})
+    """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`.
+
+    With ``omit_default``, it is no part of the identity while it has its default.
+    """
+    omitted = {"omit_default": True} if more.pop("omit_default", False) else {}
+    return dataclasses.field(default=value, metadata={"setting": {"help": about, **more}, **omitted})
 
 
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:

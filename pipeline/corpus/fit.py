@@ -70,7 +70,8 @@ def largest(
     if lacking() and "year" in free:
         by_field = [queries_by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
         best = [shared(counts) for counts in np.stack(by_field).T.tolist()]
-        config = dataclasses.replace(config, year=max(range(len(best)), key=lambda year: (best[year], year)))
+        years = range((config.after_cutoff or -1) + 1, len(best))
+        config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
         pools = pools_of(config)
         if lacking() and "queries" not in free:
             return {}

@@ -54,6 +54,9 @@ class PoolConfig:
         positives: ``corpus`` (every cited paper with a title) or ``prefiltered``.
         drop_same_title: remove candidates that have the query's own normalised title.
         nested: a sample's smaller pools are subsets of its larger ones.
+        after_cutoff: last year of the training data of some encoders; queries are later. None: any.
+        earlier_only: candidates are of earlier years than the queries; positives that are not are removed.
+        drop_near_duplicates: remove candidates with nearly the query's title and abstract.
         prefilter: which papers take part.
         queries_are: ``papers`` of the corpus, or ``texts`` the release brought (BEIR): then candidates are all
             papers, and only ``drop_identical_id`` applies of the rest.
@@ -88,6 +91,20 @@ class PoolConfig:
         rule=True,
     )
     nested: bool = setting(False, "smaller pools are subsets of larger ones", rule=True)
+    after_cutoff: int | None = setting(
+        None,
+        "ENCODERS, or a year: queries are later than all their training data",
+        kind=str,
+        left_out="none",
+        rule=True,
+        omit_default=True,
+    )
+    earlier_only: bool = setting(
+        False, "candidates are of earlier years than the queries", rule=True, omit_default=True
+    )
+    drop_near_duplicates: bool = setting(
+        False, "candidates with nearly the query's title and abstract are removed", rule=True, omit_default=True
+    )
     prefilter: PrefilterConfig = default(default_factory=PrefilterConfig)
     queries_are: Literal["papers", "texts"] = "papers"
     drop_identical_id: bool = True
@@ -96,6 +113,11 @@ class PoolConfig:
         checked(self)
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool needs a query year", "Give --year")
+        if self.after_cutoff is not None and self.year is not None and self.year <= self.after_cutoff:
+            raise InputError(
+                f"queries must be later than {self.after_cutoff}, where the training data ends, got year {self.year}",
+                f"Give --year={self.after_cutoff + 1} or later",
+            )
 
     @property
     def slug(self) -> str:

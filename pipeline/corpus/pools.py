@@ -15,6 +15,7 @@ from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.marks import counted
+from pipeline.corpus.near import near_pairs
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, has_text, prefilter
 from pipeline.corpus.queries import Queries, choose_queries, field_cited
@@ -36,8 +37,13 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
     source = drawable(corpus, config, prefiltered)
     candidates, drawn = _draw(attributes["key"], config, positives, source)
     self_rows, title_rows = _exclusions(corpus, config, queries.rows, candidates)
-
-    _write(out, queries, config.field, candidates, np.concatenate([self_rows, title_rows]))
+    removed = np.concatenate([self_rows, title_rows])
+    near: dict[str, int] = {}
+    if config.drop_near_duplicates:
+        found = np.unique(np.concatenate([removed, near_pairs(corpus, queries.rows, candidates)]), axis=0)
+        near = {"excluded_near_duplicate": len(found) - len(removed)}
+        removed = found
+    _write(out, queries, config.field, candidates, removed)
     return {
         **queries.counts,
         "candidates": len(candidates),
@@ -46,6 +52,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         "candidates_available": int(np.count_nonzero(source)),
         "excluded_self": len(self_rows),
         "excluded_same_title": len(title_rows),
+        **near,
         "prefilter": prefilter_counts,
         "marks": counted(attributes, positives, candidates),
     }
@@ -57,9 +64,10 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
     With ``enough``, papers beyond that number may be left out.
     """
     year = corpus.attributes["year"]
+    early = year < config.year if config.earlier_only else year <= config.year
     if config.field is None:
-        return np.asarray(prefiltered & (year <= config.year))
-    may_be = has_text(corpus.attributes, config.prefilter) & (year <= config.year) & (year != NO_YEAR)
+        return np.asarray(prefiltered & early)
+    may_be = has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR)
     cited = field_cited(corpus, config.field, lambda papers: bool(np.count_nonzero(papers & may_be) >= enough))
     return np.asarray(cited & may_be)
 

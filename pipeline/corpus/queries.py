@@ -13,6 +13,7 @@ from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.near import are_near
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, prefilter
 from pipeline.corpus.reader import Corpus, Rows
@@ -71,12 +72,12 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     chosen = np.sort(np.concatenate(accepted))
     without = tried - count
     counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = without
-    owner, positives, same_title = _positives(corpus, config, prefiltered, chosen)
+    owner, positives, removed = _positives(corpus, config, prefiltered, chosen)
     years = attributes["year"][positives]
     counts |= {
         "queries": len(chosen),
         "positives": len(positives),
-        "positives_dropped_same_title": same_title,
+        **{f"positives_dropped_{reason}": count for reason, count in removed.items()},
         "positives_after_query_year": int(np.count_nonzero(years > config.year)),
         "positives_without_year": int(np.count_nonzero(years == NO_YEAR)),
     }
@@ -132,19 +133,26 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
 
 def _positives(
     corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Rows, int]:
-    """Return (owner, positive) of every positive of the papers at ``rows``, and how many the title rule removed."""
+) -> tuple[npt.NDArray[np.int64], Rows, dict[str, int]]:
+    """Return (owner, positive) of every positive of the papers at ``rows``, and how many each rule removed."""
     attributes = corpus.attributes
     owner, cited = corpus.outgoing.of_many(rows)
     kept = attributes["title_chars"][cited] > 0
     if config.positives == "prefiltered":
         kept &= prefiltered[cited]
     owner, cited = owner[kept], cited[kept]
-    if not config.drop_same_title:
-        return owner, cited, 0
-    keys = attributes["title_key"]
-    same = (keys[cited] == keys[rows[owner]]) & (keys[cited] != 0)
-    return owner[~same], cited[~same], int(np.count_nonzero(same))
+    removed = {"same_title": 0}
+    if config.drop_same_title:
+        keys = attributes["title_key"]
+        same = (keys[cited] == keys[rows[owner]]) & (keys[cited] != 0)
+        owner, cited, removed["same_title"] = owner[~same], cited[~same], int(np.count_nonzero(same))
+    if config.earlier_only:
+        later = (attributes["year"][cited] >= attributes["year"][rows[owner]]) | (attributes["year"][cited] == NO_YEAR)
+        owner, cited, removed["not_earlier"] = owner[~later], cited[~later], int(np.count_nonzero(later))
+    if config.drop_near_duplicates:
+        near = are_near(corpus, rows[owner], cited)
+        owner, cited, removed["near_duplicate"] = owner[~near], cited[~near], int(np.count_nonzero(near))
+    return owner, cited, removed
 
 
 def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lambda _: False) -> Mask:

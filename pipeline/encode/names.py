@@ -24,11 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.encode import kinds
 
 HUB, VECTORS, CROSS, RUN = "hf:", "vectors:", "cross:", "run:"
 """What a base begins with that is no entry and no folder."""
+
+BASELINES = ("most-cited", "newest", "random")
+"""Systems that read no text."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,30 @@ def shown(name: Name) -> Name:
 
 
 def known() -> set[str]:
-    """Return the names of all entries, and ``bm25``."""
-    return {*entries(), "bm25"}
+    """Return the names of all entries, ``bm25`` and :data:`BASELINES`."""
+    return {*entries(), "bm25", *BASELINES}
+
+
+_REGISTERED: dict[str, Mapping[str, Any]] = {}
+
+
+def register(name: str, **entry: Any) -> None:
+    """Enter an encoder under a name, as an entry of ``models.toml`` does; the keys are described at its head.
+
+    Raises:
+        InputError: the name is taken or cannot be typed, or ``like`` names no entry.
+    """
+    there = entries()
+    if not re.fullmatch(r"\w[\w.-]*", name) or name in there.keys() - _REGISTERED.keys():
+        raise InputError(f"an encoder cannot be called {name!r}", "Give a word that is not a system yet")
+    if (like := entry.pop("like", None)) is not None and like not in there:
+        raise InputError(f"there is no encoder {like!r}", nearest(like, there))
+    _REGISTERED[name] = {**there.get(like, {}), **entry}
 
 
 def entries() -> dict[str, Mapping[str, Any]]:
     """Return the entries of ``models.toml`` and of the registered kinds, by name."""
-    table = dict(_file())
+    table = dict(_file()) | _REGISTERED
     for kind in kinds.registered():
         table |= {name: {"kind": kind.name, **entry} for name, entry in kind.models.items()}
     return table

@@ -53,6 +53,24 @@ class KnownModel:
     package: str = ""
 
 
+@dataclass(frozen=True)
+class Training:
+    """What an encoder was trained on, as its entry says.
+
+    Attributes:
+        on: kind of its training pairs, a colon, and where they came from; empty: unknown.
+        until: last year that the data can hold; None: unknown.
+    """
+
+    on: str
+    until: int | None
+
+    @property
+    def short(self) -> str:
+        """``citations to 2020``; empty where nothing is known."""
+        return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
+
+
 def names() -> list[str]:
     """Return the names of all entries."""
     return list(grammar.entries())
@@ -158,6 +176,23 @@ def part_names(text: str) -> list[str]:
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
+def trainings(text: str) -> dict[str, Training]:
+    """Return what the encoders in the name of a system were trained on, by entry, also those of a mean.
+
+    Encoders that are fitted on the pool's corpus, and models without an entry, are left out.
+    """
+    found: dict[str, Training] = {}
+    for inner in (inner for name in grammar.parse(text) for inner in name.walk()):
+        base = _entry_name(inner.base)
+        entry = grammar.entries().get(base, {})
+        parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
+        if parts:
+            found |= trainings(",".join(parts))
+        elif entry and kinds.find(entry.get("kind", "transformer")).fit is None:
+            found[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
+    return found
+
+
 def published(text: str) -> Mapping[str, float]:
     """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
 
@@ -196,15 +231,20 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     if model.adapter and not model.adapter.hub:
         shown["adapter"] = _digest(model.adapter)
     if base.startswith(grammar.HUB):
-        hub_id = base.removeprefix(grammar.HUB)
-        entries = grammar.entries().items()
-        base = next((name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry), base)
+        base = _entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
     elif base not in grammar.entries() and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
+
+
+def _entry_name(base: str) -> str:
+    """Return the entry of a hub id, where there is one without an adapter; any other base as it is."""
+    hub_id, entries = base.removeprefix(grammar.HUB), grammar.entries().items()
+    ours = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
+    return next(ours, base) if base.startswith(grammar.HUB) else base
 
 
 def _digest(checkpoint: hub.Checkpoint) -> str:
@@ -324,7 +364,8 @@ def _entry(base: str) -> dict[str, Any]:
 
 def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry with branches replaced by the commits that ``mdcr models lock`` wrote."""
-    values, commits = dict(entry), lock.read()
+    values = {key: value for key, value in entry.items() if key not in ("trained_on", "trained_until")}
+    commits = lock.read()
     for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
         if hub_key in values:
             revision = values.get(revision_key, "main")

@@ -76,15 +76,18 @@ class Qrels:
         offsets: int64 ``[queries + 1]``.
         rows: uint32 ``[positives]``.
         grades: int16 ``[positives]``, falling within a query.
+        others: the other papers of the judgements, of the same queries: grade 0 is not relevant, a negative one is
+            pooled but not judged, as in trec_eval. None: there are none.
     """
 
     offsets: Offsets
     rows: Rows
     grades: npt.NDArray[np.int16]
+    others: Qrels | None = None
 
     @classmethod
     def from_table(cls, table: pa.Table, queries: int) -> Qrels:
-        """Take the positives from a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
+        """Take judgements from a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
 
         Raises:
             InputError: a query is out of range or order, or has two judgements of one paper.
@@ -95,16 +98,19 @@ class Qrels:
         if repeated.any():
             at = int(np.flatnonzero(repeated)[0])
             raise InputError(f"query {query[at]} has two judgements of row {row[at]}", "Keep one of them")
-        kept = np.flatnonzero(grade >= 1)
-        kept = kept[np.lexsort((row[kept], -grade[kept].astype(np.int32), query[kept]))]
-        return cls(offsets_of(query[kept], queries), row[kept], grade[kept])
+        order = np.lexsort((row, -grade.astype(np.int32), query))
+        query, row, grade = query[order], row[order], grade[order]
+        of_kind = [
+            (offsets_of(query[kept], queries), row[kept], grade[kept]) for kept in (grade >= 1, grade < 1)
+        ]  # fmt: skip
+        return cls(*of_kind[0], cls(*of_kind[1]) if len(of_kind[1][1]) else None)
 
     def positives(self) -> Offsets:
         """Return how many relevant papers each query has, int64 ``[queries]``."""
         return np.diff(self.offsets)
 
     def graded(self, least: int) -> Qrels:
-        """Return the papers of a grade of ``least`` or more."""
+        """Return the papers of a grade of ``least`` or more, without the other judgements."""
         kept = self.grades >= least
         return Qrels(np.concatenate([[0], np.cumsum(kept)])[self.offsets], self.rows[kept], self.grades[kept])
 
@@ -151,8 +157,13 @@ def check_candidates(run: Run, pool: Pool) -> None:
 def select(run: Run, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Run, Qrels]:
     """Return run and qrels of some queries, in the order given."""
     offsets, entries = _take(run.offsets, queries)
-    judged, positives = _take(qrels.offsets, queries)
-    return Run(offsets, run.rows[entries]), Qrels(judged, qrels.rows[positives], qrels.grades[positives])
+    return Run(offsets, run.rows[entries]), _judged(qrels, queries)
+
+
+def _judged(qrels: Qrels, queries: npt.NDArray[np.int64]) -> Qrels:
+    offsets, papers = _take(qrels.offsets, queries)
+    others = None if qrels.others is None else _judged(qrels.others, queries)
+    return Qrels(offsets, qrels.rows[papers], qrels.grades[papers], others)
 
 
 def column(table: pa.Table, name: str) -> npt.NDArray[Any]:

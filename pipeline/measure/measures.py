@@ -6,6 +6,9 @@ A measure is one function of :class:`pipeline.measure.hits.Hits` under the decor
 Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
 retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0. A measure may ask for a
 higher grade (``precision(rel=2)@20``), or cut at a percentage of what each query retrieved (``ndcg%20``).
+
+What has no judgement counts as not relevant, but in ``bpref``, ``infap`` and the condensed measures, for pools that
+are judged in part.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class Definition:
         aliases: other names users may type.
         cuts: whether it takes a cutoff; the whole ranking counts without one.
         higher_is_better: its direction: which of two systems a table marks as best, and a query counts for.
+        condensed: whether papers without a judgement are taken out first, before any cut (Sakai 2007).
     """
 
     name: str
@@ -45,6 +49,7 @@ class Definition:
     aliases: tuple[str, ...] = ()
     cuts: bool = True
     higher_is_better: bool = True
+    condensed: bool = False
 
     @property
     def text(self) -> str:
@@ -64,11 +69,18 @@ def measure(
     aliases: tuple[str, ...] = (),
     cuts: bool = True,
     higher_is_better: bool = True,
+    condensed: bool = False,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
-    """Enter a definition into the table; see :class:`Definition` for the arguments."""
+    """Enter a definition into the table; see :class:`Definition` for the arguments.
+
+    Raises:
+        InputError: the name is taken by another definition.
+    """
 
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
-        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better)
+        if name in MEASURES and MEASURES[name].compute.__qualname__ != compute.__qualname__:
+            raise InputError(f"there is a measure {name!r} already", "Give yours another name")
+        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, condensed)
         return compute
 
     return enter
@@ -137,6 +149,43 @@ def ndcg_of_csfcube(hits: Hits) -> Values:
     return _normalised_gain(hits, lambda rank: np.maximum(np.log2(rank), 1))
 
 
+@measure("judged", "Judged")
+def judged(hits: Hits) -> Values:
+    """Judged papers over the cutoff, relevant or not; uncut: over the papers retrieved."""
+    refused = np.bincount(hits.refused().query, minlength=len(hits.positives))
+    return (_sums(hits) + refused) / np.maximum(hits.counted, 1)
+
+
+@measure("bpref", "bpref", cuts=False)
+def binary_preference(hits: Hits) -> Values:
+    """Mean over positives of the share of the first non-relevant judgements below them (Buckley & Voorhees 2004)."""
+    query, positives = hits.retrieved.query, hits.positives
+    worst = np.maximum(np.minimum(hits.negatives, positives), 1)[query]
+    return _sums(hits, 1 - np.minimum(hits.retrieved.above(hits.refused()), positives[query]) / worst) / positives
+
+
+@measure("infap", "infAP", cuts=False)
+def inferred_average_precision(hits: Hits) -> Values:
+    """MAP in which the precision above a relevant paper is estimated from the judged papers (Yilmaz & Aslam 2006)."""
+    papers, little = hits.retrieved, 1e-5  # trec_eval's constant
+    found, refused = papers.nth() - 1, papers.above(hits.refused())
+    pooled = found + refused + papers.above(hits.others.below(0))
+    share = (found + little) / (found + refused + 2 * little)
+    return _sums(hits, (1 + pooled * share) / papers.rank) / hits.positives
+
+
+@measure("condensed-map", "Cond-MAP", condensed=True)
+def condensed_average_precision(hits: Hits) -> Values:
+    """MAP of the list without the papers that have no judgement (Sakai 2007)."""
+    return average_precision(hits)
+
+
+@measure("condensed-ndcg", "Cond-NDCG", condensed=True)
+def condensed_ndcg(hits: Hits) -> Values:
+    """NDCG of the list without the papers that have no judgement (Sakai 2007)."""
+    return ndcg(hits)
+
+
 def _normalised_gain(hits: Hits, discount: Callable[[Integers], Values]) -> Values:
     """Return the discounted gain over that of the best order."""
 
@@ -183,8 +232,10 @@ class Measure:
 
     def compute(self, hits: Hits) -> Values:
         """Return the value of each query from its hits, not yet cut."""
-        graded = hits if self.relevant == 1 else hits.graded(self.relevant)
-        return MEASURES[self.name].compute(graded.at(self.cutoff) if self.share is None else graded.share(self.share))
+        definition = MEASURES[self.name]
+        kept = hits if self.relevant == 1 else hits.graded(self.relevant)
+        kept = kept.condensed() if definition.condensed else kept
+        return definition.compute(kept.at(self.cutoff) if self.share is None else kept.share(self.share))
 
     @property
     def label(self) -> str:

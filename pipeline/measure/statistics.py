@@ -1,4 +1,4 @@
-"""Uncertainty of figures over queries: bootstrap intervals, paired permutation tests, Holm's correction, correlations.
+"""Uncertainty of means over queries: bootstrap intervals, paired permutation tests, equivalence, Holm's correction.
 
 Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads.
 """
@@ -28,8 +28,9 @@ Interval = tuple[float, float, float]
 """Value, lower and upper end."""
 
 UNKNOWN: Interval = (np.nan, np.nan, np.nan)
-
 RESAMPLES = 1_000
+TAIL_RESAMPLES = 10_000
+"""Resamples where the ends of an interval lie far out: those of BCa, and those of a level above 95%."""
 PERMUTATIONS = 10_000
 LEVEL = 0.95
 PERCENTILE_QUERIES = 100
@@ -74,6 +75,15 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
 def interval_kind(queries: int, groups: int = 1) -> str:
     """Return the kind of interval of a mean over so many queries: ``percentile``, ``BCa`` or ``none`` (one query)."""
     return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
+
+
+def simultaneous(intervals: int, level: float = LEVEL) -> float:
+    """Return the level of each of some intervals that are read together, by Bonferroni: all hold with ``level``."""
+    return 1 - (1 - level) / max(intervals, 1)
+
+
+def _resamples(queries: int, groups: int, level: float) -> int:
+    return TAIL_RESAMPLES if level > LEVEL or interval_kind(queries, groups) == "BCa" else RESAMPLES
 
 
 def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
@@ -195,13 +205,17 @@ class Means(NamedTuple):
 
 
 def mean_of_means(
-    groups: Groups, seed: int, *, units: Units | None = None, resamples: int = RESAMPLES, level: float = LEVEL
+    groups: Groups, seed: int, *, units: Units | None = None, resamples: int | None = None, level: float = LEVEL
 ) -> Means:
     """Return the mean over groups of the mean over queries.
 
     With ``units`` whole units are resampled, from all groups at once; a resampled mean is one over the queries drawn.
+    Without ``resamples`` they are 1,000, or 10,000 where the interval is BCa or its level is above 95%.
     """
     values = list(groups.values())
+    if resamples is None:
+        counts = [group.shape[1] for group in values] if units is None else [len(set().union(*units.values()))]
+        resamples = _resamples(sum(counts), len(counts), level)
     means = np.mean([group.mean(axis=1) for group in values], axis=0)
     if units is None:
         draws = np.mean(
@@ -232,12 +246,35 @@ def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
 
 
 def interval(values: Floats, seed: int, item: str = "") -> Interval:
-    """Return the mean of some queries, float64 ``[queries]``, with its 95% interval; NaN where there is no query.
+    """Return the mean over queries with its interval; NaN where no query has a value.
 
-    Queries whose value is NaN, which have no positive of a kind, are left out.
+    Several draws of a query's candidates are averaged query by query. Draws and queries are then both resampled (the
+    pigeonhole bootstrap, Owen 2007), one draw less than there are, or few draws would make it too short.
+
+    Args:
+        values: float64 ``[queries]`` or ``[draws, queries]``; NaN where a query has no positive of a kind.
+        seed: the user's seed.
+        item: what the queries are of (a field).
     """
-    known = values[~np.isnan(values)]
-    return mean_of_means({item: known[None, :]}, seed).at(0) if known.size else UNKNOWN
+    values = np.atleast_2d(values)
+    known = ~np.isnan(values)
+    values, known = (array[:, known.any(axis=0)] for array in (np.where(known, values, 0.0), known))
+    draws, queries = values.shape
+    if not queries:
+        return UNKNOWN
+    of_query = (values.sum(axis=0) / known.sum(axis=0))[None]
+    if draws == 1:
+        return mean_of_means({item: of_query}, seed).at(0)
+    random, means = generator(seed, "draws", item), []
+    for times in resampled(queries, seed=seed, item=item, resamples=_resamples(queries, 1, LEVEL)):
+        drawn = random.multinomial(draws - 1, np.full(draws, 1 / draws), len(times)).astype(np.float64)
+        sums, counts = (dots(np.ascontiguousarray(array.T, np.float64), drawn).T for array in (values, known))
+        weight = np.where(counts > 0, times, 0.0)
+        total = (weight * sums / np.maximum(counts, 1)).sum(axis=1)
+        size = weight.sum(axis=1)
+        means.append(np.divide(total, size, out=np.full(len(size), of_query.mean()), where=size > 0))
+    (low,), (high,) = confidence_interval(np.concatenate(means)[None], of_query)
+    return float(of_query.mean()), float(low), float(high)
 
 
 class Differences(NamedTuple):
@@ -272,7 +309,7 @@ def paired_differences(
     signs: npt.ArrayLike = 1,
     units: Units | None = None,
     item: str | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     permutations: int = PERMUTATIONS,
     level: float = LEVEL,
 ) -> Differences:
@@ -284,7 +321,7 @@ def paired_differences(
         signs: 1 where more is better, else -1; one for all rows, or int ``[rows]``.
         units: what is drawn and flipped as one; None: each query.
         item: what the queries of the test are of; None: the group.
-        resamples: of the bootstrap.
+        resamples: of the bootstrap; None as in :func:`mean_of_means`.
         permutations: sign flips of the test.
         level: of the interval.
     """
@@ -361,26 +398,3 @@ def percentiles(draws: Floats) -> tuple[float, float]:
     """Return the 95% percentile interval of a statistic of each resample, which need not be a mean (F1, tau)."""
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
-
-
-def rank_correlation(first: Floats, second: Floats, seed: int, item: str = "", resamples: int = RESAMPLES) -> Interval:
-    """Return Spearman's correlation with its 95% percentile interval over queries; NaN where either is constant.
-
-    Queries with a NaN on either side are left out.
-    """
-    from scipy.stats import rankdata
-
-    known = ~(np.isnan(first) | np.isnan(second))
-    pair = np.stack([first[known], second[known]])
-    queries = pair.shape[1]
-    if queries < 2:
-        return UNKNOWN
-    draws = generator(seed, "correlation", item).integers(0, queries, size=(resamples, queries))
-    x, y = (rankdata(np.concatenate([side[None, :], side[draws]]), axis=1) for side in pair)
-    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
-    scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    correlations = np.where(scale > 0, (x * y).sum(axis=1) / np.where(scale > 0, scale, 1), np.nan)
-    if np.isnan(correlations[0]):
-        return UNKNOWN
-    low, high = np.nanquantile(correlations[1:], [0.025, 0.975])
-    return float(correlations[0]), float(low), float(high)

@@ -84,7 +84,7 @@ def unusual(settings: Mapping[str, Any]) -> list[str]:
     parts = [
         _rule(name, given[name])
         for name in (*_RULES, "drop_identical_id")
-        if name in given and given[name] != usual[name]
+        if name in given and given[name] != usual.get(name)
     ]
     return parts + [f"without {name} ({digest[:6]})" for name, digest in given.get("exclude", ())]
 

@@ -20,7 +20,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import joined
+from pipeline.stages.selection import joined, with_cutoff
 from pipeline.stages.systems import TUNED, means, parse_precision, stored_names, system_of
 
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
@@ -91,7 +91,8 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
         "missing_positives": lambda way: convert(way, str, "--missing-positives"),
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
     }
-    pools = read(SETTINGS, {name: value for name, value in settings.items() if name not in readers}, [*readers])
+    given = {name: value for name, value in settings.items() if name not in readers}
+    pools = with_cutoff(read(SETTINGS, given, [*readers]))
     if "exclude" in pools:
         pools["exclude"] = exclusions(pools["exclude"])
     return pools | {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}

@@ -76,7 +76,10 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     if table["over"][0] == "sizes":
         grid = pivot(table, ["label"], ["size", "measure"])
         columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
-        lines = [TableRow(label, tuple(cells)) for (label,), cells in grid.lines]
+        trained = dict(table.select("label", "trained_on").iter_rows())
+        columns += [Column("", "trained on")] if any(trained.values()) else []
+        further = {label: (text,) if any(trained.values()) else () for label, text in trained.items()}
+        lines = [TableRow(label, (*cells, *further[label])) for (label,), cells in grid.lines]
         below = notes(table, rankings, "column")
         return Table(title(table, rankings), "system", tuple(columns), tuple(lines), below)
     grid = pivot(table, ["field"], ["measure", "label"])

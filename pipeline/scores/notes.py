@@ -12,6 +12,7 @@ from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.marks import sentence
 from pipeline.encode import registry
+from pipeline.scores import origins, text_only, training
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, is_given, provenance
 from pipeline.scores.labels import text
@@ -29,7 +30,8 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
     gaps = sentence(map(json.loads, pools["metadata_gaps"]))
-    given = is_given(json.loads(pools["pool_settings"][0]))
+    settings = json.loads(pools["pool_settings"][0])
+    given = is_given(settings)
     lines = [
         _reading(table, runs, compared),
         _significance(table, runs),
@@ -38,6 +40,9 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     lines += [
         _missing(runs),
         gaps,
+        text_only.sentence(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
+        origins.sentences(runs, settings),
+        training.sentence(table["system"].unique(maintain_order=True)),
         _published(table, runs),
         _parameters(runs),
         _measured(runs),

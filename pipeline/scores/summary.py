@@ -19,6 +19,7 @@ from pipeline.measure.statistics import (
     mean_and_deviation,
     permutation_of_means,
 )
+from pipeline.scores import training
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -78,6 +79,7 @@ SUMMARY = {
     "queries_without_results": pl.Int64,
     "positives_not_in_collection": pl.Int64,
     **{name: IDENTITY[name] for name in _SHARED},
+    "trained_on": pl.String,
     "pool_settings": pl.String,
     "ties": pl.String,
     "bootstrap_seed": pl.Int64,
@@ -96,8 +98,8 @@ average over pools of different sizes. ``value`` is the mean over ``samples`` of
 the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries.
 ``p_value`` is of the paired permutation test, ``p_adjusted`` corrected over the ``tests`` of one ``family``
 (:class:`pipeline.scores.average.Draws`), ``p_equivalent`` of equivalence within the ``margin``, where one is set.
-``best`` marks the best of what is compared: the systems of one depth on one pool. What differs between the rankings of
-a figure is null.
+``trained_on`` says it of the encoders, as ``citations to 2021``. ``best`` marks the best of what is compared: the
+systems of one depth on one pool. What differs between the rankings of a figure is null.
 """
 
 
@@ -320,6 +322,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
+            "trained_on": training.short(rankings[0]["system"]),
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),

@@ -37,7 +37,8 @@ class Source(NamedTuple):
     """A kind of release.
 
     Attributes:
-        opener: ``module:callable`` below ``pipeline.sources``; it takes the folder (if any) and the options.
+        opener: ``package.module:callable``, with a dot in front for one of this room. It takes the folder (if any) and
+            the options, and returns a :class:`pipeline.sources.base.Release`.
         help: what the folder holds.
         options: of this source.
         has_folder: whether the release is read from a folder.
@@ -52,15 +53,17 @@ class Source(NamedTuple):
 _TRUNCATED = Option("allow_truncated", "keep the whole lines of a truncated gzip file", None)
 _COLUMNS = Option("columns", "your names, as in paper_id=id,title=headline,references=refs")
 
-SOURCES: Mapping[str, Source] = {
-    "s2orc2020": Source("s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", (_TRUNCATED,)),
+SOURCES: dict[str, Source] = {
+    "s2orc2020": Source(
+        ".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", (_TRUNCATED,)
+    ),
     "s2ag": Source(
-        "s2ag:S2ag",
+        ".s2ag:S2ag",
         "Semantic Scholar Academic Graph datasets: papers/, abstracts/, citations/",
         (_TRUNCATED, Option("fields_from", "s2-fos-model (default), external or any")),
     ),
     "openalex": Source(
-        "openalex:OpenAlex",
+        ".openalex:OpenAlex",
         "an OpenAlex snapshot: data/works/, data/jsonl/works/ or data/parquet/works/",
         (
             _TRUNCATED,
@@ -70,15 +73,15 @@ SOURCES: Mapping[str, Source] = {
         ),
     ),
     "beir": Source(
-        "beir:Beir",
+        ".beir:Beir",
         "a BEIR or TREC folder: corpus, queries, qrels",
         (Option("judged", "split of the qrels (default: test)"),),
     ),
-    "csfcube": Source("csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
-    "jsonl": Source("collection:open_jsonl", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
-    "parquet": Source("collection:open_parquet_files", "your own Parquet files, with --columns", (_COLUMNS,)),
+    "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
+    "jsonl": Source(".collection:open_jsonl", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
+    "parquet": Source(".collection:open_parquet_files", "your own Parquet files, with --columns", (_COLUMNS,)),
     "synthetic": Source(
-        "synthetic:Synthetic",
+        ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",
         (
             Option("papers", "how many papers (default: 30k)", lambda text: parse_count(text, "--papers"), 30_000),
@@ -95,6 +98,16 @@ COMMON = (
     ),
 )
 """Options of every source."""
+
+
+def register(name: str, source: Source) -> None:
+    """Enter a source of another package into :data:`SOURCES`: ``mdcr corpus --source NAME`` then reads it.
+
+    Raises:
+        InputError: the name is taken.
+    """
+    if SOURCES.setdefault(name, source) != source:
+        raise InputError(f"there is a source {name!r} already", "Give yours another name")
 
 
 def all_options() -> dict[str, list[tuple[str, Option]]]:
@@ -135,7 +148,7 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
         except ValueError as error:
             raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
     module, _, opener = kind.opener.partition(":")
-    release = getattr(importlib.import_module(f"pipeline.sources.{module}"), opener)
+    release = getattr(importlib.import_module(module, __package__), opener)
     opened: Release | JoinedRelease = release(folder, **values) if kind.has_folder else release(**values)
     return opened
 

@@ -14,6 +14,7 @@ from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
+from pipeline.stages.baseline import baseline_task
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -23,7 +24,7 @@ from pipeline.stages.pool import validation_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.systems import TUNED, Bm25, Dense, Fused, ImportedRun, Reranked, System, parts_of
+from pipeline.stages.systems import TUNED, Baseline, Bm25, Dense, Fused, ImportedRun, Part, Reranked, System, parts_of
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -75,6 +76,7 @@ def evaluations(
     missing_positives: str = "ignore",
     measure_engine: str = "numpy",
     allow_unknown: bool = False,
+    untuned: bool = False,
     left_out: Callable[[InsufficientDataError], None] | None = None,
 ) -> list[Evaluation]:
     """Return an evaluation for each pool and system, pool by pool.
@@ -95,6 +97,7 @@ def evaluations(
         missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
         allow_unknown: leave out and count what imported runs name and a pool does not have.
+        untuned: whether ``bm25``, where it is tuned, follows the ranking with Anserini's parameters.
         left_out: told of each system that lacks validation queries on a pool, which is left out; None: it is an error.
 
     Raises:
@@ -120,7 +123,9 @@ def evaluations(
                 raise
             left_out(error)
             continue
-        by_scores |= {ranked.scores[0].id: ranked for ranked in (evaluation.exact, evaluation) if ranked is not None}
+        tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
+        ranked = (make.evaluation(pool, Bm25()) if untuned and tuned else None, evaluation.exact, evaluation)
+        by_scores |= {one.scores[0].id: one for one in ranked if one is not None}
     return list(by_scores.values())
 
 
@@ -155,6 +160,8 @@ class _Evaluations:
             return self._imported(pool, system)
         if isinstance(system, Reranked):
             return self._reranked(pool, system)
+        if isinstance(system, Baseline):
+            return self._scored(pool, baseline_task(self.corpus, pool, system, depth=self.depth), system.title)
         return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
 
     def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
@@ -259,7 +266,7 @@ class _Evaluations:
         return Evaluation(ranking, scores, system, **made)
 
 
-def _as_in(evaluation: Evaluation, system: Bm25 | Dense | ImportedRun) -> Bm25 | Dense | ImportedRun:
+def _as_in(evaluation: Evaluation, system: Part) -> Part:
     """Return a system with its parameters in an evaluation, tuned ones included."""
     if not isinstance(system, Bm25):
         return system

@@ -16,6 +16,7 @@ from pipeline.core.task import Task
 from pipeline.corpus.fit import largest
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, pool_config
 from pipeline.corpus.reader import Corpus
+from pipeline.encode import kinds, names, registry
 from pipeline.stages.pool import pool_task, read_ids
 
 
@@ -58,6 +59,8 @@ class Selection:
         values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}
         values["size"] = (values["size"],)
         left_out = {"year", "queries", "size"} - set(given)
+        if given.get("after_cutoff") is not None:
+            values["year"] = max(values["year"], given["after_cutoff"] + 1)
         values |= given
         sizes, samples, exclude = (values.pop(name) for name in ("size", "samples", "exclude"))
         if not 0 < samples < 10_000:
@@ -88,7 +91,31 @@ def selection(**settings: Any) -> Selection:
     Raises:
         InputError: a setting or its value is unknown, or of another type.
     """
-    return Selection(read(SETTINGS, settings))
+    return Selection(with_cutoff(read(SETTINGS, settings)))
+
+
+def with_cutoff(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with a year in place of the encoders of ``after_cutoff``: the last of their training data.
+
+    Raises:
+        InputError: there is no such encoder, or nobody knows up to when it was trained.
+    """
+    if "after_cutoff" not in settings:
+        return settings
+    text = settings["after_cutoff"]
+    if text.isdecimal():
+        return settings | {"after_cutoff": int(text)}
+    years = [0]
+    for name in (inner for typed in names.parse(text) for inner in typed.walk() if inner.parts is None):
+        trained = registry.trainings(str(name)).values()
+        fitted = kinds.find(registry.kind_of(str(name))).fit is not None
+        if not fitted and not (trained and all(training.until for training in trained)):
+            raise InputError(
+                f"the training data of {name} must have a known last year for --after-cutoff",
+                "Give the year instead: --after-cutoff=2021",
+            )
+        years += [training.until for training in trained if training.until]
+    return settings | {"after_cutoff": max(years)}
 
 
 Names = str | Sequence[str]

@@ -1,8 +1,9 @@
 """The systems that names stand for (:mod:`pipeline.encode.names` is their grammar).
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``; with a label of the
-user's own, ``mine=/path/to/model``. Scores keep the name of their system as data; :func:`stored_system` reads it.
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``, ``most-cited``,
+``newest``, ``random:seed=7``; with a label of the user's own, ``mine=/path/to/model``. Scores keep the name of their
+system as data; :func:`stored_system` reads it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,24 @@ class Bm25(_Named):
 
 
 @dataclass(frozen=True)
+class Baseline(_Named):
+    """A ranking that reads no text, one of :data:`names.BASELINES`; ``seed`` is of random ones."""
+
+    order: str
+    seed: int = 13
+
+    @property
+    def title(self) -> Name:
+        """As users write it."""
+        return Name(self.order, options=(("seed", str(self.seed)),) if self.seed != Baseline.seed else ())
+
+    @property
+    def key(self) -> str:
+        """The name, which has no label."""
+        return self.name
+
+
+@dataclass(frozen=True)
 class Dense(_Named):
     """An article encoder with exact search of its vectors; ``label`` is its name in tables, empty for the model's."""
 
@@ -117,7 +136,7 @@ class Fused(_Named):
     """Several systems fused by reciprocal rank, or by a weighted sum with weights chosen on validation queries."""
 
     method: Method
-    parts: tuple[Bm25 | Dense | ImportedRun, ...]
+    parts: tuple[Part, ...]
     label: str = ""
 
     @property
@@ -141,7 +160,7 @@ class Reranked(_Named):
         label: its name in tables, empty for the one users write.
     """
 
-    first: Bm25 | Dense | Fused | ImportedRun
+    first: Part | Fused
     model: CrossModel
     head: int
     label: str = ""
@@ -157,7 +176,10 @@ class Reranked(_Named):
         return Name("rerank", (first, model, Name(str(self.head))), label=self.label)
 
 
-System = Bm25 | Dense | Fused | ImportedRun | Reranked
+Part = Baseline | Bm25 | Dense | ImportedRun
+"""A system that ranks by itself."""
+
+System = Part | Fused | Reranked
 
 
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
@@ -224,7 +246,7 @@ def _stored(name: Name) -> Name:
 
 def _ranks_alone(name: Name) -> bool:
     """Whether a name is of a system without an encoder."""
-    return name.base == "bm25" or name.base.startswith(("bm25:", names.RUN))
+    return name.base in ("bm25", *names.BASELINES) or name.base.startswith(("bm25:", names.RUN))
 
 
 def uses(text: str, base: str) -> bool:
@@ -290,7 +312,7 @@ def encoders(systems: Iterable[System]) -> list[Model]:
     return list({part.key: part.model for part in parts_of(systems) if isinstance(part, Dense)}.values())
 
 
-def parts_of(systems: Iterable[System]) -> list[Bm25 | Dense | ImportedRun]:
+def parts_of(systems: Iterable[System]) -> list[Part]:
     """Return the systems that rank by themselves, of fused and reranked ones too."""
     first = [system.first if isinstance(system, Reranked) else system for system in systems]
     return [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
@@ -302,8 +324,10 @@ def _system(name: Name, precision: str | None) -> System:
             raise InputError(f"the label {name.label} is the name of another system", "Choose another label")
         plain = replace(name, label="")
         system = _system(plain, precision)
-        if isinstance(system, Bm25):
-            raise InputError(f"{name} must label an encoder or a fusion; BM25 is named by its parameters", str(plain))
+        if isinstance(system, Bm25 | Baseline):
+            raise InputError(
+                f"{name} must label an encoder or a fusion; {plain.base} has a name of its own", str(plain)
+            )
         return replace(system, label=name.label)
     if name.parts is not None and not name.options:
         if name.base in get_args(Method):
@@ -312,6 +336,8 @@ def _system(name: Name, precision: str | None) -> System:
             return _reranked(name, name.parts, precision)
     if name.base.startswith(names.RUN):
         return _imported(Path(name.base.removeprefix(names.RUN)))
+    if name.base in names.BASELINES:
+        return _baseline(name)
     return _bm25(name) if name.parts is None and _ranks_alone(name) else Dense(registry.resolve(name, precision))
 
 
@@ -344,6 +370,14 @@ def _fused(name: Name, inside: Sequence[Name], precision: str | None) -> Fused:
     if len(plain) < len(parts):
         raise InputError(f"{name} fuses what is fused already or reranked", "Name the systems themselves")
     return Fused("rrf" if name.base == "rrf" else "wsum", plain)
+
+
+def _baseline(name: Name) -> Baseline:
+    seed = dict(name.options).get("seed", str(Baseline.seed))
+    wrong = [key for key, _ in name.options if key != "seed" or name.base != "random"]
+    if wrong or name.parts is not None or not seed.isdecimal():
+        raise InputError(f"{str(name)!r} is no baseline", "Write most-cited, newest, random or random:seed=7")
+    return Baseline(name.base, int(seed))
 
 
 def _bm25(name: Name) -> Bm25:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.core.artifact import Artifact, opened, published
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST, Counts
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import TUNING
 from pipeline.core.task import Inputs, Task
@@ -31,6 +31,11 @@ from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_o
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+_BEYOND_K1, _BEYOND_B = (0.1, 0.3, 2.5, 3.0, 3.5, 4.0), (0.0,)
+"""Values that are tried too where the best point of the usual grid has its lowest or highest value."""
+
+_VERSION = 3
 
 _DEPTH = 500
 
@@ -90,9 +95,17 @@ class Grid(NamedTuple):
     @classmethod
     def of(cls, artifact: Artifact) -> Grid:
         """Read the grid of a published tuning."""
-        table = artifact.arrow("grid.arrow")
+        return cls.read(artifact.arrow("grid.arrow"))
+
+    @classmethod
+    def read(cls, table: pa.Table) -> Grid:
+        """Return the grid of a table of schema :data:`pipeline.core.schema.TUNING`."""
         k1, b = (np.unique(table.column(name).to_numpy()) for name in ("k1", "b"))
         return cls(k1, b, table.column("map").to_numpy().reshape(len(k1), len(b)))
+
+    def is_at_edge(self, k1: float, b: float) -> bool:
+        """Whether a point has values beyond it that were not tried; ``b`` ends at 0 and 1."""
+        return k1 in (self.k1[0], self.k1[-1]) or (b in (self.b[0], self.b[-1]) and 0 < b < 1)
 
 
 def tune_task(
@@ -105,6 +118,8 @@ def tune_task(
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
+    The usual grid is widened where its best point is at the edge: k1 from 0.1 to 4, b from 0.
+
     Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
     """
     settings = config_of(pool)
@@ -115,27 +130,39 @@ def tune_task(
         opened = open_pool(inputs)
         qrels = Qrels.from_table(opened.qrels, len(opened.query_rows))
         scored = np.flatnonzero(qrels.positives())
-        points = [(x, y) for x in k1 for y in b]
-        default = [] if (DEFAULT_K1, DEFAULT_B) in points else [(DEFAULT_K1, DEFAULT_B)]
-        values = _average_precision(inputs, opened, qrels, [*points, *default], depth, resources)[scored].mean(axis=0)
-        grid, reference = values[: len(points)], values[[*points, *default].index((DEFAULT_K1, DEFAULT_B))]
-        best = int(np.argmax(grid))
-        columns = [pa.array(column) for column in (*zip(*points, strict=True), grid)]
-        out.arrow("grid.arrow", pa.table(columns, schema=TUNING), TUNING)
+        beyond = (_BEYOND_K1, _BEYOND_B) if (k1, b) == (GRID_K1, GRID_B) else ((), ())
+        measured: dict[tuple[float, float], float] = {}
+        axes, wider = None, (k1, b)
+        while axes != wider:
+            axes = wider
+            points = list(itertools.product(*axes))
+            missing = [point for point in dict.fromkeys([*points, (DEFAULT_K1, DEFAULT_B)]) if point not in measured]
+            values = _average_precision(inputs, opened, qrels, missing, depth, resources)[scored].mean(axis=0)
+            measured |= zip(missing, values.tolist(), strict=True)
+            best = max(points, key=measured.__getitem__)
+            wider = (_widened(axes[0], beyond[0], best[0]), _widened(axes[1], beyond[1], best[1]))
+        columns = [pa.array(column) for column in (*zip(*points, strict=True), [measured[point] for point in points])]
+        grid = pa.table(columns, schema=TUNING)
+        out.arrow("grid.arrow", grid, TUNING)
+        if Grid.read(grid).is_at_edge(*best):
+            point = f"k1={best[0]:g}, b={best[1]:g}"
+            warn(f"{opened.artifact.name}: {point} is at the edge of the grid; a better point may lie outside")
         return {
             "queries": len(scored),
             "queries_without_positive": len(opened.query_rows) - len(scored),
             "candidates": len(opened.candidates),
             "points": len(points),
-            "k1": points[best][0],
-            "b": points[best][1],
-            "map": float(grid[best]),
-            "map_untuned": float(reference),
+            "k1": best[0],
+            "b": best[1],
+            "map": measured[best],
+            "map_untuned": measured[DEFAULT_K1, DEFAULT_B],
         }
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     config = TuneConfig(*installed_analyzer(), k1, b, depth, settings)
-    return Task("tune", 2, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool))
+    return Task(
+        "tune", _VERSION, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool)
+    )
 
 
 def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
@@ -168,16 +195,24 @@ def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str
     fitting = [
         artifact
         for artifact in tunings
+        for config in [artifact.manifest.config["pool"]]
         if pool["split"] == "test"
+        and artifact.manifest.stage_version == _VERSION
         and artifact.manifest.inputs["corpus"] == corpus.id
-        and all(pool.get(k) == v for k, v in artifact.manifest.config["pool"].items() if k not in _MAY_DIFFER)
-        and _count(pool["queries"]) <= _count(artifact.manifest.config["pool"]["queries"])
+        and all(pool.get(k) == config.get(k) for k in {*pool, *config} - {*_MAY_DIFFER})
+        and _count(pool["queries"]) <= _count(config["queries"])
     ]
 
     def size(tuning: Artifact) -> tuple[Any, ...]:
         return *(tuning.manifest.counts[name] for name in ("candidates", "queries", "points")), tuning.id
 
     return Tuning.of(max(fitting, key=size)) if fitting else None
+
+
+def _widened(values: tuple[float, ...], beyond: tuple[float, ...], best: float) -> tuple[float, ...]:
+    """Return the values of an axis of the grid with those beyond the end at which the best is."""
+    lower = [value for value in beyond if best == values[0] > value]
+    return (*lower, *values, *(value for value in beyond if best == values[-1] < value))
 
 
 def _count(queries: int | str) -> float:

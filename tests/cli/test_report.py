@@ -54,6 +54,9 @@ CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "min-abstract-chars": ("9", rule("min_abstract_chars"), 9),
     "positives": ("prefiltered", setting("positives"), "prefiltered"),
     "keep-same-title": ("", setting("drop_same_title"), False),
+    "after-cutoff": ("2018", setting("after_cutoff"), 2018),
+    "earlier-only": ("", setting("earlier_only"), True),
+    "drop-near-duplicates": ("", setting("drop_near_duplicates"), True),
 }
 """A value of every option that chooses, what to look at in each row, and what it must be there."""
 
@@ -75,6 +78,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     of, other = made.corpus(root), made.corpus(root, "other", 9)
     pools: list[dict[str, Any]] = [{"year": 2018}, {"candidates": 7}, {"queries": 4}, {"sample": 2}, {"seed": 99}]
     pools += [{"split": "validation"}, {"nested": True}, {"positives": "prefiltered"}, {"drop_same_title": False}]
+    pools += [{"after_cutoff": 2018}, {"earlier_only": True}, {"drop_near_duplicates": True}]
     pools += [{"field": "Art"}, {"exclude": exclusions([root / "ids.txt"])}]
     for prefilter in ({"citation_direction": "total"}, {"min_citations": 5}, {"min_abstract_chars": 9}):
         pools.append({"prefilter": PrefilterConfig(**prefilter)})  # type: ignore[arg-type]

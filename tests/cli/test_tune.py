@@ -43,14 +43,15 @@ def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: 
     lines = printed.splitlines()
     grid, counts = np.array(tuning["grid"]["map"]), tuning["counts"]
     assert lines[0] == f"MAP (%) of BM25 on {tuning['name']}"
-    head = lines.index("k1 \\ b     0.1     0.2     0.3     0.4     0.5     0.6     0.7     0.8     0.9       1")
-    rows = [line.split() for line in lines[head + 2 : head + 11]]
-    assert [row[0] for row in rows] == ["0.5", "0.7", "0.9", "1.1", "1.3", "1.5", "1.7", "1.9", "2.1"]
+    head = next(number for number, line in enumerate(lines) if line.startswith("k1 \\ b"))
+    assert lines[head].split()[3:] == [f"{b:g}" for b in tuning["grid"]["b"]]
+    rows = [line.split() for line in lines[head + 2 : head + 2 + len(grid)]]
+    assert [row[0] for row in rows] == [f"{k1:g}" for k1 in tuning["grid"]["k1"]]
     assert [[cell.rstrip("*") for cell in row[1:]] for row in rows] == [[f"{100 * v:.2f}" for v in row] for row in grid]
     i, j = np.unravel_index(grid.argmax(), grid.shape)
     assert [(a, b) for a, row in enumerate(rows) for b, cell in enumerate(row[1:]) if "*" in cell] == [(i, j)]
     assert (counts["k1"], counts["b"]) == (tuning["grid"]["k1"][i], tuning["grid"]["b"][j])
-    text = " ".join(lines[head + 12 :])
+    text = " ".join(lines[head + 3 + len(grid) :])
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "20 queries" in text
     files = list((root / "runs/reports" / tuning["name"]).iterdir())

@@ -1,5 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
 import pytest
 
 from pipeline.core import progress
@@ -49,3 +59,33 @@ def test_details_are_a_second_level_and_what_is_left_out_always_shows(
     progress.warn("warn")
     progress.set_verbose(False)
     assert capsys.readouterr().err.split() == shown.split()
+
+
+ON_A_TERMINAL = """
+from pipeline.core.progress import Progress, Steps, say
+steps = Steps()
+steps.expect({"a": "embed", "b": "search"})
+steps.begin({"a": "embed"}, "embed", ["demo"])
+with Progress(4, "embed minilm", "docs") as bar:
+    bar.add(2)
+say("a message")
+steps.end({"a": "embed"}, "embed", 1.0)
+steps.begin({"b": "search"}, "search", ["demo"])
+steps.end({"b": "search"}, "search", 1.0)
+"""
+
+
+def test_a_terminal_shows_one_bar_for_all_steps_and_removes_it() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+    subprocess.run([sys.executable, "-c", ON_A_TERMINAL], stderr=theirs, check=True)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux reports the other end's closing so
+        while part := os.read(ours, 65_536):
+            shown += part
+    lines = [line.strip() for line in re.split(r"[\r\n]+", shown.decode()) if line.strip()]
+    assert any(line.startswith("[0/2] embed: demo |") and "2/4 docs (50%" in line for line in lines)
+    assert any(line.startswith("[1/2] search: demo |") for line in lines)
+    assert "a message" in lines
+    assert not shown.decode().rpartition("\r")[0].rpartition("\r")[2].strip()  # the bar's line is empty at the end

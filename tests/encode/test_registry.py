@@ -309,3 +309,23 @@ def test_packages_that_are_not_needed_are_not_imported(folder: Path, script: str
     """Resolving needs none; encoding needs torch, transformers, pyarrow, numpy and tqdm."""
     done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == output, done.stderr
+
+
+def test_every_entry_with_weights_says_what_it_was_trained_on() -> None:
+    for name, entry in names.entries().items():
+        trained = registry.trainings(name)
+        if "hub" in entry:
+            assert trained[name].until is not None
+            assert trained[name].on.partition(":")[0] in ("citations", "co-citations", "texts")
+        else:
+            assert bool(trained) == (name in ("specter2_ensemble", "sentences"))
+
+
+def test_trainings_of_encoders_inside_a_system() -> None:
+    def short(system: str) -> dict[str, str]:
+        return {name: training.short for name, training in registry.trainings(system).items()}
+
+    assert short("rrf(bm25:tuned,mine=aspire-bm)") == {"aspire-bm": "co-citations to 2019"}
+    assert short("mean(specter,hf:malteos/scincl)") == {"specter": "citations to 2020", "scincl": "citations to 2020"}
+    assert short("sentences:encoder=specter") == {"specter": "citations to 2020"}
+    assert short("bm25,lsa,/models/mine") == {}

@@ -77,11 +77,15 @@ def _trec_value(
     if measure.name == "mrr" and k is not None:  # trec_eval has no cut reciprocal rank: cut the run instead
         scores = dict(sorted(scores.items(), key=lambda item: (np.float32(item[1]), item[0]), reverse=True)[:k])
         k = None
-    uncut, cut = _TREC[measure.name]
+    if measure.name.startswith("condensed-"):
+        scores = {docno: score for docno, score in scores.items() if judged[str(q)].get(docno, -1) >= 0}
+        if not scores:
+            return 0.0
+    uncut, cut = _TREC[measure.name.removeprefix("condensed-")]
     names = [cut.format(k)] if k is not None else [uncut]
     if measure.name == "f1":
         names = [f"P_{k}", f"recall_{k}"] if k is not None else ["set_P", "set_recall"]
-    evaluator = pytrec_eval.RelevanceEvaluator({str(q): judged[str(q)]}, set(names))
+    evaluator = pytrec_eval.RelevanceEvaluator({str(q): judged[str(q)]}, set(names), measure.relevant)
     values = [evaluator.evaluate({str(q): dict(scores)})[str(q)][name] for name in names]
     if measure.name == "f1":
         return 2 * values[0] * values[1] / sum(values) if sum(values) else 0.0
@@ -97,6 +101,8 @@ _TREC = {
     "hit_rate": ("success_1000", "success_{}"),
     "r-precision": ("Rprec", ""),
     "f1": ("", ""),
+    "bpref": ("bpref", ""),
+    "infap": ("infAP", ""),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,37 @@ def assert_all_agree(run: Run, grades: Grades) -> None:
     by_table, by_ranx = (evaluate(*inputs(run, grades), ALL, engine) for engine in ENGINES)
     np.testing.assert_allclose(by_table, by_ranx, atol=1e-12, rtol=0)
     np.testing.assert_allclose(by_table, trec_eval(run, grades, ALL), atol=1e-9, rtol=0)
+
+
+IN_PART = parse_measures("bpref,infap,condensed-map,condensed-map@5,condensed-ndcg,condensed-ndcg@3")
+
+
+@pytest.mark.parametrize("relevant", [1, 2])
+@pytest.mark.parametrize("score_levels", [1, 4, 10_000])
+def test_measures_of_incomplete_judgements_agree_with_trec_eval(score_levels: int, relevant: int) -> None:
+    """Grades are -1 (pooled, not judged) to 3."""
+    run, grades = random_case(score_levels, queries=80, rows=60, depth=40, positives=40, score_levels=score_levels)
+    for of in grades:
+        of[min(of)] = 3
+    measures = [
+        replace(measure, relevant=relevant) for measure in IN_PART if relevant == 1 or "ndcg" not in str(measure)
+    ]
+    values = evaluate(*inputs(run, grades), measures)
+    np.testing.assert_allclose(values, trec_eval(run, grades, measures), atol=1e-9, rtol=0)
+    assert 0 < values.mean() < 1
+
+
+def test_judged_counts_papers_with_a_grade_of_0_or_more() -> None:
+    """Grades 0, none, 2, -1 at ranks 1 to 4."""
+    case = inputs([{row: -row for row in range(4)}], [{0: 0, 2: 2, 3: -1, 9: 1}])
+    assert evaluate(*case, parse_measures("judged@1,judged@2,judged@3,judged@5,judged"))[:, 0].tolist() == [
+        *(1, 1 / 2, 2 / 3, 2 / 5, 1 / 2)
+    ]
+
+
+def test_without_other_judgements_nothing_is_known_to_be_worse() -> None:
+    case = inputs([{1: 0.5, 2: 0.4, 3: 0.3}], [{3: 1, 7: 1}])
+    assert evaluate(*case, parse_measures("bpref,condensed-map,judged@2,map"))[:, 0].tolist() == [0.5, 0.5, 0, 1 / 6]
 
 
 @pytest.mark.usefixtures("plain_ranx")

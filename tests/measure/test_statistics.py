@@ -16,9 +16,12 @@ from pipeline.measure.statistics import (
     bootstrap_means,
     confidence_interval,
     holm,
+    interval,
     interval_kind,
     mean_and_deviation,
+    mean_of_means,
     paired_permutation,
+    simultaneous,
 )
 
 
@@ -84,6 +87,59 @@ def test_coverage_of_a_mean_over_fields() -> None:
     means = np.mean([bootstrap_means(each, seed=1, item=n) for n, each in enumerate(parts)], axis=0)
     low, high = confidence_interval(means, *parts)
     assert 0.93 < np.mean((low <= mean) & (mean <= high)) < 0.96
+
+
+@pytest.mark.parametrize(("draws", "queries", "between_draws"), [(3, 150, 0.01), (20, 110, 0.03)])
+def test_coverage_over_queries_and_draws(draws: int, queries: int, between_draws: float) -> None:
+    """Values of queries on draws of candidates that share a deviation, beside one of each query and draw."""
+    random, mean, found = np.random.default_rng(77), 0.35 / 2.35, []
+    for _ in range(400):
+        of_query = random.beta(0.35, 2.0, queries)
+        of_draw = random.normal(0, between_draws, (draws, 1))
+        found.append(interval(of_query + of_draw + random.normal(0, 0.05, (draws, queries)), seed=1))
+    assert 0.92 < np.mean([low <= mean <= high for _, low, high in found]) < 0.98
+
+
+def test_intervals_of_one_draw_leave_out_what_draws_add() -> None:
+    """The interval over queries of one draw misses the mean of all draws; that over queries and draws does not."""
+    random, one, all_draws = np.random.default_rng(3), [], []
+    for _ in range(300):
+        values = random.beta(0.35, 2.0, 100) - 0.35 / 2.35 + random.normal(0, 0.05, (20, 1))
+        one.append(interval(values[0], seed=1))
+        all_draws.append(interval(values, seed=1))
+    missed, held = (np.mean([low <= 0 <= high for _, low, high in found]) for found in (one, all_draws))
+    assert missed < 0.6 < 0.92 < held
+
+
+def test_draws_without_a_value_of_a_query_are_left_out() -> None:
+    values = np.array([[0.2, np.nan, 0.4], [0.4, np.nan, np.nan]])
+    value, low, high = interval(values, seed=1)
+    assert value == pytest.approx((0.3 + 0.4) / 2)
+    assert 0.2 <= low < value < high <= 0.5
+    assert np.isnan(interval(np.full((3, 2), np.nan), seed=1)).all()
+    same = np.tile(values_of_queries := np.array([0.1, 0.5, 0.9, 0.3]), (5, 1))
+    assert interval(same, seed=1)[0] == pytest.approx(values_of_queries.mean())
+
+
+@pytest.mark.parametrize("queries", [60, 200])
+def test_intervals_read_together_hold_together(queries: int) -> None:
+    """Six pairs of four systems, skewed differences."""
+    random, level, held = np.random.default_rng(queries), simultaneous(6), []
+    assert level == pytest.approx(1 - 0.05 / 6)
+    for _ in range(100):
+        systems = 0.6 * random.beta(0.35, 2.0, (1, queries)) + 0.4 * random.beta(0.35, 2.0, (4, queries))
+        pairs = np.array([systems[a] - systems[b] for a, b in itertools.combinations(range(4), 2)])
+        found = mean_of_means({"": pairs}, seed=1, level=level)
+        held.append(((found.low <= 0) & (found.high >= 0)).all())
+    assert np.mean(held) >= 0.9
+
+
+def test_ends_that_lie_far_out_have_more_resamples() -> None:
+    few, many = values(1, 1, 99), values(1, 1, 100)
+    assert mean_of_means({"": few}, seed=1).draws.shape == (1, 10_000)
+    assert mean_of_means({"": many}, seed=1).draws.shape == (1, 1_000)
+    assert mean_of_means({"": many}, seed=1, level=0.99).draws.shape == (1, 10_000)
+    assert mean_of_means({"": few}, seed=1, resamples=50).draws.shape == (1, 50)
 
 
 def test_intervals_of_little() -> None:

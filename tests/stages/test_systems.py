@@ -33,7 +33,17 @@ from pipeline.stages.systems import (
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
-BASES = ("bm25", "bm25:tuned", "lsa", "scincl", "hf:org/name", "/models/a(b,c)", "vectors:/data/x.npy", "cross:org/x")
+BASES = (
+    "bm25",
+    "bm25:tuned",
+    "random",
+    "lsa",
+    "scincl",
+    "hf:org/name",
+    "/models/a(b,c)",
+    "vectors:/data/x.npy",
+    "cross:org/x",
+)
 KEYS, VALUES = st.sampled_from(("k1", "b", "dimension", "storage")), st.sampled_from(("0.5", "float16", "a+b", ""))
 OPTIONS = st.lists(st.tuples(KEYS, VALUES), max_size=3).map(tuple)
 LABELS = st.sampled_from(("", "", "mine", "x.y-z+1"))
@@ -126,7 +136,10 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("mine=lsa,mine=lsa:dimension=8", "the label mine must name one system, got several"),
         ("scincl=lsa", "the label scincl is the name of another system"),
         ("bm25=lsa", "the label bm25 is the name of another system"),
-        ("mine=bm25:k1=1.2,b=0.75", "must label an encoder or a fusion; BM25 is named by its parameters"),
+        ("newest:seed=3", "'newest:seed=3' is no baseline"),
+        ("random:seed=x", "'random:seed=x' is no baseline"),
+        ("mine=random", "must label an encoder or a fusion; random has a name of its own"),
+        ("mine=bm25:k1=1.2,b=0.75", "must label an encoder or a fusion; bm25 has a name of its own"),
         ("mean(mine=/a,/b)", "must name its encoders without labels. Label the whole: mine=mean"),
         ("mine=lsaa", "there is no model 'lsaa'. Did you mean 'lsa'"),
         ("mine=", "there is no model 'mine='"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
@@ -75,10 +76,11 @@ def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact,
     """Ranked and scored by the stages that rank and score, here at 12 of the 90 points."""
     grid = Grid.of(tuned)
     pool = validation_of(corpus)
-    assert (grid.k1.tolist(), grid.b.tolist(), grid.values.shape) == (list(GRID_K1), list(GRID_B), (9, 10))
-    points = list(itertools.product(range(9), range(10)))[::8]
+    assert set(GRID_K1) <= set(grid.k1.tolist())
+    assert set(GRID_B) <= set(grid.b.tolist())
+    points = list(itertools.product(range(len(grid.k1)), range(len(grid.b))))[::8]
     for i, j in points:
-        ranking = bm25_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=GRID_K1[i], b=GRID_B[j])
+        ranking = bm25_ranking_task(corpus, pool, terms_tasks(corpus, pool), k1=grid.k1[i].item(), b=grid.b[j].item())
         scores = make(root, score_task(ranking, pool, corpus, system="x", sample=1, measures=("map",)))
         expected = np.mean(scores.arrow("scores.arrow").column("value").to_numpy())
         assert grid.values[i, j] == pytest.approx(expected, rel=0, abs=1e-12)
@@ -88,10 +90,10 @@ def test_map_of_every_point_is_that_of_its_ranking(root: Path, corpus: Artifact,
 def test_the_best_point_is_stored_with_what_it_gains(tuned: Artifact) -> None:
     grid, tuning, counts = Grid.of(tuned), Tuning.of(tuned), tuned.manifest.counts
     best = grid.values == grid.values.max()
-    assert best[GRID_K1.index(tuning.k1), GRID_B.index(tuning.b)]
+    assert best[grid.k1.tolist().index(tuning.k1), grid.b.tolist().index(tuning.b)]
     assert counts["map"] == grid.values.max()
-    assert counts["map_untuned"] == grid.values[GRID_K1.index(0.9), GRID_B.index(0.4)]
-    assert (counts["points"], counts["queries"]) == (90, 25)
+    assert counts["map_untuned"] == grid.values[grid.k1.tolist().index(0.9), grid.b.tolist().index(0.4)]
+    assert (counts["points"], counts["queries"]) == (grid.values.size, 25)
     assert tuned.manifest.config["pool"]["split"] == "validation"
     assert set(tuned.manifest.inputs) == {"corpus", "pool"}
 
@@ -103,6 +105,44 @@ def test_of_equals_the_smallest_and_a_point_outside_the_grid_to_compare_with(roo
     assert counts["map_untuned"] > 0
     flat = make(root, tune_task(corpus, validation_of(corpus), k1=(0.0,), b=(0.2, 0.9)))  # b does nothing at k1=0
     assert (flat.manifest.counts["k1"], flat.manifest.counts["b"]) == (0.0, 0.2)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_the_usual_grid_is_widened_where_its_best_point_is_at_the_edge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated: bool
+) -> None:
+    """Either kind of paper is cited: those that repeat a word of the query, or those with three or four of its words.
+
+    The repeated word outranks three words from k1=2.1 on, and four from k1=4 on.
+    """
+    one, several = "apple " * 120, ["berry cherry date", "berry cherry date elder"]
+    texts = {"q": f"apple {several[1]}"}
+    texts |= {f"r{n}": one if repeated else several[n % 2] for n in range(5)}
+    texts |= {f"x{n}": several[n % 2] if repeated else one for n in range(5)}
+    papers = [
+        {
+            "paper_id": f"{name}{copy}",
+            "title": name,
+            "abstract": " ".join([text, *(f"w{name}{n}" for n in range(60 - len(text.split())))]),
+            "year": 2019 if name == "q" else 2018,
+        }
+        for name, text in texts.items()
+        for copy in range(60 if name == "q" else 1)
+    ]
+    citing = [*(f"q{copy}" for copy in range(60)), *(f"x{n}0" for n in range(5))]
+    corpus = make_corpus(tmp_path, papers, {(name, f"r{n}0") for name in citing for n in range(5)})
+    tuned = make(tmp_path, tune_task(corpus, validation_of(corpus)))
+    grid, best = Grid.of(tuned), Tuning.of(tuned)
+    assert (grid.k1[0], grid.k1[-1]) == ((0.5, 4.0) if repeated else (0.1, 2.1))
+    assert best.k1 == (4.0 if repeated else 0.1)
+    assert grid.is_at_edge(best.k1, best.b)
+    assert "is at the edge of the grid; a better point may lie outside" in capsys.readouterr().err
+    assert not grid.is_at_edge(1.1, 0.0)
+
+
+def test_a_tuning_of_an_earlier_version_serves_no_pool(corpus: Artifact, tuned: Artifact) -> None:
+    manifest = dataclasses.replace(tuned.manifest, stage_version=2)
+    assert not served([dataclasses.replace(tuned, manifest=manifest)], corpus)
 
 
 def test_a_test_pool_is_refused(corpus: Artifact) -> None:
@@ -188,6 +228,18 @@ def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned
     systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
     ranked = evaluations(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
     assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
+
+
+def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned: Artifact) -> None:
+    def of(model: str, *tunings: Artifact) -> list[str]:
+        pools, systems = [pool_task(corpus, TEST)], parse_systems(model)
+        ranked = evaluations(corpus, pools, systems, ("map",), tunings=tunings, untuned=True)
+        return [parameters(evaluation)[2] for evaluation in ranked]
+
+    assert of("bm25", tuned) == ["bm25", "bm25:tuned"]
+    assert of("bm25:tuned", tuned) == ["bm25:tuned"]
+    assert of("bm25:k1=1.2,b=0.75", tuned) == ["bm25:k1=1.2,b=0.75"]
+    assert of("bm25") == ["bm25"]
 
 
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:

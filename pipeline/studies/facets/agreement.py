@@ -23,94 +23,113 @@ from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED, Judged
 from pipeline.studies.base import StudyTable
 from pipeline.studies.facets.pools import facet_query_ids
-from pipeline.studies.facets.scoring import ALL, QUERIES
+from pipeline.studies.facets.scoring import ALL
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
 
 _ANNOTATOR = re.compile(r"relevance_ann\w+")
+_AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
 def agreement_tables(annotations: Mapping[str, Judged]) -> Iterator[StudyTable]:
     """Yield the table of agreement; nothing where no annotator is recorded."""
     frame = agreement(annotations)
     if not frame.is_empty():
-        notes = ["rho: mean over queries of each two annotators; alpha is ordinal; kappa also with quadratic weights."]
+        notes = [
+            "Medians over queries (Mysore et al. 2021, table 2). annotators: of each two of them; adjudicated: of the "
+            "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
+            "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
+        ]
         yield StudyTable("agreement", frame_table("Agreement of annotators", frame, notes, 3), frame)
 
 
 def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
-    """Return a row for each facet and for all: Spearman's rho, Krippendorff's alpha, Cohen's kappa.
+    """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
 
-    rho is the mean over queries with two annotators or more, of each two of them; kappa (also with quadratic weights)
-    pools the pairs of grades of each two; alpha is ordinal, over all candidates. A candidate that fewer than two
-    annotators judged counts in ``judged_once`` alone. A query whose grades are all equal has no rho.
+    ``stage`` is ``annotators``, between each two, or ``adjudicated``, between the adjudicated grades and each; of
+    several pairs a query has the mean. Candidates with one of both grades alone are left out. A measure is null where
+    grades are all equal, and such a query is not in its median. ``overruled`` is the mean share of adjudicated grades
+    that no annotator gave.
 
     Raises:
         InputError: the package krippendorff is not installed.
     """
-    by_facet = {facet: [*_grades(judged)] for facet, judged in annotations.items()}
-    by_facet[ALL] = [*itertools.chain.from_iterable(by_facet.values())]
-    rows = [{"facet": facet, **_agreement(queries)} for facet, queries in by_facet.items() if queries]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    rows = [
+        {"facet": facet, **row}
+        for facet, judged in annotations.items()
+        for lists in judged.values()
+        for row in _agreement(lists)
+    ]
+    if not rows:
+        return pl.DataFrame()
+    queries = pl.DataFrame(rows, infer_schema_length=None)
+    every = pl.concat([queries, queries.with_columns(facet=pl.lit(ALL))])
+    return every.group_by("facet", "stage", maintain_order=True).agg(
+        pl.len().alias("queries"), pl.col("candidates").sum(), pl.col(*_AGREEMENT).median(), pl.col("overruled").mean()
+    )
 
 
-def _grades(judged: Judged) -> Iterator[pl.DataFrame]:
-    """Yield the grades of every query with an annotator: a row for each candidate, a column for each annotator."""
-    for lists in judged.values():
-        if names := sorted(filter(_ANNOTATOR.fullmatch, lists)):
-            grades = pl.DataFrame({name: lists[name] for name in names})
-            yield grades.select(pl.all().replace(NOT_JUDGED, None).cast(pl.Float64))
+def _agreement(lists: Mapping[str, list[int]]) -> Iterator[dict[str, Any]]:
+    """Yield the agreement of one query before adjudication, and after it where there are adjudicated grades."""
+    names = sorted(filter(_ANNOTATOR.fullmatch, lists))
+    stages = {"annotators": [*itertools.combinations(names, 2)]}
+    if "relevance_adju" in lists:
+        stages["adjudicated"] = [(name, "relevance_adju") for name in names]
+    for stage, compared in stages.items():
+        pairs = [np.array([lists[name] for name in pair]) for pair in compared]
+        pairs = [pair[:, (pair != NOT_JUDGED).all(axis=0)] for pair in pairs]
+        if not pairs:
+            continue
+        values = pl.DataFrame([_measures(pair) for pair in pairs], _AGREEMENT, orient="row").mean().row(0)
+        overruled = None
+        if stage == "adjudicated":
+            given = np.array([lists[name] for name in names])
+            overruled = float((given != np.array(lists["relevance_adju"])).all(axis=0).mean())
+        sizes = max(pair.shape[1] for pair in pairs)
+        yield {
+            "stage": stage,
+            "candidates": sizes,
+            **dict(zip(_AGREEMENT, values, strict=True)),
+            "overruled": overruled,
+        }
 
 
-def _agreement(queries: Sequence[pl.DataFrame]) -> dict[str, Any]:
+def _measures(pair: npt.NDArray[np.int64]) -> tuple[float | None, ...]:
+    """Return Spearman's rho, Krippendorff's ordinal alpha, Cohen's kappa and the share of equal grades."""
     try:
         import krippendorff
     except ImportError as error:
         raise InputError(f"agreement needs krippendorff ({error})", pip_extra("facets")) from error
     from sklearn.metrics import cohen_kappa_score
 
-    whole = pl.concat(queries, how="diagonal")
-    twice = whole.filter(pl.sum_horizontal(pl.all().is_not_null()) > 1)
-    pairs = [
-        grades.select(names).drop_nulls().to_numpy().T
-        for grades in queries
-        for names in itertools.combinations(grades.columns, 2)
-    ]
-    rhos = [spearmanr(*pair).statistic for pair in pairs if pair.shape[1] > 1 and np.ptp(pair, axis=1).all()]
-    first, second = np.concatenate([np.empty((2, 0)), *pairs], axis=1).astype(int)
-    alpha = kappa = quadratic = None
-    if len(np.unique([first, second])) > 1:
-        alpha = float(krippendorff.alpha(twice.to_numpy().T, level_of_measurement="ordinal"))
-        kappa, quadratic = (float(cohen_kappa_score(first, second, weights=w)) for w in (None, "quadratic"))
-    return {
-        "annotators": whole.width,
-        "queries": len(queries),
-        "judged_twice": len(twice),
-        "judged_once": len(whole) - len(twice),
-        "spearman": float(np.mean(rhos)) if rhos else None,
-        "krippendorff": alpha,
-        "kappa": kappa,
-        "kappa_quadratic": quadratic,
-    }
+    if not pair.shape[1]:
+        return None, None, None, None
+    rho = alpha = kappa = None
+    if np.ptp(pair, axis=1).all():
+        rho = float(spearmanr(*pair).statistic)
+    if len(np.unique(pair)) > 1:
+        alpha = float(krippendorff.alpha(pair.astype(float), level_of_measurement="ordinal"))
+        kappa = float(cohen_kappa_score(*pair))
+    return rho, alpha, kappa, float((pair[0] == pair[1]).mean())
 
 
 def citation_tables(
-    pools: Mapping[str, Pool], rankings: Rankings, figures: pl.DataFrame, measure: str, relevant: int
+    pools: Mapping[str, Pool], rankings: Rankings, values: pl.DataFrame, measure: str, relevant: int
 ) -> Iterator[StudyTable]:
     """Yield how citations and grades overlap, and the systems under either; nothing where no paper is cited.
 
-    ``pools`` are the judged ones by facet, ``figures`` of :func:`pipeline.studies.facets.scoring.summaries`.
+    ``pools`` are the judged ones by facet, ``values`` of :func:`pipeline.studies.facets.scoring.values_of`.
     """
     overlap = citations(pools, relevant)
     if not overlap["cited"].sum():
         return
-    graded = figures.filter(facet=ALL, measure=measure, average=QUERIES)
-    mean_of = dict(zip(graded.select("system", "form").rows(), graded["mean"], strict=True))
-    values: dict[tuple[str, str], list[npt.NDArray[np.float64]]] = {}
+    graded = values.filter(measure=measure).group_by("system", "form").agg(pl.col("value").mean())
+    mean_of = graded.rows_by_key(("system", "form"), unique=True)
+    cited: dict[tuple[str, str], list[npt.NDArray[np.float64]]] = {}
     for (system, form, _), (pool, ranking) in rankings.items():
-        values.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
-    rows = [(*key, mean_of[key], np.concatenate(parts).mean(), sum(map(len, parts))) for key, parts in values.items()]
+        cited.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
+    rows = [(*key, *mean_of[key], np.concatenate(parts).mean(), sum(map(len, parts))) for key, parts in cited.items()]
     frame = pl.DataFrame(rows, schema=["system", "form", "graded", "citation", "queries_cited"], orient="row")
     tau = rank_correlation(frame["graded"], frame["citation"])
     notes = [

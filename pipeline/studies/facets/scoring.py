@@ -1,6 +1,7 @@
 """Figures of facets: values of every query, means over folds or queries with intervals, differences with tests.
 
 A mean over folds is the mean of each fold's mean, as the authors report it; the other is over all queries at once.
+Queries of one paper are resampled and flipped as one. A random ranking's expected values are a row of every table.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
-from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import holm, interval_kind, mean_of_means, paired_differences
+from pipeline.measure.chance import above_chance, by_chance
+from pipeline.measure.inputs import Qrels
+from pipeline.measure.measures import parse_measures, sign_of
+from pipeline.measure.statistics import Units, holm, interval_kind, mean_of_means, paired_differences
 from pipeline.scores.figures import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
@@ -25,6 +28,9 @@ from pipeline.studies.tables import points
 
 ALL = "all"
 """All facets together."""
+
+RANDOM = ("random ranking", "expected")
+"""System and form of the rows of random rankings."""
 
 FOLDS, QUERIES = "folds", "queries"
 """How values are averaged."""
@@ -46,10 +52,39 @@ def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
     )
 
 
+def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
+    """Return what a random ranking of the judged candidates scores on each query, columns of :func:`values_of`."""
+    qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
+    candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
+    facet, queries = pool.artifact.manifest.config["field"], facet_query_ids(pool)
+    expected = by_chance(qrels, candidates, parsed, seed)
+    rows = [
+        (*RANDOM, facet, query, str(measure), value)
+        for measure, values in zip(parsed, expected.tolist(), strict=True)
+        for query, value in zip(queries, values, strict=True)
+    ]
+    return pl.DataFrame(rows, ["system", "form", "facet", "query", "measure", "value"], orient="row")
+
+
+def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
+    """Return values standardised by those of random rankings (:func:`chance_of`), each by its query's."""
+    expected = chance.select("query", "measure", expected="value")
+    joined = values.join(expected, on=["query", "measure"], how="left", maintain_order="left")
+    return joined.with_columns(value=above_chance(joined["value"], joined["expected"])).drop("expected")
+
+
+def units_of(parts: Mapping[str, Sequence[str]]) -> Units | None:
+    """Return the paper of each query of each part; None: no paper has two of the queries."""
+    units = {name: [query.rpartition("_")[0] for query in queries] for name, queries in parts.items()}
+    papers = [*itertools.chain.from_iterable(units.values())]
+    return units if len({*papers}) < len(papers) else None
+
+
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
     """Return means with 95% intervals: of each facet and of all, over folds (where there are any) and over queries.
 
-    All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
+    All systems have the same queries (:func:`values_of`), and share the resamples of a mean. There is no interval where
+    the papers are so few that a resample may leave a fold without a query.
     """
     wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
     means = []
@@ -57,19 +92,23 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
         parts_of = {QUERIES: [queries], FOLDS: [sorted({*queries} & {*folds[name]}) for name in sorted(folds)]}
         for average, parts in parts_of.items():
             if parts and all(parts):
-                groups = {f"{facet} {average} {n}": wide.select(part).to_numpy() for n, part in enumerate(parts)}
-                mean, low, high, _ = mean_of_means(groups, seed)
-                count = sum(map(len, parts))
+                named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
+                units, count = units_of(named), sum(map(len, parts))
+                groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
+                with np.errstate(invalid="ignore"):
+                    mean, low, high, _ = mean_of_means(groups, seed, units=units)
+                drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
                 means.append(
                     wide.select(
                         *("system", "form", "measure"),
                         facet=pl.lit(facet),
                         average=pl.lit(average),
                         queries=pl.lit(count),
-                        interval=pl.lit(interval_kind(count, len(parts))),
+                        drawn=pl.lit(drawn),
+                        interval=pl.lit(interval_kind(drawn, 1 if units else len(parts))),
                         mean=pl.Series(mean),
-                        low=pl.Series(low),
-                        high=pl.Series(high),
+                        low=pl.Series(low).fill_nan(None),
+                        high=pl.Series(high).fill_nan(None),
                     )
                 )
     return pl.concat(means)
@@ -99,12 +138,14 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
         of_system = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
         for compared in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
             change = np.stack([of_system[first] - of_system[second] for first, second in compared])
-            tested = paired_differences({f"{facet} {QUERIES} 0": change}, seed, signs=sign_of(measure), item=facet)
-            columns = (tested.low, tested.high, tested.value, tested.p_value, holm(tested.p_value))
+            name = f"{facet} {QUERIES} 0"
+            units = units_of({name: queries})
+            tested = paired_differences({name: change}, seed, signs=sign_of(measure), units=units, item=facet)
+            columns = (tested.low, tested.high, tested.value, tested.effect, tested.p_value, holm(tested.p_value))
             for (first, second), *figures in zip(compared, *columns, tested.wins, tested.losses, strict=True):
                 rows.append((facet, *first, *second, len(queries), *(figure.item() for figure in figures)))
     pairs_of = ["facet", "system", "form", "than", "than_form", "queries"]
-    tests = ["low", "high", "difference", "p", "p_adjusted", "wins", "losses"]
+    tests = ["low", "high", "difference", "effect", "p", "p_adjusted", "wins", "losses"]
     return pl.DataFrame(rows, schema=[*pairs_of, *tests], orient="row")
 
 
@@ -115,7 +156,7 @@ def shown_average(figures: pl.DataFrame) -> str:
 
 def best_row(figures: pl.DataFrame, measure: str) -> str:
     """Return the best system by a measure over all facets, for the index of reports."""
-    rows = figures.filter(facet=ALL, measure=measure, average=shown_average(figures))
+    rows = figures.filter(pl.col("system") != RANDOM[0], facet=ALL, measure=measure, average=shown_average(figures))
     best = rows.sort("mean", descending=sign_of(measure) > 0, maintain_order=True).row(0, named=True)
     return f"{best['system']}, {best['form']}: {label_of(measure)} {percent(best['mean'])} (all facets)"
 
@@ -126,7 +167,10 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     measures = averaged["measure"].unique(maintain_order=True).to_list()
     worth = pl.col("mean") * pl.col("measure").replace_strict({name: sign_of(name) for name in measures})
     averaged = averaged.with_columns(best=worth > worth.max().over("facet", "measure") - 1e-12)
-    reading = f"Percent: mean over {_MEANS[averaged['average'][0]]} [95% interval]. Bold: best."
+    reading = (
+        f"Percent: mean over {_MEANS[averaged['average'][0]]} [95% interval, by papers where a paper has several "
+        "queries]. Bold: best. Random ranking: its expected values."
+    )
     notes = [reading, *_counted(next(iter(pools.values())).corpus.artifact.manifest.counts)]
     for facet, pool in pools.items():
         counts = pool.artifact.manifest.counts
@@ -135,7 +179,7 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
             f"relevant; {counts['queries_without_relevant']} queries without a relevant candidate left out, "
             f"{counts['candidates_without_text']} candidates without text."
         )
-    index = ["system", "form", "facet", "average", "queries"]
+    index = ["system", "form", "facet", "average", "queries", "drawn"]
     wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
     yield StudyTable("scores", _table("Systems by facet", averaged, [*pools, ALL], shown, notes), figures)
     yield StudyTable("measures", _table("All measures", averaged, [ALL], measures, [reading]), wide)
@@ -147,9 +191,10 @@ def _table(
     columns = {(facet, name): Column(facet, label_of(name)) for facet, name in itertools.product(facets, measures)}
     lines = []
     for rows in figures.partition_by("system", "form", maintain_order=True):
+        ends = (pl.col(end).fill_null(pl.col("mean")) for end in ("low", "high"))
         cells = {
             (row["facet"], row["measure"]): Cell(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
-            for row in rows.iter_rows(named=True)
+            for row in rows.with_columns(*ends).iter_rows(named=True)
         }
         lines.append(TableRow(rows["system"][0], (rows["form"][0], *(cells[column] for column in columns))))
     return Table(title, "system", (Column("", "query"), *columns.values()), tuple(lines), tuple(notes))
@@ -176,8 +221,8 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
     names = ("than", *frame["facet"].unique(maintain_order=True), f"p, Holm ({ALL})", f"wins : losses ({ALL})")
     notes = (
         f"Points of {label_of(measure)}, mean over queries [95% interval].",
-        f"† paired permutation test over queries, p < {_ALPHA}; Holm's correction over the systems compared with the "
-        "baseline on one facet, and over those compared with themselves.",
+        f"† paired permutation test, signs flipped paper by paper, p < {_ALPHA}; Holm's correction over the systems "
+        "compared with the baseline on one facet, and over those compared with themselves.",
     )
     columns = tuple(Column("", name) for name in names)
     table = Table("Differences between systems", "system, query", columns, tuple(lines), notes)

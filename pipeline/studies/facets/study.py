@@ -23,13 +23,16 @@ from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.agreement import agreement_tables, citation_tables
 from pipeline.studies.facets.browse import browser
 from pipeline.studies.facets.collection import CollectionRecipe, collection_task, read_collection
+from pipeline.studies.facets.paired import grade_tables, paired, paired_figure, paired_tables
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
 from pipeline.studies.facets.scoring import (
     best_row,
+    chance_of,
     difference_tables,
     query_figure,
     score_tables,
+    standardised,
     summaries,
     values_of,
 )
@@ -51,7 +54,8 @@ class Recipe(CollectionRecipe):
         measures: what is scored.
         shown: of the measures, those that the table of facets shows; the last is drawn, tested, and scored by
             citations.
-        seed: of the intervals and tests.
+        standardised: whether every value is standardised by a random ranking's (0; the best is 1).
+        seed: of the intervals, tests and random rankings.
     """
 
     facets: tuple[str, ...]
@@ -62,6 +66,7 @@ class Recipe(CollectionRecipe):
     relevant: int
     measures: tuple[str, ...]
     shown: tuple[str, ...]
+    standardised: bool
     seed: int
 
     def __post_init__(self) -> None:
@@ -122,12 +127,19 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
         for ranking in found
     )
-    figures, tested = summaries(values, collection.folds, recipe.seed), recipe.shown[-1]
+    graded = values
+    chance = pl.concat(chance_of(pool, recipe.measures, recipe.seed) for pool in pools.values())
+    if recipe.standardised:
+        values, chance = (standardised(frame, chance) for frame in (values, chance))
+    figures, tested = summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
+    pairs = paired(values, tested)
     tables = [
         *score_tables(figures, recipe.shown, pools),
         *difference_tables(values, tested, recipe.baseline, recipe.seed),
         *agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
-        *citation_tables(pools, ranked, figures, tested, recipe.relevant),
+        *paired_tables(pairs, tested, recipe.seed),
+        *grade_tables(pools),
+        *citation_tables(pools, ranked, graded, tested, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
     for (system, form, facet), (pool, ranking) in ranked.items():
@@ -135,7 +147,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         files[f"test-pid2pool-{recipe.corpus}-{slug}-{facet}-ranked.json"] = ranked_json(pool, ranking)
     return StudyResult(
         tables,
-        figures=[query_figure(values, tested)],
+        figures=[query_figure(values, tested), *([] if pairs.is_empty() else [paired_figure(pairs, tested)])],
         sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
         files=files,
         parts=[browser(pools, collection, ranked, values)],

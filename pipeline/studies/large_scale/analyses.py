@@ -11,15 +11,15 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.errors import InputError
-from pipeline.core.rng import generator, priorities
+from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.marks import MARKS
 from pipeline.corpus.prefilter import PrefilterConfig, has_text
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.hits import Hits
-from pipeline.measure.inputs import Mask, Offsets, Qrels, Run, query_of
-from pipeline.measure.measures import average_precision
-from pipeline.measure.statistics import RESAMPLES, UNKNOWN, Floats, Interval, interval, rank_correlation
+from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
+from pipeline.measure.inputs import Mask, Run, query_of
+from pipeline.measure.statistics import Floats, interval, simultaneous
+from pipeline.scores.text_only import precision_among
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 from pipeline.studies.tables import Measurement, interval_table, share
@@ -27,8 +27,14 @@ from pipeline.studies.tables import Measurement, interval_table, share
 _YEARS = 3
 """Years of a stratum."""
 
+MATCHED_DRAWS = 40
+"""Draws of matched and of random negatives that are averaged."""
+
 Precisions = Mapping[str, Mapping[tuple[str, str], Floats]]
-"""Average precision of each query, NaN without positives, by group, kind of candidates and system."""
+"""Average precision by group, kind of candidates and system: float64 ``[draws, queries]``, NaN without positives.
+
+Kinds that are not drawn have one draw.
+"""
 
 
 def precisions(rankings: Sequence[PoolRankings], seed: int) -> Precisions:
@@ -36,62 +42,48 @@ def precisions(rankings: Sequence[PoolRankings], seed: int) -> Precisions:
 
     Rankings are cut to the candidates of a kind, so they are as deep as what is left of them.
     """
-    return {
-        pool.group: {
-            (kind, system): precision_among(pool.qrels, run, kept)
-            for kind, kept in candidate_kinds(pool, seed).items()
-            for system, run in pool.runs.items()
-        }
-        for pool in rankings
-    }
+    values: dict[str, dict[tuple[str, str], Floats]] = {}
+    for pool in rankings:
+        rows: dict[tuple[str, str], list[Floats]] = {}
+        for kind, kept in candidate_kinds(pool, seed):
+            for system, run in pool.runs.items():
+                rows.setdefault((kind, system), []).append(precision_among(pool.qrels, run, kept))
+        values[pool.group] = {key: np.stack(of_draws) for key, of_draws in rows.items()}
+    return values
 
 
-def candidate_kinds(rankings: PoolRankings, seed: int) -> dict[str, Mask]:
-    """Return which papers are candidates of each kind, bool ``[papers of the corpus]``.
+def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Mask]]:
+    """Yield which papers are candidates of each kind, bool ``[papers of the corpus]``.
 
-    The kinds are all candidates; candidates with text; positives with one negative each of their stratum; the same
-    positives among as many negatives drawn from the whole pool. The papers of a stratum have an abstract or none, are
-    of the same :data:`_YEARS` years, and their title and abstract are at most 1.4 times as long as the shortest.
+    The kinds are all candidates and candidates with text; then, draw by draw, positives with one negative each of their
+    stratum, and the same positives among as many negatives drawn from the whole pool. The papers of a stratum have an
+    abstract or none, are of the same :data:`_YEARS` years, and texts at most 1.4 times as long as the shortest.
     """
     corpus, rows = rankings.pool.corpus, rankings.pool.candidates
     keys, with_text = corpus.attributes["key"][rows], has_text(corpus.attributes, PrefilterConfig())
-    papers = pl.DataFrame(
+    yield "all", np.ones(len(corpus), bool)
+    yield "with text", with_text
+    strata = pl.DataFrame(
         {
             "row": rows,
             "positive": np.isin(rows, rankings.qrels.rows),
             "text": with_text[rows],
             "years": corpus.attributes["year"][rows] // _YEARS,
             "length": np.floor(2 * np.log2(np.maximum(corpus.characters(rows), 1))),
-            "chance": priorities(keys, seed, "matched"),
-            "chance in the pool": priorities(keys, seed, "matched", "all"),
         }
     )
     stratum = ["text", "years", "length"]
-    papers = papers.sort("chance", maintain_order=True)
-    papers = papers.with_columns(pl.int_range(pl.len()).over(*stratum, "positive").alias("nth"))
-    matched = papers.filter(pl.len().over(*stratum, "nth") == 2)
-    drawn = papers.filter(positive=False).sort("chance in the pool", "row").head(len(matched) // 2)
-    random = pl.concat([matched.filter("positive"), drawn])
-    return {
-        "all": np.ones(len(corpus), bool),
-        "with text": with_text,
-        "matched negatives": np.isin(np.arange(len(corpus)), matched["row"]),
-        "random negatives": np.isin(np.arange(len(corpus)), random["row"]),
-    }
-
-
-def precision_among(qrels: Qrels, run: Run, kept: Mask) -> Floats:
-    """Return average precision with the papers ``kept`` alone, float64 ``[queries]``; NaN without positives."""
-    positive, entry = kept[qrels.rows], kept[run.rows]
-    cut_qrels = Qrels(_offsets(qrels.offsets, positive), qrels.rows[positive], qrels.grades[positive])
-    cut_run = Run(_offsets(run.offsets, entry), run.rows[entry])
-    with np.errstate(invalid="ignore"):
-        return np.where(cut_qrels.positives() > 0, average_precision(Hits.of(cut_qrels, cut_run)), np.nan)
-
-
-def _offsets(offsets: Offsets, kept: Mask) -> Offsets:
-    counts: Offsets = np.concatenate([[0], np.cumsum(kept)])
-    return counts[offsets]
+    for draw in range(MATCHED_DRAWS):
+        chances = {kind: priorities(keys, seed, "matched", f"{kind} {draw}") for kind in ("stratum", "pool")}
+        papers = strata.with_columns(**chances).sort("stratum", "row")
+        papers = papers.with_columns(pl.int_range(pl.len()).over(*stratum, "positive").alias("nth"))
+        matched = papers.filter(pl.len().over(*stratum, "nth") == 2)
+        drawn = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
+        random = pl.concat([matched.filter("positive"), drawn])
+        for kind, chosen in (("matched negatives", matched), ("random negatives", random)):
+            kept = np.zeros(len(corpus), bool)
+            kept[chosen["row"].to_numpy()] = True
+            yield kind, kept
 
 
 def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
@@ -114,7 +106,7 @@ def without_marks(
     for scope, pools in scopes(rankings).items():
         systems = systems_of(pools)
         values = {
-            (kind, system): np.concatenate([precision[pool.group][kind, system] for pool in pools])
+            (kind, system): np.concatenate([precision[pool.group][kind, system] for pool in pools], axis=1)
             for kind, system in precision[pools[0].group]
             if system in systems
         }
@@ -129,7 +121,8 @@ def without_marks(
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {_YEARS} years and like length; positives without one are "
-        "removed. Random negatives: the same positives and as many negatives drawn at random.",
+        "removed. Random negatives: the same positives and as many negatives drawn at random. Both are means over "
+        f"{MATCHED_DRAWS} draws, and their intervals are over queries and draws.",
         "Rankings are cut to these candidates, and queries without positives are left out.",
         POOLS_NOTE,
     )
@@ -144,9 +137,13 @@ def without_marks(
 _WORDS = re.compile(r"\w{3,}")
 
 
-def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int) -> Iterator[StudyTable]:
-    """Yield rank correlations of each system's gain over the baseline with facts about the queries."""
-    rows = []
+def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str) -> Iterator[StudyTable]:
+    """Yield rank correlations of each system's gain over the baseline with facts about the queries.
+
+    Their intervals hold together; correlations of fewer than ten queries are left out.
+    """
+    pairs: list[tuple[str, str, Floats, Floats]] = []
+    shares = []
     for scope, pools in scopes(rankings).items():
         systems = systems_of(pools)
         if baseline not in systems:
@@ -155,21 +152,25 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
         for system in systems:
             if system == baseline:
                 continue
-            gains = [precision[p.group]["all", system] - precision[p.group]["all", baseline] for p in pools]
+            gains = [precision[p.group]["all", system][0] - precision[p.group]["all", baseline][0] for p in pools]
             for name in facts[0]:
-                gain, fact = _within(gains), _within([of_pool[name] for of_pool in facts])
-                rows.append(Measurement(f"{scope}: {name}", system, *rank_correlation(gain, fact, seed, scope)))
+                fact = _within([of_pool[name] for of_pool in facts])
+                pairs.append((f"{scope}: {name}", system, _within(gains), fact))
             if len(pools) > 1:
-                rows.append(Measurement(f"{scope}: field (share of variance)", system, *between(gains, seed)))
+                shares.append(Measurement(f"{scope}: field (share of variance)", system, *share_between(gains)))
+    level = simultaneous(len(pairs))
+    rows = [Measurement(label, system, *rank_correlation(gain, fact, level)) for label, system, gain, fact in pairs]
     if rows:
         notes = (
             f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
             "Shared words: share of the query's words that a positive has. Age: years from positive to query.",
+            f"The intervals of the {len(rows)} correlations hold together with 95% (Bonferroni); one of fewer than "
+            f"{FEWEST_PAIRS} queries is left out.",
             "Ranks are within each field, so differences between fields do not count. They are the last row: the share "
-            "of the variance of the gain that lies between fields (epsilon squared).",
+            "of the variance of the gain that lies between fields (Brown and Forsythe's F), system by system.",
             POOLS_NOTE,
         )
-        yield interval_table("winners", "What explains who wins a query", "fact", rows, notes, scale=1)
+        yield interval_table("winners", "What explains who wins a query", "fact", rows + shares, notes, scale=1)
 
 
 def query_facts(rankings: PoolRankings) -> dict[str, Floats]:
@@ -213,28 +214,6 @@ def _within(groups: Sequence[Floats]) -> Floats:
     return np.concatenate(ranks)
 
 
-def between(groups: Sequence[Floats], seed: int, resamples: int = RESAMPLES) -> Interval:
-    """Return the share of the variance of some values that lies between groups (epsilon squared), with its interval.
-
-    Each group is resampled by itself for the 95% percentile interval. NaN of fewer than two groups.
-    """
-    if len(groups) < 2:
-        return UNKNOWN
-    random = generator(seed, "between")
-    sizes = np.array([[len(values)] for values in groups])
-    drawn = [
-        np.concatenate([values[None, :], values[random.integers(0, len(values), (resamples, len(values)))]])
-        for values in groups
-    ]
-    means = np.stack([values.mean(axis=1) for values in drawn])
-    inside = sum(((values - mean[:, None]) ** 2).sum(axis=1) for values, mean in zip(drawn, means, strict=True))
-    total = inside + (sizes * (means - (sizes * means).sum(axis=0) / sizes.sum()) ** 2).sum(axis=0)
-    error = inside / max(sizes.sum() - len(groups), 1)
-    shares = 1 - error * (sizes.sum() - 1) / np.where(total > 0, total, np.inf)
-    low, high = np.quantile(shares[1:], [0.025, 0.975])
-    return float(shares[0]), float(low), float(high)
-
-
 _ALIKE = 0.8
 """Jaccard index of the words of two titles from which on they are near-duplicates."""
 
@@ -244,16 +223,17 @@ _FIRST = 10
 
 def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTable:
     """Return shares of queries and positives that may leak (:func:`audit`)."""
-    rows = [
-        share(pool.group, finding, int(flags.sum()), len(flags))
-        for pool in rankings
-        for finding, flags in audit(pool, trained).items()
-    ]
+    rows = []
+    for pool in rankings:
+        queries = np.arange(len(pool.pool.query_rows))
+        for finding, flags in audit(pool, trained).items():
+            drawn_with = queries if finding.startswith("queries") else query_of(pool.qrels.offsets)
+            rows.append(Measurement(pool.group, finding, *share_of_clusters(flags, drawn_with)))
     notes = [
         f"Alike: titles whose words have a Jaccard index of at least {_ALIKE}; hits: the first {_FIRST} of every "
-        "system. Younger: of a later year than the query."
+        "system. Younger: of a later year than the query. Positives of one query are drawn as one."
     ]
-    notes += ["The recipe names no training lists."] if trained is None else []
+    notes += ["Trained on: not audited, as the recipe names no training lists."] if trained is None else []
     return interval_table("leakage", "Leakage audit", "field", rows, notes)
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.rng import generator
-from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval
+from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import Column, Table, TableRow, frame_table
@@ -40,7 +40,7 @@ _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 
 
 def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> StudyTable:
-    """Return the differences of MAP to the baseline with intervals, p-values, wins and losses."""
+    """Return the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
         pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
     )
@@ -48,22 +48,32 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
     for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
         change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        difference, low, high = interval(change, seed, row["field"] or "")
+        found = paired_differences({row["field"] or "": change[None]}, seed)
+        difference, low, high, _, effect, wins, _, losses = (figures[0].item() for figures in found)
         rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": difference, "low": low, "high": high, "p": row["p_value"], "p_adjusted": row["p_adjusted"],
-            "wins": int((change > 0).sum()), "losses": int((change < 0).sum()),
+            "difference": difference, "low": low, "high": high, "effect": effect, "p": row["p_value"],
+            "p_adjusted": row["p_adjusted"], "wins": wins, "losses": losses,
         }  # fmt: skip
     frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
     lines = [
         TableRow(
             f"{row['pool']} {row['system']}",
-            (points(row), f"{row['p']:.4f}", f"{row['p_adjusted']:.4f}", f"{row['wins']} : {row['losses']}"),
+            (
+                points(row),
+                f"{row['effect']:+.2f}",
+                f"{row['p']:.4f}",
+                f"{row['p_adjusted']:.4f}",
+                f"{row['wins']} : {row['losses']}",
+            ),
         )
         for row in frame.iter_rows(named=True)
     ]
-    columns = tuple(Column("", name) for name in ("MAP difference", "p", "p, Holm", "wins : losses"))
-    notes = ("Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",)
+    columns = tuple(Column("", name) for name in ("MAP difference", "effect", "p", "p, Holm", "wins : losses"))
+    notes = (
+        "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
+        "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
+    )
     return StudyTable("tests", Table("Difference to the baseline", "pool, system", columns, tuple(lines), notes), frame)
 
 
@@ -137,33 +147,46 @@ class Curve(NamedTuple):
         system: label.
         sizes: numbers of candidates.
         values: of the same queries at each size, float64 ``[sizes, queries]``; one column of published means.
+        positives: mean number of a query at each size; empty where it is not known.
     """
 
     group: str
     system: str
     sizes: Sequence[int]
     values: Floats
+    positives: Sequence[float] = ()
 
 
 def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
     """Return MAP by pool size where there are three sizes; then the published figures."""
-    by_system: dict[tuple[str, str], dict[int, Floats]] = {}
+    by_system: dict[tuple[str, str], dict[int, Average]] = {}
     for ((field, size), system, measure), average in averages.items():
         if measure == "map":
-            by_system.setdefault((field or DATASET, system), {})[size] = average.values
+            by_system.setdefault((field or DATASET, system), {})[size] = average
     curves = []
     for (group, system), by_size in by_system.items():
         sizes: list[int] = []
         for size in sorted(by_size):
             if not sizes or size >= _APART * sizes[-1]:
                 sizes.append(size)
-        if len(sizes) > 2 and len({len(by_size[size]) for size in sizes}) == 1:
-            curves.append(Curve(group, system, sizes, np.stack([by_size[size] for size in sizes])))
+        values = [by_size[size].values for size in sizes]
+        if len(sizes) > 2 and len(set(map(len, values))) == 1:
+            positives = [by_size[size].positives / len(values[0]) for size in sizes]
+            curves.append(Curve(group, system, sizes, np.stack(values), positives))
     for system in _PUBLISHED if curves else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
             curves.append(Curve("paper", system, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
     return curves
+
+
+def random_precision(size: int, positives: float) -> float:
+    """Return the mean average precision of random rankings of a whole pool.
+
+    It is linear in the number of positives, so a mean number of them is as good as each query's own.
+    """
+    harmonic = float((1 / np.arange(1, size + 1)).sum())
+    return harmonic / size + (positives - 1) * (size - harmonic) / (size * max(size - 1, 1))
 
 
 def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:
@@ -187,7 +210,11 @@ def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: s
 def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
     """Yield predictions of the largest size from the smaller ones, and extrapolations, by both forms."""
     rows = []
-    for (group, system, sizes, values), form in itertools.product(curves, FORMS):
+    for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
+        label = f"{group} {system} {format_count(sizes[-1])}, {form}"
+        for end in (0, -1) if positives else ():
+            by_chance = random_precision(sizes[end], positives[end])
+            rows.append(Measurement(label, f"random, {('smallest', 'largest')[end]}", by_chance, np.nan, np.nan))
         figures = [
             interval(values[-1], seed, "curve"),
             *extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed),
@@ -195,13 +222,14 @@ def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         ]
         for column, (value, *ends) in zip(("measured", "predicted", *map(format_count, _BEYOND)), figures, strict=True):
             low, high = ends if values.shape[1] > 1 else (np.nan, np.nan)
-            label = f"{group} {system} {format_count(sizes[-1])}, {form}"
             rows.append(Measurement(label, column, value, low, high))
     if rows:
         notes = (
             "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
             "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
             "paper: the published figures. Intervals are over queries; they do not hold the error of the form.",
+            "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
+            "so chance falls with the size: a part of the curve is the density of positives.",
         )
         yield interval_table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
@@ -209,7 +237,7 @@ def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
 def curve_chart(curves: Sequence[Curve], seed: int, source: str, steps: int = 40) -> Chart:
     """Return MAP against pool size with the fitted curve up to the largest size, a view for each group."""
     views: dict[str, list[Series]] = {}
-    for group, system, sizes, values in curves:
+    for group, system, sizes, values, _ in curves:
         grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / steps)) for step in range(steps + 1)]
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
         mean, low, high = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
@@ -227,17 +255,27 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
         parts = [averages[key].values for name in names if (key := (setup, name, measure)) in averages]
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
-        best = max(parts, key=np.mean)
+        item = setup[0] or ""
+        gains = [interval(average.values - part, seed, item) for part in parts]
+        best = np.max(parts, axis=0)
         columns = {
-            "MAP": average.values,
-            "gain over the best part": average.values - best,
-            "best part of each query": np.max(parts, axis=0) - best,
+            "MAP": interval(average.values, seed, item),
+            "gain over the best part": least(gains),
+            "best part of each query": least([interval(best - part, seed, item) for part in parts]),
         }
-        label, item = f"{_name(setup)} {system}", setup[0] or ""
-        rows += [Measurement(label, column, *interval(values, seed, item)) for column, values in columns.items()]
+        rows += [Measurement(f"{_name(setup)} {system}", column, *figures) for column, figures in columns.items()]
     if rows:
-        notes = ("The best part of each query: the gain of a choice that knows the relevant papers.",)
+        notes = (
+            "Gain over the best part: the least gain over a part, and the least lower and upper end.",
+            "The best part of each query: the gain of a choice that knows the relevant papers.",
+        )
         yield interval_table("fusion", "What fusion gains", "pool, system", rows, notes)
+
+
+def least(intervals: Sequence[Interval]) -> Interval:
+    """Return the least value, lower and upper end: of the smallest of several figures, whichever it is."""
+    value, low, high = (min(figures) for figures in zip(*intervals, strict=True))
+    return value, low, high
 
 
 def _name(setup: Setup) -> str:

@@ -12,11 +12,14 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.statistics import Floats, interval
+from pipeline.scores.origins import origins as queries_by
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.tables import frame_table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.tables import Measurement, interval_table
 
@@ -183,6 +186,39 @@ def loss(ranks: Integers, qrels: Qrels) -> Floats:
     precision = np.zeros(len(ranks))
     precision[order] = np.where(ranks[order] > 0, nth / np.maximum(ranks[order], 1), 0.0)
     return (1 - precision) / qrels.positives()[query]
+
+
+def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -> StudyTable:
+    """Return the papers of training lists by field, and how many queries were left out (section 4.2 of the paper).
+
+    ``trained`` are the papers of the lists, bool ``[papers of the corpus]``; one of several fields counts in each.
+    """
+    masks = rankings[0].pool.corpus.attributes["fields"][trained]
+    counts = {field: int(np.count_nonzero(masks >> np.uint32(FIELD_BIT[field]) & np.uint32(1))) for field in MAG_FIELDS}
+    rows = [(field, count, 100 * count / max(len(masks), 1)) for field, count in counts.items() if count]
+    frame = pl.DataFrame(rows, {"field": pl.String, "papers": pl.Int64, "share in %": pl.Float64}, orient="row")
+    left_out = []
+    for pool in rankings:
+        made = pool.pool.artifact.manifest.counts
+        eligible = made["eligible_queries"] + made["excluded_queries"]
+        left_out.append(f"{pool.group} {made['excluded_queries']:,} of {eligible:,}")
+    notes = [
+        f"Papers of the training lists that the corpus has: {len(masks):,}.",
+        f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
+    ]
+    return StudyTable("training", frame_table("Training queries by field", frame, notes), frame)
+
+
+def origins(runs: pl.DataFrame) -> StudyTable:
+    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.origins.origins`)."""
+    frame = queries_by(runs).select(
+        pl.format("{} {}", "field", "year").alias("queries"), "ids", pl.col("queries").alias("n")
+    )
+    wide = frame.pivot("ids", index="queries", values="n").fill_null(0)
+    notes = [
+        "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be told apart."
+    ]
+    return StudyTable("origins", frame_table("Queries by field, year and source", wide, notes), wide)
 
 
 def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:

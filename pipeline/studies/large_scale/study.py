@@ -46,9 +46,10 @@ class Recipe:
         systems: what ranks, with commas.
         baseline: the system that the others are tested against.
         depth: ranks kept of each query.
-        training: files of paper ids that systems were trained on, for the leakage audit.
+        training: files of paper ids that systems were trained on, for the leakage audit; empty: those of ``exclude``.
         own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
-        rules: further settings of pools that the recipe gives, such as ``min_citations``.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``, or ``exclude`` with files of
+            training queries, which are then no test queries (section 3.1).
     """
 
     corpus: str
@@ -114,6 +115,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
     compared = corpus.artifact.manifest.config.get("source") != "synthetic"
     recall = rankings.recall(pools, seed, recipe.depth)
+    lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
+    trained = analyses.training_papers(lists, corpus) if lists else None
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
         by_query.tests(summaries, averages, seed),
@@ -125,8 +128,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *analyses.without_marks(pools, precisions, baseline, seed),
         rankings.popularity(pools, seed),
         rankings.losses(pools, seed, recipe.depth),
-        *analyses.winners(pools, precisions, baseline, seed),
-        analyses.leakage(pools, analyses.training_papers(recipe.training, corpus) if recipe.training else None),
+        *analyses.winners(pools, precisions, baseline),
+        analyses.leakage(pools, trained),
+        *([] if trained is None else [rankings.training(pools, trained)]),
+        rankings.origins(runs),
     ]
     result = pool_result(runs, scores, summaries, list(MEASURES), draws)
     source = ", ".join(result.sources)

@@ -137,9 +137,12 @@ def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], fl
 
 
 def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return the systems whose mean Jaccard index with the others is lowest, in the order of ``systems``."""
+    """Return the systems whose mean Jaccard index with the others is lowest, in the order of ``systems``.
+
+    Of equal ones the first by name is chosen, whatever their order.
+    """
     means = {system: float(np.mean([value for pair, value in jaccard.items() if system in pair])) for system in systems}
-    lowest = sorted(systems, key=lambda system: means[system])[:count]
+    lowest = sorted(systems, key=lambda system: (round(means[system], 12), system))[:count]
     return tuple(system for system in systems if system in lowest)
 
 

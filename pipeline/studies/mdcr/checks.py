@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -23,32 +22,25 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.statistics import (
-    PERCENTILE_QUERIES,
-    Floats,
-    Groups,
-    Means,
-    bootstrap_means,
-    mean_of_means,
-    percentiles,
-)
+from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
+from pipeline.measure.statistics import Floats, Groups, Means, mean_of_means, simultaneous, standardised_effect
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.tables import Cell, Value, frame_table, grid
+from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
+from pipeline.stages.systems import parse_systems, parts_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import FieldRankings
 from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, CandidateSampler, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
-from pipeline.studies.mdcr.layout import TRUE
 from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
 from pipeline.studies.tables import Measurement
 
 OWN, MATCHED, LARGE = "0", "matched", "large"
 """The draw that is the benchmark itself, the draw with negatives of every system, and the field-level pools."""
 
-POWER, ALPHA = 0.8, 0.05
+ALPHA = 0.05
 
 _OWN_COST = "own less others"
 
@@ -69,58 +61,46 @@ class Recipe(study.Recipe):
 
 
 class Draw(NamedTuple):
-    """One draw of the negatives, with its number; its types are ``NAME/TYPE``, and ``systems`` give top negatives."""
+    """One draw of the negatives, with its number; ``systems`` give top negatives."""
 
     name: str
     redraw: int
     systems: tuple[str, ...]
 
-    def types(self, without: str = "") -> frozenset[str]:
-        """Return its types, without one."""
-        types = {*self.systems, GRAPH, MOST_CITED, RANDOM} - {without}
-        return frozenset(f"{self.name}/{name}" for name in types)
 
-
-def draws_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, draws: Sequence[Draw]) -> Task:
-    """Return the task of the pool with all draws of one field, so that each system ranks all draws at once.
-
-    Positives are the same in all.
-    """
+def draw_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, draw: Draw) -> Task:
+    """Return the task of the pool with the lists of one draw of one field; positives are the same in all draws."""
     settings = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
+    types = (*draw.systems, GRAPH, MOST_CITED, RANDOM)
     config = ListsConfig(
         **settings,
-        lists=digest([drawing, [list(draw) for draw in draws], list(part.rankings)]),
-        longest=drawing.positives + sum(len(draw.types()) for draw in draws) * drawing.negatives,
+        lists=digest([drawing, draw.redraw, list(draw.systems)]),
+        longest=drawing.positives + len(types) * drawing.negatives,
     )
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": part.pool, **part.rankings}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": part.pool}
+    inputs |= {name: part.rankings[name] for name in draw.systems}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         sampler = CandidateSampler(pool, drawing)
-        tops = {name: sampler.top_negatives(inputs[name], pool) for name in part.rankings}
-        popular = sampler.most_cited(part.field)
-        query, row, types = [], [], []
-        for draw in draws:
-            of_draw = {name: tops[name] for name in draw.systems}
-            for number, by_type in enumerate(sampler.draw(pool, part.split, of_draw, popular, draw.redraw)):
-                for name, rows in by_type.items():
-                    if name != TRUE or draw is draws[0]:
-                        query.append(np.full(len(rows), number))
-                        row.append(rows)
-                        types += [name if name == TRUE else f"{draw.name}/{name}"] * len(rows)
-        query_rows = pool.query_rows.astype(np.int64)
-        return write_lists_pool(out, part.field, query_rows, np.concatenate(query), np.concatenate(row), types)
+        tops = {name: sampler.top_negatives(inputs[name], pool) for name in draw.systems}
+        drawn = sampler.draw(pool, part.split, tops, sampler.most_cited(part.field), draw.redraw)
+        entries = [(number, name, rows) for number, by_type in enumerate(drawn) for name, rows in by_type.items()]
+        query = np.repeat([number for number, _, _ in entries], [len(rows) for _, _, rows in entries])
+        listed = [name for _, name, rows in entries for _ in rows]
+        row = np.concatenate([rows for _, _, rows in entries])
+        return write_lists_pool(out, part.field, pool.query_rows.astype(np.int64), query, row, listed)
 
-    return Task("pool", 1, POOLS, f"{part.pool.slug}-draws", config, inputs, run)
+    return Task("pool", 1, POOLS, f"{part.pool.slug}-draw", config, inputs, run)
 
 
 class Plan(NamedTuple):
-    """What is evaluated: each system on the large pools and on the lists of all draws, of each field."""
+    """What is evaluated: each system on the large pools and on the lists of each draw, of each field."""
 
     benchmark: Artifact
     draws: Sequence[Draw]
     large: Sequence[Evaluation]
-    lists: Sequence[Evaluation]
+    lists: Mapping[str, Sequence[Evaluation]]
 
 
 def plan(workspace: Workspace, recipe: Recipe) -> Plan:
@@ -132,9 +112,11 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     draws = [Draw(str(number), number, chosen) for number in range(recipe.rebuilds + 1)]
     draws.append(Draw(MATCHED, 0, task.config.systems))
     corpus = find_corpus(workspace.root, recipe.corpus or None)
-    pools = [draws_pool_task(corpus, part, recipe.sampling, draws) for part in tested]
     large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
-    lists = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
+    lists = {}
+    for draw in draws:
+        pools = [draw_pool_task(corpus, part, recipe.sampling, draw) for part in tested]
+        lists[draw.name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
     return Plan(benchmark, draws, large, lists)
 
 
@@ -146,7 +128,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield from study.batches(workspace, recipe)
     planned = plan(workspace, recipe)
     yield [evaluation.scores[0] for evaluation in planned.large]
-    yield [evaluation.ranking for evaluation in planned.lists]
+    yield [evaluation.ranking for of_draw in planned.lists.values() for evaluation in of_draw]
 
 
 @dataclass(frozen=True)
@@ -166,11 +148,9 @@ class Precisions:
     values: Mapping[str, Groups]
     seed: int
 
-    def few(self) -> list[str]:
-        """Return a note where queries are too few for the percentile intervals of statistics that are not means."""
-        queries = sum(of_field.shape[1] for of_field in self.values[OWN].values())
-        note = f"Percentile intervals of {queries} queries, which are too short."
-        return [note] if queries < PERCENTILE_QUERIES else []
+    def of(self, draw: str, place: int) -> Groups:
+        """Return the values of one system in one draw by field, float64 ``[1, queries]``."""
+        return {field: values[[place]] for field, values in self.values[draw].items()}
 
     def macro(self, draw: str) -> Means:
         """Return the means over fields of one draw."""
@@ -180,13 +160,14 @@ class Precisions:
 def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
     """Return what the tables are made of."""
     benchmark = planned.draws[0]
-    choices = {draw.name: draw.types() for draw in planned.draws}
-    choices |= {f"without {name}": benchmark.types(without=name) for name in benchmark.systems}
-    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*choices, LARGE)}
-    for evaluation in planned.lists:
-        lists, ranking = opened(workspace, evaluation)
-        for name, types in choices.items():
-            rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
+    everything = {*benchmark.systems, GRAPH, MOST_CITED, RANDOM}
+    left_out = {f"without {name}": everything - {name} for name in benchmark.systems}
+    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*planned.lists, *left_out, LARGE)}
+    for draw, evaluations in planned.lists.items():
+        for evaluation in evaluations:
+            lists, ranking = opened(workspace, evaluation)
+            for name, types in {draw: None, **(left_out if draw == OWN else {})}.items():
+                rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
     scores = values(runs_of(workspace.runner, planned.large)).filter(measure="map")
     for (field, _), of_system in scores.group_by("field", "system", maintain_order=True):
         rows[LARGE].setdefault(str(field), []).append(of_system.sort("query")["value"].to_numpy())
@@ -194,13 +175,6 @@ def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> P
         name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
     }
     return Precisions(planned.draws[-1].systems, benchmark.systems, by_field, recipe.seed)
-
-
-def tau(first: Floats, second: Floats) -> Floats:
-    """Return Kendall's tau of two orders of ``[systems, ...]``; a pair that is tied in one of them counts 0."""
-    pairs = itertools.combinations(range(len(first)), 2)
-    taus: Floats = np.mean([np.sign(first[a] - first[b]) * np.sign(second[a] - second[b]) for a, b in pairs], axis=0)
-    return taus
 
 
 def _figure(row: Measurement) -> Value:
@@ -219,92 +193,161 @@ def systems_table(
     return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
+def _mean_of_rebuilds(precisions: Precisions, rebuilds: int) -> Means:
+    """Return the means over fields of each query's mean over the rebuilds.
+
+    Each query has negatives of its own draw, so its draws are part of the variance between queries.
+    """
+    numbers = [str(number) for number in range(1, rebuilds + 1)]
+    over_draws = {
+        field: np.mean([precisions.values[number][field] for number in numbers], axis=0)
+        for field in precisions.values[OWN]
+    }
+    return mean_of_means(over_draws, precisions.seed)
+
+
 def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
-    means = {"benchmark": precisions.macro(OWN), MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE)}
-    again = np.stack([precisions.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
+    again = _mean_of_rebuilds(precisions, rebuilds)
+    means = {
+        "benchmark": precisions.macro(OWN), "rebuilds": again,
+        MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE),
+    }  # fmt: skip
+    each = np.stack([precisions.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
     rows = []
-    for place, (system, means_of_draws) in enumerate(zip(precisions.systems, again, strict=True)):
-        rows += [Measurement(system, name, *mean.at(place)) for name, mean in means.items()]
-        mean, least, most = (float(getattr(means_of_draws, name)()) for name in ("mean", "min", "max"))
-        deviation = float(means_of_draws.std(ddof=1)) if rebuilds > 1 else None
-        rows.append(Measurement(system, "rebuilds", mean, least, most, deviation))
+    for place, system in enumerate(precisions.systems):
+        deviations = {"rebuilds": float(each[place].std(ddof=1)) if rebuilds > 1 else None}
+        rows += [Measurement(system, name, *mean.at(place), deviations.get(name)) for name, mean in means.items()]
     notes = (
-        "Percent: MAP, mean over fields [95% interval over queries].",
-        "matched: negatives of every system. large: the field-level pools.",
-        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives [least, most].",
+        "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
+        "benchmark: the benchmark's own lists, each draw ranked by itself; systems that are fitted (LSA, words) are "
+        "fitted on its corpus, where mdcr eval fits them on its texts.",
+        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives. matched: negatives of "
+        "every system. large: the field-level pools.",
     )
     return systems_table("redraws", "Systems under other candidates", rows, notes)
 
 
 def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
-    """Return Kendall's tau between the order of systems in the benchmark and in other candidates."""
-    benchmark, numbers = precisions.macro(OWN), [str(number) for number in range(1, rebuilds + 1)]
-    rows = []
-    for name, draws in ((f"{rebuilds} rebuilds", numbers), (MATCHED, [MATCHED]), ("large pools", [LARGE])):
-        others = [precisions.macro(draw) for draw in draws]
-        taus = [float(tau(benchmark.value, other.value)) for other in others]
-        low, high = percentiles(np.mean([tau(benchmark.draws, other.draws) for other in others], axis=0))
-        rows.append({"compared with": name, "tau": float(np.mean(taus)), "low": low, "high": high, "least": min(taus)})
-    frame = pl.DataFrame(rows)
-    note = f"Kendall's tau over {len(precisions.systems)} systems, mean over rebuilds [95% interval over queries]."
-    return StudyTable(
-        "order", frame_table("Does the order of systems hold?", frame, [note, *precisions.few()], 2), frame
+    """Return the difference of each two systems in the benchmark and in other candidates.
+
+    The first of a pair is better in the benchmark; the intervals of a column hold together.
+    """
+    names, own = precisions.systems, precisions.macro(OWN).value
+    pairs = [
+        (one, other) if own[one] >= own[other] else (other, one)
+        for one, other in itertools.combinations(range(len(names)), 2)
+    ]
+    level, rows = simultaneous(len(pairs)), []
+    for one, other in pairs:
+        label = f"{names[one]} over {names[other]}"
+        for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE)):
+            first, second = (precisions.of(draw, place) for place in (one, other))
+            change = {field: first[field] - second[field] for field in first}
+            rows.append(Measurement(label, name, *mean_of_means(change, precisions.seed, level=level).at(0)))
+            if draw == OWN:
+                rows.append(Measurement(label, "effect", float(standardised_effect(change)[0]), np.nan, np.nan))
+        means = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
+        kept = float(np.mean([mean[one] > mean[other] for mean in means]))
+        rows.append(Measurement(label, f"{rebuilds} rebuilds", kept, np.nan, np.nan))
+    notes = (
+        f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
+        "Bonferroni].",
+        "effect: mean difference in the benchmark over the standard deviation of the differences. rebuilds: how many "
+        "have this order.",
     )
+
+    def show(row: Measurement) -> str:
+        if row.column == "effect":
+            return f"{row.value:+.2f}"
+        if np.isnan(row.low):
+            return f"{row.value:.0%}"
+        return f"{100 * row.value:+.1f} [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
+
+    return systems_table("order", "Does the order of systems hold?", rows, notes, show)
+
+
+def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Sequence[str]) -> Floats | None:
+    """Return what a system's own negatives cost it more than those of the others do, less the same of other systems.
+
+    A system is compared with another one on lists that neither gave; None where no such comparison is possible.
+
+    Args:
+        gains: of each system without the negatives of each, float64 ``[queries]``, by system and whose negatives.
+        system: whose own negatives are left out.
+        others: systems that it is compared with.
+    """
+    excess = []
+    for other in others:
+        neutral = [name for name in gains[system] if name not in (system, other)]
+        if neutral:
+            own, theirs = (
+                gains[name][system] - np.mean([gains[name][left_out] for left_out in neutral], axis=0)
+                for name in (system, other)
+            )
+            excess.append(own - theirs)
+    return np.mean(excess, axis=0) if excess else None
 
 
 def bias_table(precisions: Precisions) -> StudyTable:
     """Return what each system gains when one system's negatives are left out."""
-    benchmark, rows = precisions.values[OWN], []
-    gains = {
-        name: {field: values - benchmark[field] for field, values in precisions.values[f"without {name}"].items()}
-        for name in precisions.chosen
-    }
-    for place, system in enumerate(precisions.systems):
-        changes = {name: {field: values[[place]] for field, values in gain.items()} for name, gain in gains.items()}
-        others = [name for name in precisions.chosen if name != system]
+    rows, by_field = [], {}
+    for field, own in precisions.values[OWN].items():
+        gains = {name: precisions.values[f"without {name}"][field] - own for name in precisions.chosen}
+        by_field[field] = {
+            system: {name: gain[place] for name, gain in gains.items()}
+            for place, system in enumerate(precisions.systems)
+        }
+    single = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
+    for system in precisions.systems:
+        changes = {name: {field: of[system][name] for field, of in by_field.items()} for name in precisions.chosen}
         if system in changes:
-            changes[_OWN_COST] = {
-                field: gain - np.mean([changes[name][field] for name in others], axis=0)
-                for field, gain in changes[system].items()
-            }
-        rows += [
-            Measurement(system, name, *mean_of_means(change, precisions.seed).at(0)) for name, change in changes.items()
-        ]
+            others = [name for name in single if name != system]
+            excess = {field: own_cost(of, system, others) for field, of in by_field.items()}
+            changes[_OWN_COST] = {field: values for field, values in excess.items() if values is not None}
+        for name, change in changes.items():
+            if change:
+                means = mean_of_means(
+                    {field: of_queries[None] for field, of_queries in change.items()}, precisions.seed
+                )
+                rows.append(Measurement(system, name, *means.at(0)))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
-        f"{_OWN_COST}: what its own negatives cost a system more than those of the others do.",
+        f"{_OWN_COST}: what its own negatives cost it more than those of the others do, less what the same lists cost "
+        "the other systems that are no fusions.",
     )
     return systems_table("bias", "Whose negatives are left out", rows, notes)
 
 
 def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
-    """Return how many queries a field needs so that a difference to the baseline is precisions.
+    """Return how many queries each field needs to detect a difference to the baseline, and what its queries detect.
 
-    The formula is that of the paired test by normal approximation, with the mean variance of the fields.
+    The test is that of Holm's first step over the fields, which a single difference has to pass.
     """
-    normal, base, rows = NormalDist(), precisions.systems.index(baseline), []
-    factor = (normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)) ** 2
+    base, rows, fields = precisions.systems.index(baseline), [], precisions.values[OWN]
+    first = ALPHA / len(fields)
+    tests = {"one test": ALPHA, f"first of {len(fields)}": first}
     for place, system in enumerate(precisions.systems):
-        if place == base:
-            continue
-        changes = {field: values[place] - values[base] for field, values in precisions.values[OWN].items()}
-        moments = [
-            bootstrap_means(np.stack([change, change**2]), seed=precisions.seed, item=field)
-            for field, change in changes.items()
-        ]
-        variance = float(np.mean([change.var() for change in changes.values()]))
-        low, high = percentiles(np.mean([second - first**2 for first, second in moments], axis=0))
-        for difference in differences:
-            needed = (factor * spread / difference**2 for spread in (variance, low, high))
-            rows.append(Measurement(system, f"{100 * difference:g} points", *needed))
-    notes = [
-        f"Queries a field [95% interval]: power {POWER:.0%}, p < {ALPHA:g}, against {baseline}.",
-        *precisions.few(),
-    ]
+        for field, of_systems in fields.items() if place != base else ():
+            label, queries = f"{system}, {field}", of_systems.shape[1]
+            spread = variance_interval(of_systems[place] - of_systems[base])
+            for name, alpha in tests.items():
+                found = (100 * detectable(variance, queries, alpha) for variance in spread)
+                rows.append(Measurement(label, f"points detected, {name}", *found))
+            for wanted in differences:
+                needed = (queries_needed(variance, wanted, first) for variance in spread)
+                rows.append(Measurement(label, f"{100 * wanted:g} points", *needed))
+    notes = (
+        f"Against {baseline}, power {POWER:.0%} [95% interval]. points detected: by the queries that the field has, "
+        f"with p < {ALPHA:g} in one test, and in the first step of Holm's correction over {len(fields)} fields.",
+        "Queries that the field needs to detect 1, 2, ... points in that first step. One number for all fields is that "
+        "of the field with the largest.",
+    )
 
     def show(row: Measurement) -> str:
-        return f"{row.value:,.0f} [{row.low:,.0f}, {row.high:,.0f}]"
+        digits = 1 if row.column.startswith("points") else 0
+        value, low, high = (f"{figure:,.{digits}f}" for figure in row[2:5])
+        return value if np.isnan(row.low) else f"{value} [{low}, {high}]"
 
     return systems_table("power", "Queries that a difference of MAP needs", rows, notes, show)
 

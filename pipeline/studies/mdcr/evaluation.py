@@ -84,7 +84,7 @@ def evaluations_of_lists(
     """Return each system on each pool of lists, pool by pool; rankings have every pair. Nothing is made.
 
     ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
-    each field, for weighted sums.
+    each field, for weighted sums. A tuning of large pools is used where a system asks for one (``bm25:tuned``) alone.
 
     Raises:
         InputError: a system or the index is unknown.
@@ -97,11 +97,13 @@ def evaluations_of_lists(
     tunings, evaluated = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
+            tuned = any(isinstance(part, Bm25) and part.tuning == "required" for part in parts_of([system]))
             held_out = [validation[pool.config.field]] if weighted(system) and validation else []
             depth = max(task.config.longest for task in (pool, *held_out))
             (evaluation,) = evaluations(
-                corpus, [pool], [system], (), depth=depth, tunings=tunings, validation=held_out, allow_unknown=True
-            )
+                corpus, [pool], [system], (), depth=depth, tunings=tunings if tuned else (),
+                validation=held_out, allow_unknown=True,
+            )  # fmt: skip
             ranking = evaluation.ranking
             if index != "field" and isinstance(system, Bm25):
                 ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)

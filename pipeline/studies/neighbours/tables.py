@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,12 +14,12 @@ from pipeline.core.rng import generator
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.measure.statistics import rank_correlation
+from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import RankedPool, Recipe
+from pipeline.studies.neighbours.plan import DEPTHS, RankedPool, Recipe
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """The tasks by kind of pool."""
@@ -29,7 +30,10 @@ OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml whose figures the paper gives."""
 
-_TITLES = {"mrr": "MRR", "recall@100": "T100"}
+_TITLES = {"mrr": "MRR", "precision@1": "S1", "recall@10": "S10", "recall@100": "T100"}
+QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
+"""Quartiles of the rank of a title's paper by the name of their column."""
+_MORE = ("S1", "S10", *QUARTILES)
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
 _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
@@ -62,9 +66,28 @@ def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool) -> pl.DataFr
     ``queries``.
     """
     means = values.group_by("name", "measure", maintain_order=True).agg(pl.col("value").mean() * 100, queries=pl.len())
+    if ranked.kind in TASKS:
+        means = pl.concat([means, quartiles_of(values)])
     named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
     columns = {key: pl.lit(text) for key, text in named.items()}
     return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
+
+
+def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
+    """Return the quartiles of the ranks of titles' papers: ``name``, ``measure``, ``value``, ``queries``.
+
+    A title has one positive, so its rank is one over the reciprocal rank; 0 is a paper beyond the ranking's depth.
+    """
+    beyond = pl.lit(DEPTHS["titles"] + 1.0)
+    rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
+    ranks = values.filter(measure="MRR").with_columns(value=rank)
+    parts = [
+        ranks.group_by("name", maintain_order=True).agg(
+            pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len()
+        )
+        for measure, share in QUARTILES.items()
+    ]
+    return pl.concat(parts)
 
 
 def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
@@ -77,9 +100,13 @@ def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
 
 def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 3: a row for each corpus and system, the paper's below."""
-    keys = {f"{task} {m}": f"title-queries-{task}.{{}}.{m.lower()}" for task in TASKS.values() for m in ("MRR", "T100")}
+    paired = [*itertools.product(TASKS.values(), ("MRR", "T100")), *itertools.product(TASKS.values(), _MORE)]
+    keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in paired}
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
-    note = "MRR and T100 in percent. The paper's sets are others of the same kind."
+    note = (
+        "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
+        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind."
+    )
     return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
 
 
@@ -168,13 +195,13 @@ def correlation(
         means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
         brittle = np.array([100 - means[system] for system in quality])
         columns[f"brittleness, {measure}"] = brittle
-        value, low, high = rank_correlation(brittle, precision, seed, measure)
-        shown = "not defined: all are equal"
+        value, low, high = rank_correlation(brittle, precision)
+        shown = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
         if not np.isnan(value):
             shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_chance(brittle, precision, seed):.2f}"
         notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
     notes.append(
-        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% bootstrap "
+        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
     frame = pl.DataFrame(columns)

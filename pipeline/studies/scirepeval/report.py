@@ -18,7 +18,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
-from pipeline.measure.statistics import Floats, paired_permutation, percentiles
+from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
 from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
@@ -105,13 +105,15 @@ def difference(figures: pl.DataFrame, system: str, baseline: str, seed: int, kin
 
     ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
     higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
-    flips the signs of the differences figure by figure: it asks whether the one system is better over tasks.
+    flips the signs of the differences task by task, all figures of a task at once: it asks whether the one system is
+    better over tasks.
     """
     counted = figures.filter(pl.col("averaged"), pl.col("format").is_in([kind] if kind else FORMATS))
     first, second = (counted.filter(system=name) for name in (system, baseline))
     values = _values(first) - _values(second)
     mean = dict(zip(_MEAN, _mean(values, _draws(first) - _draws(second)), strict=True))
-    p_value = float(paired_permutation(values[None], seed=seed, item="scirepeval")[0])
+    units = {"scirepeval": first["task"].to_list()}
+    p_value = float(permutation_of_means({"scirepeval": values[None]}, seed, units=units)[0])
     return {**mean, "p": p_value, "better": int(np.count_nonzero(values > 0))}
 
 
@@ -134,7 +136,7 @@ def averages(mean: pl.DataFrame, published: Mapping[str, str], samples: Sequence
     inner, outer = (row["figures"] or 0 for row in rows[:2])
     notes = [
         f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and 20.",
-        "Intervals: 95%, bootstrap over test items, repetitions of few-shot rows, or blocks of S2AND.",
+        "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
@@ -208,7 +210,7 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> StudyTable:
             cells[name, "p"] = f"{row['p']:.4f}"
             cells[name, "better"] = f"{row['better']} of {row['figures']}"
             rows.append({"system": name, "baseline": baseline, **row})
-    notes = ("p: paired permutation test over figures. Interval: bootstrap over test items.",)
+    notes = ("p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items.",)
     table = grid(f"SciRepEval: differences from {baseline}", "system", cells, notes)
     return StudyTable("differences", table, pl.DataFrame(rows))
 

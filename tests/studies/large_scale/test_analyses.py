@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
-from scipy.stats import spearmanr
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.marks import counted, sentence
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.estimates import rank_correlation
 from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
-from pipeline.measure.statistics import interval, rank_correlation
+from pipeline.measure.statistics import interval
 from pipeline.studies.large_scale import analyses, by_query, rankings
 from pipeline.studies.large_scale.by_query import Components
 from pipeline.studies.large_scale.rankings import PoolRankings
@@ -125,23 +126,74 @@ def test_precision_among_some_papers_is_that_of_cut_lists(ranked: PoolRankings) 
 
 def test_matching_pairs_papers_of_one_stratum(ranked: PoolRankings) -> None:
     """A stratum: with or without abstract, of the same three years, of like length."""
-    kinds = analyses.candidate_kinds(ranked, seed=13)
+    kinds: dict[str, list[np.ndarray]] = {}
+    for kind, kept in analyses.candidate_kinds(ranked, seed=13):
+        kinds.setdefault(kind, []).append(kept)
     positive = np.isin(np.arange(PAPERS), ranked.qrels.rows)
     attributes = ranked.pool.corpus.attributes
     chars = attributes["title_chars"].astype(float) + attributes["abstract_chars"]
     lengths = np.floor(2 * np.log2(chars)).tolist()
-    texts, years = kinds["with text"].tolist(), (attributes["year"] // 3).tolist()
+    texts, years = kinds["with text"][0].tolist(), (attributes["year"] // 3).tolist()
     strata = list(zip(texts, years, lengths, strict=True))
 
     def counts(papers: np.ndarray) -> Counter[tuple[bool, int, float]]:
         return Counter(strata[row] for row in np.flatnonzero(papers))
 
-    matched, drawn = kinds["matched negatives"], kinds["random negatives"]
-    assert counts(matched & positive) == counts(matched & ~positive) == counts(positive) & counts(~positive)
-    assert (matched & positive).sum() > 3
-    assert (drawn & positive).tolist() == (matched & positive).tolist()
-    assert drawn.sum() == matched.sum()
-    assert kinds["all"].all()
+    assert kinds["all"][0].all()
+    draws = list(zip(kinds["matched negatives"], kinds["random negatives"], strict=True))
+    assert len(draws) == analyses.MATCHED_DRAWS
+    for matched, drawn in draws:
+        assert counts(matched & positive) == counts(matched & ~positive) == counts(positive) & counts(~positive)
+        assert (matched & positive).sum() > 3
+        assert (drawn & positive).tolist() == (matched & positive).tolist()
+        assert drawn.sum() == matched.sum()
+    assert len({matched.tobytes() for matched, _ in draws}) > len(draws) / 2
+
+
+def test_matched_negatives_are_averaged_over_their_draws(ranked: PoolRankings) -> None:
+    precisions = analyses.precisions([ranked], seed=13)
+    plain = [
+        analyses.precision_among(ranked.qrels, ranked.runs["a"], kept)
+        for kind, kept in analyses.candidate_kinds(ranked, seed=13)
+        if kind == "matched negatives"
+    ]
+    table, _ = analyses.without_marks([ranked], precisions, "b", seed=13)
+    (row,) = table.frame.filter(candidates="dataset: matched negatives", column="a").to_dicts()
+    with np.errstate(invalid="ignore"):
+        expected = np.nanmean(np.stack(plain), axis=0)
+    assert row["value"] == pytest.approx(np.nanmean(expected))
+    assert row["low"] < row["value"] < row["high"]
+
+
+def test_correlations_of_winners_are_read_together(ranked: PoolRankings) -> None:
+    (table,) = analyses.winners([ranked], analyses.precisions([ranked], seed=13), "b")
+    known = table.frame.filter(pl.col("value").is_not_nan())
+    assert 0 < len(known) <= 10
+    assert "The intervals of the 10 correlations hold together" in table.table.notes[1]
+    gains = analyses.precisions([ranked], seed=13)["dataset"]
+    change = gains["all", "a"][0] - gains["all", "b"][0]
+    fact = analyses.query_facts(ranked)["shared words"]
+    (row,) = known.filter(fact="dataset: shared words", column="a").to_dicts()
+    assert (row["value"], row["low"], row["high"]) == pytest.approx(rank_correlation(change, fact, 1 - 0.05 / 10))
+
+
+def test_a_random_ranking_has_the_precision_of_chance() -> None:
+    random, size, relevant = np.random.default_rng(1), 40, 5
+    found = [plain_precision(random.permutation(size).tolist(), list(range(relevant))) for _ in range(20_000)]
+    assert by_query.random_precision(size, relevant) == pytest.approx(np.mean(found), rel=0.02)
+    assert by_query.random_precision(1, 1) == 1
+    mean = np.mean([by_query.random_precision(size, positives) for positives in (1, 6)])
+    assert by_query.random_precision(size, 3.5) == pytest.approx(mean)
+
+
+def test_the_least_of_several_gains_is_covered() -> None:
+    """Two parts of equal quality: which is better is chance, and the interval allows for it."""
+    random, held = np.random.default_rng(2), []
+    for _ in range(400):
+        fused, *parts = random.beta(0.5, 3.0, (3, 120))
+        held.append(by_query.least([interval(fused - part, 1) for part in parts]))
+    assert np.mean([low <= 0 <= high for _, low, high in held]) > 0.92
+    assert by_query.least([(0.1, 0.0, 0.2), (0.05, -0.2, 0.3)]) == (0.05, -0.2, 0.2)
 
 
 def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
@@ -191,17 +243,6 @@ def test_a_curve_of_the_form_is_recovered(form: str) -> None:
         assert figures == pytest.approx((expected, expected, expected))
 
 
-def test_the_share_between_groups_is_epsilon_squared() -> None:
-    groups = [np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0, 8.0])]
-    every = np.concatenate(groups)
-    inside = sum(((each - each.mean()) ** 2).sum() for each in groups)
-    total = ((every - every.mean()) ** 2).sum()
-    value, low, high = analyses.between(groups, seed=13)
-    assert value == pytest.approx((total - inside - inside / 5) / total)
-    assert low < value < high
-    assert np.isnan(analyses.between(groups[:1], seed=13)).all()
-
-
 def test_facts_of_queries(ranked: PoolRankings) -> None:
     found = analyses.query_facts(ranked)
     corpus = ranked.pool.corpus
@@ -239,17 +280,6 @@ def test_shares_have_wilsons_interval() -> None:
     assert text(row) == "15.0 [5.2, 36.0]"
     assert text(share("a", "b", 0, 0)) is None
     assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
-
-
-def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
-    random = np.random.default_rng(4)
-    one = random.integers(0, 6, 80).astype(np.float64)
-    other = one + random.normal(0, 2, 80)
-    other[3] = np.nan
-    value, low, high = rank_correlation(one, other, seed=13)
-    assert value == pytest.approx(spearmanr(np.delete(one, 3), np.delete(other, 3)).statistic)
-    assert low < value < high
-    assert np.isnan(rank_correlation(one, np.ones(80), seed=13)).all()
 
 
 def test_intervals_leave_queries_without_a_value_out() -> None:

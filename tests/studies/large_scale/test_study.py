@@ -12,10 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import pipeline
+from pipeline.core.fields import FIELD_BIT
+from pipeline.core.workspace import find_corpus
+from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
 from pipeline.studies.large_scale.study import Recipe
 from pipeline.studies.recipe import RECIPES, read_recipe
@@ -40,7 +44,7 @@ own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all
 """
 TABLES = {
     *("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves", "recall-by-depth", "marks"),
-    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage"),
+    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage", "origins"),
 }
 
 
@@ -54,6 +58,27 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="module")
 def found(root: Path, recipe: list[str]) -> Any:
     return mdcr_json(root, *recipe)
+
+
+def test_training_queries_are_left_out_and_counted_by_field(root: Path, recipe: list[str], tmp_path: Path) -> None:
+    corpus = Corpus(find_corpus(root, None))
+    of_year = np.flatnonzero(corpus.attributes["year"] == 2019)[:40]
+    lists = tmp_path / "training.txt"
+    lists.write_text("\n".join(corpus.ids(of_year)))
+    small = ("--set", f'fields=dataset;exclude=["{lists}"];own={{}};sizes=["1k"]')
+    found = mdcr_json(root, *recipe, *small)
+    table = (Path(found["folder"]) / "training.md").read_text()
+    assert "Papers of the training lists that the corpus has: 40." in table
+    assert re.search(r"Queries left out of those that may be drawn: dataset [1-9]\d* of \d+\.", table)
+    rows = list(csv.DictReader((Path(found["folder"]) / "training.csv").open()))
+    masks = corpus.attributes["fields"][of_year]
+    expected = {
+        field: int(np.count_nonzero(masks >> np.uint32(bit) & np.uint32(1))) for field, bit in FIELD_BIT.items()
+    }
+    assert {row["field"]: int(row["papers"]) for row in rows} == {field: n for field, n in expected.items() if n}
+    leakage = (Path(found["folder"]) / "leakage.md").read_text()
+    assert "queries trained on" in leakage
+    assert "not audited" not in leakage
 
 
 def test_it_writes_every_table_and_figure(found: Any) -> None:
@@ -153,7 +178,7 @@ def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, 
 @pytest.mark.parametrize(
     ("name", "pools", "queries", "systems"),
     [
-        ("large_scale", 3 * 3 + 2, {50, 20}, 4),
+        ("large_scale", (2 * 3 + 1) + 2, {100, 12}, 4),
         ("dataset_level", 4 * 3, {3800}, 6),
         ("field_level", 16 * 3 + 3, {200}, 6),
         ("s2orc_real", (3 * 3 + 1) + (2 * 3 + 1) * 2 + 1 + (3 + 1), {100, 200, 110, 45}, 5),
@@ -173,7 +198,7 @@ def test_real_papers(tmp_path: Path) -> None:
     source = ["--source", "s2orc2020", "--input", str(real("s2orc-real")), "--corpus", "s2orc-real"]
     assert mdcr(tmp_path, "corpus", *source).returncode == 0
     settings = {"systems": "bm25:k1=0.9,b=0.4,bm25:k1=2.1,b=1", "fields": "Computer Science", "queries": "40"}
-    settings |= {"sizes": '["1k","2k","all"]', "own": "{}"}
+    settings |= {"sizes": '["1k","2k","all"]', "own": "{}", "baseline": "bm25"}
     changes = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     recipe = flags("study large_scale --recipe runs/recipes/s2orc_real.toml")
     tables = mdcr_json(tmp_path, *recipe, *changes)["tables"]

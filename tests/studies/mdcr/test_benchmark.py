@@ -29,7 +29,15 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.killed import finish, starter
 
 SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1"
-SETTINGS = {"corpus": "tiny", "systems": SYSTEMS, "model_negatives": "", "size": "200", "queries": 6, "top": 30}
+SETTINGS = {
+    "corpus": "tiny",
+    "fields": "all",
+    "systems": SYSTEMS,
+    "model_negatives": "",
+    "size": "200",
+    "queries": 6,
+    "top": 30,
+}
 
 
 def recipe() -> Recipe:

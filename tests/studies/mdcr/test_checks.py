@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau, norm
+from scipy.stats import norm
 
 import pipeline as interface
-from pipeline.measure.statistics import bootstrap_means, confidence_interval
+from pipeline.measure.statistics import mean_of_means
 from pipeline.stages.systems import system_names
 from pipeline.studies.mdcr import checks
-from pipeline.studies.mdcr.checks import Recipe, tau
+from pipeline.studies.mdcr.build import least_alike
+from pipeline.studies.mdcr.checks import Recipe
 from pipeline.studies.mdcr.evaluation import opened
 from pipeline.studies.mdcr.layout import read_lists
 from pipeline.studies.recipe import read_recipe
@@ -50,45 +51,92 @@ def recipe() -> Recipe:
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_tau_is_kendalls(seed: int) -> None:
-    one, other = np.random.default_rng(seed).normal(size=(2, 6, 4))
-    expected = [kendalltau(one[:, place], other[:, place]).statistic for place in range(4)]
-    assert tau(one, other) == pytest.approx(expected)
+def mean(precisions: checks.Precisions, draw: str, system: str) -> float:
+    place = precisions.systems.index(system)
+    return float(np.mean([values[place].mean() for values in precisions.values[draw].values()]))
 
 
 def test_the_first_draw_is_the_benchmark(root: Path, planned: checks.Plan) -> None:
-    lists = read_lists(planned.benchmark.path, "test")
-    for evaluation in planned.lists:
-        of_field, _ = opened(interface.open(root), evaluation)
-        ids, names = of_field.pool.corpus.ids(of_field.row), of_field.pool.query_ids()
-        draws: dict[str, dict[str, dict[str, list[str]]]] = {}
-        for number, kind, paper in zip(of_field.query.tolist(), of_field.type.tolist(), ids, strict=True):
-            draw, _, name = kind.rpartition("/")
-            draws.setdefault(draw, {}).setdefault(names[number], {}).setdefault(name, []).append(paper)
-        true = draws.pop("")
-        assert {query: {**by_type, **true[query]} for query, by_type in draws["0"].items()} == lists[of_field.field]
-        assert len({json.dumps(draw, sort_keys=True) for draw in draws.values()}) == len(draws) == 5
-        assert set(next(iter(draws["matched"].values()))) == {*system_names(SYSTEMS), "graph", "most_cited", "random"}
+    lists, seen = read_lists(planned.benchmark.path, "test"), set()
+    for draw, evaluations in planned.lists.items():
+        for evaluation in evaluations[:: len(system_names(SYSTEMS))]:
+            of_field, _ = opened(interface.open(root), evaluation)
+            ids, names = of_field.pool.corpus.ids(of_field.row), of_field.pool.query_ids()
+            drawn: dict[str, dict[str, list[str]]] = {}
+            for number, kind, paper in zip(of_field.query.tolist(), of_field.type.tolist(), ids, strict=True):
+                drawn.setdefault(names[number], {}).setdefault(kind, []).append(paper)
+            assert draw != "0" or drawn == lists[of_field.field]
+            seen.add(json.dumps(drawn, sort_keys=True))
+            kinds = set(system_names(SYSTEMS)) if draw == "matched" else {"bm25", "lsa"}
+            assert set(next(iter(drawn.values()))) == {"true", "graph", "most_cited", "random"} | kinds
+    assert len(seen) == 5 * len(lists)
+
+
+def test_the_benchmarks_row_is_what_mdcr_eval_prints_whatever_the_rebuilds(
+    root: Path, planned: checks.Plan, printed: dict[str, Any]
+) -> None:
+    untrained = SYSTEMS.removesuffix(",lsa")
+    settings = ("--set", "baseline=", "--model", untrained)
+    found = mdcr_json(root, "study", "mdcr_eval", "--input", str(planned.benchmark.path), *settings)["tables"]["fields"]
+    expected = {row["system"]: row["value"] for row in found if row["field"] == "AVG" and row["measure"] == "map"}
+    assert len(expected) == 3
+    fewer = [word.replace("rebuilds=3", "rebuilds=1") for word in WORDS]
+    tables = [printed, mdcr_json(root, "study", "mdcr_checks", *fewer)["tables"]]
+    for table in tables:
+        own = {row["system"]: row["value"] for row in table["redraws"] if row["column"] == "benchmark"}
+        assert {system: own[system] for system in expected} == pytest.approx(expected)
 
 
 def test_tables_are_means_of_the_queries(precisions: checks.Precisions, printed: dict[str, Any]) -> None:
-    def mean(draw: str, system: str) -> float:
-        place = precisions.systems.index(system)
-        return float(np.mean([values[place].mean() for values in precisions.values[draw].values()]))
-
     own = {row["system"]: row["value"] for row in printed["redraws"] if row["column"] == "benchmark"}
     draws = {"benchmark": ["0"], "rebuilds": ["1", "2", "3"], "matched": ["matched"], "large": ["large"]}
     for row in printed["redraws"]:
-        assert row["value"] == pytest.approx(np.mean([mean(draw, row["system"]) for draw in draws[row["column"]]]))
-        assert row["low"] <= row["value"] <= row["high"]
+        expected = np.mean([mean(precisions, draw, row["system"]) for draw in draws[row["column"]]])
+        assert row["value"] == pytest.approx(expected)
+        assert row["low"] < row["value"] < row["high"]
     gains = {(row["system"], row["column"]): row["value"] for row in printed["bias"]}
     for (system, name), gain in gains.items():
         if name in precisions.chosen:
-            assert gain == pytest.approx(mean(f"without {name}", system) - own[system])
+            assert gain == pytest.approx(mean(precisions, f"without {name}", system) - own[system])
             assert gain >= 0
-    assert gains["lsa", "own less others"] == pytest.approx(gains["lsa", "lsa"] - gains["lsa", "bm25"])
+    others = ["bm25:k1=2,b=0.9", "bm25:k1=0.1,b=0.1"]  # bm25 gave the only other list
+    excess = [gains[other, "lsa"] - gains[other, "bm25"] for other in others]
+    assert gains["lsa", "own less others"] == pytest.approx(
+        gains["lsa", "lsa"] - gains["lsa", "bm25"] - np.mean(excess)
+    )
     assert ("bm25:k1=2,b=0.9", "own less others") not in gains
+
+
+def test_the_own_cost_is_0_where_lists_and_systems_differ_only_in_how_hard_they_are() -> None:
+    names, queries = ["a", "b", "c", "d"], np.array([0.5, 1.0])
+    gains = {s: {n: (i + 10 * j) * queries for j, n in enumerate("abc")} for i, s in enumerate(names)}
+    for system in "abc":
+        found = checks.own_cost(gains, system, [name for name in names if name != system])
+        assert found == pytest.approx(np.zeros(2))
+    gains["a"]["a"] = gains["a"]["a"] + 0.3
+    assert checks.own_cost(gains, "a", ["b", "c", "d"]) == pytest.approx([0.3, 0.3])
+    assert checks.own_cost({s: {"a": queries} for s in names}, "a", ["b"]) is None
+
+
+def test_pairs_are_tested_together(precisions: checks.Precisions, printed: dict[str, Any]) -> None:
+    rows = {(row["system"], row["column"]): row for row in printed["order"]}
+    pairs = {pair for pair, _ in rows}
+    assert len(pairs) == 6
+    assert all(rows[pair, "effect"]["value"] * rows[pair, "benchmark"]["value"] >= 0 for pair in pairs)
+    for pair in pairs:
+        one, other = pair.split(" over ")
+        for name, draw in (("benchmark", "0"), ("matched", "matched"), ("large", "large")):
+            row = rows[pair, name]
+            assert row["value"] == pytest.approx(mean(precisions, draw, one) - mean(precisions, draw, other))
+            assert row["low"] <= row["value"] <= row["high"]
+        assert rows[pair, "benchmark"]["value"] >= 0
+        kept = [mean(precisions, draw, one) > mean(precisions, draw, other) for draw in "123"]
+        assert rows[pair, "3 rebuilds"]["value"] == pytest.approx(np.mean(kept))
+    place, base = precisions.systems.index("lsa"), precisions.systems.index("bm25")
+    change = {field: values[[place]] - values[[base]] for field, values in precisions.values["large"].items()}
+    low, high = mean_of_means(change, 13, level=1 - 0.05 / 6)[1:3]
+    row = rows.get(("lsa over bm25", "large")) or rows["bm25 over lsa", "large"]
+    assert sorted(np.abs([row["low"], row["high"]])) == pytest.approx(sorted(np.abs([low[0], high[0]])), abs=1e-3)
 
 
 def test_large_pools_are_what_eval_scores(root: Path, precisions: checks.Precisions) -> None:
@@ -98,23 +146,22 @@ def test_large_pools_are_what_eval_scores(root: Path, precisions: checks.Precisi
     assert values.mean() == pytest.approx(expected)
 
 
-def test_queries_needed_are_those_of_the_normal_test(precisions: checks.Precisions, printed: dict[str, Any]) -> None:
-    place = precisions.systems.index("lsa")
-    variance = np.mean([(values[place] - values[0]).var() for values in precisions.values["0"].values()])
-    expected = (norm.ppf(0.975) + norm.ppf(0.8)) ** 2 * variance / 0.02**2
-    (row,) = (row for row in printed["power"] if row["system"] == "lsa" and row["column"] == "2 points")
-    assert row["value"] == pytest.approx(expected)
-    assert row["low"] <= row["high"]
+def test_each_field_needs_queries_of_its_own(precisions: checks.Precisions, printed: dict[str, Any]) -> None:
+    place, rows = precisions.systems.index("lsa"), {(row["system"], row["column"]): row for row in printed["power"]}
+    tails = {alpha: norm.ppf(1 - alpha / 2) for alpha in (0.05, 0.025)}
+    for field, values in precisions.values["0"].items():
+        variance = np.var(values[place] - values[0], ddof=1)
+        row = rows[f"lsa, {field}", "2 points"]
+        expected = (tails[0.025] + norm.ppf(0.8)) ** 2 * variance / 0.02**2 + tails[0.025] ** 2 / 2
+        assert row["value"] == pytest.approx(expected)
+        assert row["low"] < row["value"] < row["high"]
+        for name, alpha in (("one test", 0.05), ("first of 2", 0.025)):
+            spread = np.sqrt(variance / (values.shape[1] - tails[alpha] ** 2 / 2))
+            found = rows[f"lsa, {field}", f"points detected, {name}"]["value"]
+            assert found == pytest.approx(100 * (tails[alpha] + norm.ppf(0.8)) * spread)
 
 
-def test_intervals_of_few_queries_say_so(precisions: checks.Precisions) -> None:
-    for table in (checks.order_table(precisions, 3), checks.power_table(precisions, "bm25", [0.02])):
-        assert table.table.notes[-1] == "Percentile intervals of 12 queries, which are too short."
-    many = {draw: {f: np.tile(v, 9) for f, v in fields.items()} for draw, fields in precisions.values.items()}
-    assert len(checks.order_table(dataclasses.replace(precisions, values=many), 3).table.notes) == 1
-    own, others = precisions.values["0"], precisions.values["without lsa"]
-    gains = {field: (others[field] - own[field])[[3]] for field in own}
-    draws = np.mean([bootstrap_means(gain, seed=13, item=field) for field, gain in gains.items()], axis=0)
-    low, high = confidence_interval(draws, *gains.values())
-    (row,) = checks.bias_table(precisions).frame.filter(system="lsa", column="lsa").to_dicts()
-    assert (row["low"], row["high"]) == pytest.approx((low[0], high[0]))
+def test_equal_systems_are_chosen_by_name_whatever_their_order() -> None:
+    for names in (("a", "b", "c", "d"), ("d", "c", "b", "a")):
+        jaccard = dict.fromkeys(itertools.combinations(names, 2), 0.5)
+        assert sorted(least_alike(jaccard, names, 3)) == ["a", "b", "c"]

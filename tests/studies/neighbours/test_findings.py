@@ -52,14 +52,20 @@ def test_the_best_system_is_that_of_task_i(corpora: str, over: str) -> None:
 
 
 def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:
-    rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate("abcd")]
-    rows += [(system, "LO-PS", "NN1_Ret", 100.0) for system in "abcd"]
+    names = "abcdefghijk"
+    rows = [(system, "LL-HS", "AOP-10", 90.0 - place) for place, system in enumerate(names)]
+    rows += [(system, "LO-PS", "NN1_Ret", 100.0) for system in names]
     rows += [("a", "LO-DS", measure, 0.0) for measure in ("AOP-10", "NN1_Ret")]  # dissimilar: does not count
     classes = pl.DataFrame(rows, ["system", "category", "measure", "value"], orient="row")
-    table = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13)
-    assert table.frame.rows() == [("a", 40, 0, 10), ("b", 30, 0, 11), ("d", 10, 0, 13)]
-    assert table.table.notes[0].endswith("by NN1_Ret with MAP: not defined: all are equal.")
-    assert table.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.33.")
+    quality = {system: 0.4 - place / 50 for place, system in enumerate(names) if system != "c"}
+    table = correlation(classes, quality, seed=13)
+    expected = [(system, 100 * quality[system], 0.0, 10.0 + names.index(system)) for system in quality]
+    assert table.frame.rows() == [pytest.approx(row) for row in expected]
+    refused = "not given: it takes 10 systems that are not all equal."
+    assert table.table.notes[0].endswith(f"by NN1_Ret with MAP: {refused}")
+    assert table.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.00.")
+    few = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13).table.notes
+    assert few[1].endswith(f"by AOP-10 with MAP: {refused}")
 
 
 def test_quality_is_the_mean_map_of_each_system(tmp_path: Path) -> None:

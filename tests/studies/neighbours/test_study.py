@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 from pathlib import Path
@@ -16,7 +17,10 @@ from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.slow
 SYSTEMS = ("bm25", "latent", "rrf(bm25,lsa)")
-SMALL = [*flags("study neighbours --set titles=20 --set papers=12 --model"), "bm25,latent=lsa,rrf(bm25,lsa)"]
+SMALL = [
+    *flags("study neighbours --recipe neighbours_paper --set titles=20 --set papers=12 --model"),
+    "bm25,latent=lsa,rrf(bm25,lsa)",
+]
 NOUNS = ["graph", "network", "model", "theory", "cell", "market", "price", "signal", "neuron", "parser", "proof"]
 FORMS = (
     "We study the {0} of a {1} in the deep {2}.",
@@ -81,8 +85,19 @@ def test_systems_are_measured_on_every_task_and_class(study: Any) -> None:
     tables = study["tables"]
     systems = (*SYSTEMS, "latent standardised")
     assert {(row["system"], row["task"], row["measure"]) for row in tables["titles"]} == {
-        (system, task, measure) for system in systems for task in ("I", "II") for measure in ("MRR", "T100")
+        (system, task, measure)
+        for system in systems
+        for task in ("I", "II")
+        for measure in ("MRR", "S1", "S10", "T100", "rank 25%", "rank 50%", "rank 75%")
     }
+    for system, task in itertools.product(systems, ("I", "II")):
+        of = {
+            row["measure"]: row["value"] for row in tables["titles"] if (row["system"], row["task"]) == (system, task)
+        }
+        assert of["S1"] <= min(of["MRR"], of["S10"])
+        assert of["S10"] <= of["T100"]
+        assert 1 <= of["rank 25%"] <= of["rank 50%"] <= of["rank 75%"]
+        assert (of["rank 50%"] == 1) == (of["S1"] >= 50)
     counts = {row["class"]: row["neighbours"] for row in tables["counts"]}
     assert set(counts) == set(CLASSES)
     measures = ("NN1_Ret", "NN10_Ret", "AOP-10", "AOP-20")

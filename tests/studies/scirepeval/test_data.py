@@ -64,7 +64,7 @@ def test_two_systems_are_compared_over_figures() -> None:
     row = difference(_figures(tasks, a=0.7, b=0.5), "a", "b", 13)
     assert (row["figures"], row["better"]) == (4, 4)  # citation prediction is not averaged
     assert row["value"] == pytest.approx(0.2)
-    assert row["p"] == 2 / 2**4
+    assert row["p"] == 2 / 2**3  # both figures of the SciDocs ranking flip together
 
 
 def test_formats_name_encoders_and_unknown_tasks_are_refused() -> None:

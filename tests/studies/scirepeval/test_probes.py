@@ -13,7 +13,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
 from pipeline.core.errors import InputError
-from pipeline.studies.scirepeval import probes
+from pipeline.studies.scirepeval import probes, scoring
+from pipeline.studies.scirepeval.scoring import FiguresConfig
+from pipeline.studies.scirepeval.tasks import entries
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
 
@@ -126,3 +128,17 @@ def test_resampled_f1_is_that_of_the_resample() -> None:
     times = np.stack([np.bincount(row, minlength=12) for row in drawn]).astype(float)
     expected = [f1_score(truth[row].argmax(1), predicted[row].argmax(1), average="macro") for row in drawn]
     np.testing.assert_allclose(probes.f1(truth, predicted, times, "classes"), expected, atol=1e-12)
+
+
+def test_an_interval_of_repetitions_holds_test_papers_too() -> None:
+    """Ten equal repetitions vary over test papers alone, as one does; unequal ones vary more."""
+    random, (entry, *_) = np.random.default_rng(4), entries().values()
+    truth, other = (np.eye(2, dtype=bool)[random.integers(0, 2, 80)] for _ in range(2))
+    mixed = np.where(random.random((80, 1)) < 0.3, other, truth)
+    config = FiguresConfig(entry, 13, 2_000)
+    same = scoring._repeated(config, "f1@5", truth, [mixed] * 10, "classes")
+    assert (same.items, same.value) == (80, pytest.approx(f1_score(truth[:, 1], mixed[:, 1], average="macro")))
+    whole = scoring._resampled(config, "f1", lambda times: probes.f1(truth, mixed, times, "classes"), 80)
+    np.testing.assert_allclose(same.draws, whole.draws)
+    unequal = scoring._repeated(config, "f1@5", truth, [mixed] * 5 + [other] * 5, "classes")
+    assert unequal.draws.std() > 1.3 * same.draws.std()

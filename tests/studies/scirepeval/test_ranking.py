@@ -114,3 +114,19 @@ def test_separate_authors_are_found() -> None:
     truth, clusters = authors.cluster(authors.DataSet("tiny", blocks), lambda _keys, _role: directions)
     assert len(truth) == 8  # a fifth of the blocks sets the cut
     assert authors.f1(*authors.b_cubed(truth, clusters), np.ones((1, 8)))[0] == 1
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-4])
+def test_a_cut_is_found_however_near_the_cosines_are(spread: float) -> None:
+    """Two authors a block in two directions; the smaller the spread, the nearer all cosines are to 1."""
+    random = np.random.default_rng(3)
+    keys = tuple("abcdefgh")
+    blocks = tuple((keys, np.repeat([0, 1], 4) + 2 * block) for block in range(10))
+
+    def vectors(_keys: object, _role: object) -> np.ndarray:
+        apart = np.repeat([[0.0, spread], [0.0, -spread]], 4, axis=0)
+        return np.array([1.0, 0.0]) + apart + random.normal(0, spread / 20, (8, 2))
+
+    truth, clusters = authors.cluster(authors.DataSet("near", blocks), vectors)
+    assert len(truth) == 8
+    assert float(authors.f1(*authors.b_cubed(truth, clusters), np.ones((1, 8)))[0]) > 0.95

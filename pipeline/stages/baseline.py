@@ -1,0 +1,87 @@
+"""Rankings that read no text: most cited, newest, random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
+from pipeline.core.order import Rows, Scores, best
+from pipeline.core.resources import Resources
+from pipeline.core.rng import generator
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import RANKINGS
+from pipeline.corpus.pool import Pool
+from pipeline.retrieve.base import Ranking, check_depth
+from pipeline.stages.search import open_pool, slug_of, write_ranking
+from pipeline.stages.systems import Baseline
+
+
+@dataclass(frozen=True)
+class BaselineConfig:
+    """What decides a ranking without text.
+
+    Attributes:
+        order: of the candidates.
+        seed: of random orders; 0 of others.
+        depth: entries ranked a query.
+    """
+
+    order: str
+    seed: int
+    depth: int
+
+
+def baseline_task(corpus: Artifact, pool: Task | Artifact, system: Baseline, *, depth: int) -> Task:
+    """Return the task that ranks a pool's candidates without reading them.
+
+    ``most-cited`` counts the citations by papers of the corpus that are of an earlier year than the queries, all where
+    the queries have no year. ``newest`` has the latest year first. ``random`` is another order for each query.
+    """
+    check_depth(depth)
+    config = BaselineConfig(system.order, system.seed if system.order == "random" else 0, depth)
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened = open_pool(inputs)
+        ranked = _random(opened, config) if config.order == "random" else _by_attribute(opened, config)
+        counts = np.array([len(rows) for rows, _ in ranked], np.int64)
+        row, score = (np.concatenate(columns) for columns in zip(*ranked, strict=True))
+        return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    return Task("search", 2, RANKINGS, f"{config.order}-{slug_of(pool)}", config, inputs, run)
+
+
+def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
+    """Return rows and scores of each query's ranking: one order of the candidates, less what each query excludes."""
+    years, candidates = pool.corpus.attributes["year"], pool.candidates
+    if config.order == "newest":
+        scores = years[candidates].astype(np.float32)
+    else:
+        cited, citing = pool.corpus.incoming.of_many(candidates)
+        before = pool.artifact.manifest.config.get("year")
+        counted = cited if before is None else cited[years[citing] < before]
+        scores = np.bincount(counted, minlength=len(candidates)).astype(np.float32)
+    most = int(np.diff(pool.exclusions[0]).max(initial=0))
+    first = best(scores, candidates, config.depth + most)
+    row, score = candidates[first], scores[first]
+    kept = (~np.isin(row, pool.excluded(query)) for query in range(len(pool.query_rows)))
+    return [(row[mask][: config.depth], score[mask][: config.depth]) for mask in kept]
+
+
+def _random(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
+    """Return rows and scores of each query's ranking: candidates drawn without replacement."""
+    queries, candidates = pool.query_rows, pool.candidates
+    keys = pool.corpus.attributes["key"][queries] if pool.queries_are_papers else queries
+    ranked = []
+    for query, key in enumerate(keys.tolist()):
+        excluded = pool.excluded(query)
+        wanted = min(config.depth + len(excluded), len(candidates))
+        drawn = generator(config.seed, "random ranking", key).choice(len(candidates), wanted, replace=False)
+        row = candidates[drawn]
+        row = row[~np.isin(row, excluded)][: config.depth]
+        ranked.append((row, -np.arange(len(row), dtype=np.float32)))
+    return ranked

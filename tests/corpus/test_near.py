@@ -1,0 +1,151 @@
+"""Near-duplicates, and the rules of pools that remove papers."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.schema import NO_YEAR
+from pipeline.corpus.near import are_near, near_pairs
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.reader import Corpus
+from pipeline.stages.pool import pool_task
+from pipeline.stages.selection import selection
+from tests.builders import make_corpus
+from tests.stages.making import make
+
+
+def copies(root: Path) -> Artifact:
+    """Papers of a few words each, so that many titles and abstracts are nearly alike."""
+    random = np.random.default_rng(8)
+    papers: list[dict[str, Any]] = []
+    for n in range(240):
+        if n % 3:
+            title, abstract = papers[n - n % 3]["title"].split(), papers[n - n % 3]["abstract"].split()
+            title[random.integers(len(title))] = "changed"
+            abstract = abstract[: random.integers(0, len(abstract))] if n % 2 else abstract
+        else:
+            title = [f"t{word}" for word in random.integers(0, 90, random.integers(2, 12))]
+            abstract = [f"abstract{word}" for word in random.integers(0, 300, 20)]
+        year = None if n % 41 == 40 else 2016 + n % 4
+        papers.append({"paper_id": f"{n:04d}", "title": " ".join(title), "abstract": " ".join(abstract), "year": year})
+    pairs = [*random.integers(0, 240, (1200, 2)), *((n, n - n % 3) for n in range(240) if n % 3)]
+    return make_corpus(root, papers, {(f"{a:04d}", f"{b:04d}") for a, b in pairs if a != b})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return Corpus(copies(tmp_path_factory.mktemp("near")))
+
+
+def naive(corpus: Corpus) -> set[tuple[int, int]]:
+    """Compare every paper with every other."""
+    table = corpus.take(np.arange(len(corpus)), ["title", "abstract"])
+    titles, abstracts = ([set(text.split()) for text in table.column(n).to_pylist()] for n in ("title", "abstract"))
+    return {
+        (a, b)
+        for a, b in itertools.permutations(range(len(corpus)), 2)
+        if len(titles[a] & titles[b]) / len(titles[a] | titles[b]) >= 0.8
+        and (
+            not abstracts[a]
+            or not abstracts[b]
+            or len(abstracts[a] & abstracts[b]) / len(abstracts[a] | abstracts[b]) >= 0.5
+        )
+    }
+
+
+def test_pairs_are_those_of_comparing_all(corpus: Corpus) -> None:
+    expected = naive(corpus)
+    queries, candidates = np.arange(0, 240, 2, dtype=np.uint32), np.arange(10, 240, dtype=np.uint32)
+    pairs = near_pairs(corpus, queries, candidates)
+    assert {(int(queries[query]), int(row)) for query, row in pairs} == {
+        (a, b) for a, b in expected if a % 2 == 0 and b >= 10
+    }
+    every = np.array(list(itertools.permutations(range(60), 2)))
+    near = are_near(corpus, every[:, 0], every[:, 1])
+    assert set(map(tuple, every[near].tolist())) == {(a, b) for a, b in expected if max(a, b) < 60}
+    assert 20 < len(expected) < 400
+    assert not len(near_pairs(corpus, queries[:0], candidates))
+
+
+def test_near_duplicates_are_neither_positives_nor_ranked_and_are_counted(corpus: Corpus) -> None:
+    root = corpus.artifact.path.parent.parent
+    both = [
+        make(root, pool_task(corpus.artifact, PoolConfig(size="all", queries=10, drop_near_duplicates=drop)))
+        for drop in (False, True)
+    ]
+    usual, without = (Pool(artifact, corpus) for artifact in both)
+    expected = naive(corpus)
+    assert usual.query_rows.tolist() == without.query_rows.tolist()
+    candidates = set(without.candidates.tolist())
+    for query, row in enumerate(without.query_rows.tolist()):
+        near = {b for a, b in expected if a == row}
+        assert near & candidates <= set(without.excluded(query).tolist())
+    positives = [
+        set(zip(*(pool.qrels.column(n).to_pylist() for n in ("query", "row")), strict=True))
+        for pool in (usual, without)
+    ]
+    removed = {(query, row) for query, row in positives[0] if (int(usual.query_rows[query]), row) in expected}
+    assert positives[1] == positives[0] - removed
+    counts = both[1].manifest.counts
+    assert counts["positives_dropped_near_duplicate"] == len(removed) > 0
+    assert counts["excluded_near_duplicate"] + len(usual.exclusions[1]) == len(without.exclusions[1])
+    assert "drop_near_duplicates" not in both[0].manifest.config
+
+
+@pytest.mark.parametrize("field", [None, "Art"])
+def test_candidates_of_earlier_years_only(tmp_path: Path, field: str | None) -> None:
+    artifact = make_corpus(
+        tmp_path,
+        [
+            {
+                "paper_id": f"{n:03d}",
+                "title": f"T {n}",
+                "abstract": "x" * 40,
+                "fields": ["Art"],
+                "year": [2017, 2018, 2019, None][n % 4],
+            }
+            for n in range(80)
+        ],
+        {(f"{n:03d}", f"{(n + k) % 80:03d}") for n in range(80) for k in (1, 2, 3, 4)},
+    )
+    made = make(tmp_path, pool_task(artifact, PoolConfig(field=field, size="all", queries=20, earlier_only=True)))
+    pool = Pool(made, Corpus(artifact))
+    years = pool.corpus.attributes["year"]
+    assert set(years[pool.candidates].tolist()) == {2017, 2018}
+    assert set(years[pool.query_rows].tolist()) == {2019}
+    assert made.manifest.counts["positives"] == 40
+    assert made.manifest.counts["positives_dropped_not_earlier"] == 40
+    assert NO_YEAR in years
+
+
+@pytest.mark.parametrize(
+    ("given", "year"),
+    [("minilm", 2022), ("scincl,specter", 2021), ("aspire-bm,lsa", 2020), ("lsa", 2019), ("2030", 2031)],
+)
+def test_queries_are_later_than_the_training_data(given: str, year: int) -> None:
+    (config, *_) = selection(after_cutoff=given).configs(None)
+    assert config.year == year
+    with pytest.raises(InputError, match="queries must be later than"):
+        selection(after_cutoff=given, year=config.after_cutoff).configs(None)
+
+
+def test_an_unknown_end_of_the_training_data_is_refused(tmp_path: Path) -> None:
+    for name in (str(tmp_path), "mean(scincl,hf:some/model)"):
+        with pytest.raises(InputError, match="must have a known last year for --after-cutoff"):
+            selection(after_cutoff=name)
+    with pytest.raises(InputError, match="there is no model 'bm25'"):
+        selection(after_cutoff="bm25")
+
+
+def test_a_corpus_without_later_papers_says_so(corpus: Corpus) -> None:
+    chosen = selection(after_cutoff="minilm", samples=1, size="all")
+    (config,) = chosen.configs(corpus.artifact)
+    assert config.year == 2022

@@ -1,0 +1,159 @@
+"""Closed forms against SciPy, by hand, and by simulation: coverage, size and power."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.stats import spearmanr
+
+from pipeline.measure.estimates import (
+    detectable,
+    queries_needed,
+    rank_correlation,
+    share_between,
+    share_of_clusters,
+    variance_interval,
+)
+from pipeline.measure.statistics import holm, paired_permutation, simultaneous
+from tests.measure.test_differences import average_precision_gaps
+
+FIELDS = (100, 200, 45, 110)
+
+
+def spread_fields(replicates: int, scales: tuple[float, ...], shifts: np.ndarray) -> list[np.ndarray]:
+    """Gains of four fields, each with its own number of queries, deviation and mean."""
+    return [
+        scale * average_precision_gaps(replicates, queries, 0.0, seed=place) + shift
+        for place, (queries, scale, shift) in enumerate(zip(FIELDS, scales, shifts, strict=True))
+    ]
+
+
+def covered(intervals: list[tuple[float, float, float]], truth: float) -> float:
+    return float(np.mean([low <= truth <= high for _, low, high in intervals]))
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 1, 1), (0.5, 0.5, 2, 1), (1, 2, 0.5, 1)])
+def test_without_an_effect_the_share_between_fields_excludes_0_in_two_or_three_of_a_hundred(
+    scales: tuple[float, ...],
+) -> None:
+    groups = spread_fields(1_500, scales, np.zeros(4))
+    found = [share_between([group[number] for group in groups]) for number in range(1_500)]
+    assert 0.01 < np.mean([low > 0 for _, low, _ in found]) < 0.035
+    assert covered(found, 0.0) > 0.965
+
+
+@pytest.mark.parametrize(("scales", "least"), [((1, 1, 1, 1), 0.94), ((0.5, 0.5, 2, 1), 0.97), ((1, 2, 0.5, 1), 0.9)])
+def test_the_share_between_fields_is_covered(scales: tuple[float, ...], least: float) -> None:
+    variances = np.array([(scale * average_precision_gaps(1, 500_000, 0.0, seed=9)).var() for scale in scales])
+    sizes = np.array(FIELDS)
+    shifts = np.array([-1.0, 1.0, 0.3, 0.0])
+    shifts -= (sizes * shifts).sum() / sizes.sum()
+    share = 0.05
+    shifts *= np.sqrt(share / (1 - share) * (sizes * variances).sum() / (sizes * shifts**2).sum())
+    groups = spread_fields(1_000, scales, shifts)
+    found = [share_between([group[number] for group in groups]) for number in range(1_000)]
+    assert least < covered(found, share) <= 1
+    assert np.mean([value for value, _, _ in found]) == pytest.approx(share, rel=0.1)
+
+
+def test_the_share_between_equal_fields_is_epsilon_squared() -> None:
+    groups = [np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 7.0])]  # one variance, one size
+    every = np.concatenate(groups)
+    inside, total = 4.0, ((every - every.mean()) ** 2).sum()
+    value, low, high = share_between(groups)
+    between = total - inside - inside / 4
+    assert value == pytest.approx(between / (between + 6.0))
+    assert low < value < high
+    assert np.isnan(share_between(groups[:1])).all()
+    assert np.isnan(share_between([*groups, np.zeros(3)])).all()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "share", "alike", "least"),
+    [(100, 0.01, 0.0, 0.94), (100, 0.1, 0.3, 0.93), (20, 0.1, 0.3, 0.91), (200, 0.005, 0.2, 0.88)],
+)
+def test_a_share_of_positives_is_covered_where_positives_of_a_query_are_alike(
+    clusters: int, share: float, alike: float, least: float
+) -> None:
+    """Clopper and Pearson with positives as independent covers .65 to .75 where they are alike."""
+    random = np.random.default_rng(1)
+    found, naive = [], []
+    for _ in range(400):
+        sizes = 1 + random.poisson(8, clusters)
+        odds = (share * (1 / alike - 1), (1 - share) * (1 / alike - 1)) if alike else None
+        shares = random.beta(*odds, clusters) if odds else np.full(clusters, share)
+        cluster = np.repeat(np.arange(clusters), sizes)
+        flags = random.random(len(cluster)) < shares[cluster]
+        found.append(share_of_clusters(flags, cluster))
+        plain = scipy.stats.binomtest(int(flags.sum()), len(flags)).proportion_ci()
+        naive.append((0.0, plain.low, plain.high))
+    assert covered(found, share) > least
+    assert alike == 0 or covered(naive, share) < 0.85
+
+
+def test_a_share_of_single_items_is_clopper_and_pearsons_widened_for_t() -> None:
+    flags = np.arange(40) < 7
+    value, low, high = share_of_clusters(flags, np.arange(40))
+    exact = scipy.stats.binomtest(7, 40).proportion_ci()
+    assert value == 7 / 40
+    assert 0.9 * exact.low < low < exact.low < exact.high < high < 1.1 * exact.high
+    none = share_of_clusters(np.zeros(30, bool), np.repeat(np.arange(10), 3))
+    assert none[:2] == (0.0, 0.0)
+    assert none[2] == pytest.approx(scipy.stats.binomtest(0, 10).proportion_ci().high)
+    assert np.isnan(share_of_clusters(np.empty(0, bool), np.empty(0, int))).all()
+
+
+def test_correlations_are_scipys_and_leave_unknown_queries_out() -> None:
+    random = np.random.default_rng(4)
+    one = random.integers(0, 6, 80).astype(np.float64)
+    other = one + random.normal(0, 2, 80)
+    other[3] = np.nan
+    value, low, high = rank_correlation(one, other)
+    assert value == pytest.approx(spearmanr(np.delete(one, 3), np.delete(other, 3)).statistic)
+    assert low < value < high
+    assert np.isnan(rank_correlation(one, np.ones(80))).all()
+    assert np.isnan(rank_correlation(np.arange(9.0), np.arange(9.0) ** 2)).all()
+    assert rank_correlation(np.arange(10.0), np.arange(10.0) ** 2)[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("queries", [20, 100, 455])
+def test_twenty_correlations_read_together_err_in_five_of_a_hundred(queries: int) -> None:
+    """Gains are skewed, facts are whole numbers, and gains vary more where the fact is large."""
+    random = np.random.default_rng(queries)
+    facts = np.floor(random.gamma(2, 3, (4_000, queries)))
+    gains = average_precision_gaps(4_000, queries, 0.0, seed=queries) * (1 + facts / facts.mean())
+    level = simultaneous(20)
+    ends = [rank_correlation(gain, fact, level)[1:] for gain, fact in zip(gains, facts, strict=True)]
+    one_by_one = np.mean([low > 0 or high < 0 for low, high in ends])
+    assert 1 - (1 - one_by_one) ** 20 < 0.1
+    assert level == pytest.approx(0.9975)
+
+
+@pytest.mark.parametrize(("queries", "least"), [(30, 0.88), (100, 0.91), (200, 0.93)])
+def test_the_variance_of_gains_is_covered(queries: int, least: float) -> None:
+    values = average_precision_gaps(1_500, queries, 0.0, seed=2)
+    truth = float(average_precision_gaps(1, 1_000_000, 0.0, seed=3).var())
+    assert covered([variance_interval(row) for row in values], truth) > least
+    assert variance_interval(values[0])[0] == pytest.approx(values[0].var(ddof=1))
+    assert np.isnan(variance_interval(values[0, :4])[1:]).all()
+    assert np.isnan(variance_interval(np.ones(30))[1:]).all()
+
+
+@pytest.mark.parametrize(("fields", "difference"), [(1, 0.05), (1, 0.1), (19, 0.05), (19, 0.1)])
+def test_the_promised_power_is_that_of_the_test(fields: int, difference: float) -> None:
+    """Sign flips of the needed number of queries, at the level of Holm's first step over the fields."""
+    variance = float(average_precision_gaps(1, 1_000_000, 0.0, seed=3).var())
+    queries = round(queries_needed(variance, difference, 0.05 / fields))
+    values = average_precision_gaps(1_000, queries, difference, seed=fields)
+    found = paired_permutation(values, seed=1, permutations=5_000)
+    assert 0.76 < np.mean(found < 0.05 / fields) < 0.84
+    assert detectable(variance, queries, 0.05 / fields) == pytest.approx(difference, rel=0.02)
+
+
+def test_holms_first_step_over_19_fields_detects_four_points_with_the_queries_for_three() -> None:
+    variance = 200 * 0.03**2 / (scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)) ** 2
+    assert holm([0.05 / 19, *[1.0] * 18])[0] == pytest.approx(0.05)
+    assert detectable(variance, 200, 0.05) == pytest.approx(0.03, abs=2e-4)
+    assert detectable(variance, 200, 0.05 / 19) == pytest.approx(0.042, abs=1e-3)
+    assert np.isnan(detectable(variance, 4, 0.05 / 19))

@@ -1,0 +1,108 @@
+"""What stands below every table: training data of encoders, sources of queries, MAP among candidates with text."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipeline.api import Workspace
+from pipeline.core.runner import Runner
+from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.scores import origins, text_only, training
+from pipeline.scores.layout import build_tables, tables
+from pipeline.scores.store import artifact, opened_pool, values
+from pipeline.scores.summary import summarise
+from pipeline.stages.pool import pool_task
+from tests.builders import make_corpus
+from tests.scores.cases import scored
+from tests.stages.making import HERE
+
+
+def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
+    table, *_ = tables(
+        pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "rrf(bm25,minilm)", "aspire-bm")])
+    )
+    assert table.columns[-1].label == "trained on"
+    assert [line.values[-1] for line in table.lines] == ["", "citations to 2021", "co-citations to 2019"]
+    assert any(note.startswith("Trained on: minilm: citations: pairs of S2ORC") for note in table.notes)
+    (without,) = tables(pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "lsa")]))
+    assert "trained on" not in [column.label for column in without.columns]
+    assert not any("Trained on" in note for note in without.notes)
+    assert training.short("minilm@ivf:probes=0.5") == "citations to 2021"
+
+
+@pytest.mark.parametrize(
+    ("paper_id", "kind"),
+    [
+        ("W123", "OpenAlex"),
+        ("2004.07180v2", "arXiv"),
+        ("hep-th/9711200", "arXiv"),
+        ("math.AG/0101001", "arXiv"),
+        ("268935536", "number"),
+        ("x1", "other"),
+    ],
+)
+def test_kinds_of_ids(paper_id: str, kind: str) -> None:
+    assert origins.kind_of(paper_id) == kind
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Two fields, one of them with OpenAlex ids alone; a third of the cited papers has no abstract."""
+    root, random = tmp_path_factory.mktemp("defaults"), np.random.default_rng(2)
+    names = [f"W{n}" if n % 3 else f"{n}" for n in range(300)]
+    papers = [
+        {
+            "paper_id": name,
+            "title": f"Title {n}",
+            "abstract": "" if n % 5 == 0 else "x" * 40,
+            "year": 2019 if n >= 200 else 2015 + n % 4,
+            "fields": ["Art"] if n % 3 else ["Physics"],
+        }
+        for n, name in enumerate(names)
+    ]
+    cited = random.integers(0, 200, (300, 6))
+    corpus = make_corpus(root, papers, {(names[n], names[m]) for n, of in enumerate(cited) for m in of})
+    workspace = Workspace(Runner(root, HERE))
+    pools = [pool_task(corpus, PoolConfig(field=field, size="all", queries=20)) for field in ("Art", "Physics")]
+    evaluations = workspace.evaluations(pools, "most-cited,newest", measures="map")
+    return workspace.evaluated(evaluations)
+
+
+def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
+    sentence = text_only.sentence(runs, 13, by_field=True)
+    expected: dict[str, list[float]] = {}
+    for run in runs.iter_rows(named=True):
+        pool = opened_pool(run)
+        assert pool is not None
+        text = pool.corpus.attributes["abstract_chars"] > 0
+        table = artifact(run, "ranking").arrow("ranking.arrow")
+        precisions = []
+        for query in range(len(pool.query_rows)):
+            relevant = {e["row"] for e in pool.qrels.to_pylist() if e["query"] == query and text[e["row"]]}
+            ranked = [e["row"] for e in table.to_pylist() if e["query"] == query and text[e["row"]]]
+            hits = [rank for rank, row in enumerate(ranked, 1) if row in relevant]
+            if relevant:
+                precisions.append(sum(nth / rank for nth, rank in enumerate(hits, 1)) / len(relevant))
+        expected.setdefault(run["label"], []).append(float(np.mean(precisions)))
+    found = dict(re.findall(r"(most-cited|newest) ([\d.]+) \[", sentence))
+    assert found == {label: f"{100 * np.mean(means):.1f}" for label, means in expected.items()}
+    assert "mean over Art, Physics" in sentence
+    same = {"papers": 9, "without_abstract": 0}
+    assert not text_only.differs(json.dumps({"positives": same, "negatives": same}))
+
+
+def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
+    frame = origins.origins(runs)
+    assert frame.columns == list(origins.ORIGINS)
+    assert frame.group_by("field").agg(pl.col("queries").sum()).sort("field")["queries"].to_list() == [20, 20]
+    assert set(frame["year"]) == {2019}
+    assert set(zip(frame["field"], frame["ids"], strict=True)) == {("Art", "OpenAlex"), ("Physics", "number")}
+    table, *_ = build_tables(summarise(values(runs)), runs)
+    text = " ".join(table.notes)
+    assert "Of one source alone: Art, Physics; a difference between fields may be one between sources." in text
+    assert "MAP among candidates with an abstract alone" in text
