@@ -38,7 +38,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick torture check format bench docs notebooks clean $(COMMANDS)
+.PHONY: help setup demo test test-latest quick torture check format bench docs notebooks clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,12 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no 
 	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
 	$(BIN)/pytest -n 3 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
+
+LATEST := $(or $(TMPDIR),/tmp)/mdcr-latest
+test-latest:  ## run the tests of encoders with transformers 5 and the newest sentence-transformers, in an environment of their own
+	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
+	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,dev]"
+	$(LATEST)/bin/pytest tests/encode
 
 docs: $(VENV)/.dev  ## write docs/api.md from the docstrings of the Python interface
 	@$(BIN)/python docs/api.py > docs/api.md

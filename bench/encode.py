@@ -25,7 +25,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer, models  # type: ignore[attr-defined]
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core import progress, provenance
@@ -74,8 +76,8 @@ def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
 
 
 def sentence_transformers(folder: Path, pooling: str, length: int) -> Encode:
-    transformer = models.Transformer(str(folder), max_seq_length=length)
-    pooled = models.Pooling(transformer.get_word_embedding_dimension(), pooling)
+    transformer = Transformer(str(folder), max_seq_length=length)
+    pooled = Pooling(transformer.get_embedding_dimension(), pooling)
     encode = SentenceTransformer(modules=[transformer, pooled], device="cpu").encode
     return lambda texts: encode([f"{text.title}[SEP]{text.abstract}" for text in texts])
 

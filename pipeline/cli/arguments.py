@@ -194,8 +194,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
     _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
-    models = _command(commands, "models", "list the encoders, and which of them are on this machine", "dry-run json")
-    about = "list (default); the name of one, for its details; or lock: write all commits to models.lock"
+    models = _command(commands, "models", "list the encoders, and which of them are on this machine", "json")
+    about = "list (default), or the name of one, for its recipe and its sources"
     models.add_word("what", about)
     about = "run the whole pipeline on the papers that come with it (medicine, psychology)"
     _command(commands, "demo", about, "memory workers device verbose")

@@ -11,33 +11,29 @@ from typing import Any
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.text import printable
 from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import hub, lock, registry
+from pipeline.encode import registry
 from pipeline.stages.systems import encoder_names, parse_precision, uses
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 
 def models(options: argparse.Namespace) -> None:
-    """List the encoders, show the details of one, or lock their revisions."""
+    """List the encoders, or show the details of one."""
     what = options.what or "list"
-    if options.dry_run and what != "lock":
-        raise InputError(f"--dry-run must go with lock, got {what}", "Leave it out")
     encoders = {encoder.name: encoder for encoder in registry.known_models()}
-    if what == "lock":
-        _lock(options)
-    elif what == "list":
+    if what == "list":
         rows = [_record(encoder) if options.json else _row(encoder) for encoder in encoders.values()]
         print_rows("models", rows, options)
     elif what in encoders:
         _show(encoders[what], options)
     else:
-        raise InputError(f"mdcr models {what} is unknown", nearest(what, ("list", "lock", *encoders)))
+        raise InputError(f"mdcr models {what} is unknown", nearest(what, ("list", *encoders)))
 
 
 def _row(encoder: registry.KnownModel) -> dict[str, str]:
@@ -61,6 +57,7 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
         "published": dict(encoder.published),
         "exclusions": list(encoder.exclusions),
         "folder": str(encoder.folder or ""),
+        "recipe": dict(encoder.recipe),
     }
 
 
@@ -72,29 +69,10 @@ def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():
         print(printable(f"{name:18}{value}".rstrip()))
+    for name, value in encoder.recipe.items():
+        print(printable(f"{name:18} {value!r}"))
     for name, figure in encoder.published.items():
         print(f"  {name:32}{registry.as_printed(figure):>8}")
-
-
-def _lock(options: argparse.Namespace) -> None:
-    repositories = lock.resolve(registry.repositories())
-    lockable = [repository for repository in repositories if repository.commit]
-    if lockable and not options.dry_run:
-        lock.write(lockable)
-    rows = [
-        {"hub": entry.hub, "asked": entry.asked, "commit": entry.commit or "unknown", "from": entry.origin or "-"}
-        for entry in repositories
-    ]
-    print_rows("locked", rows, options)
-    count, missing = len(repositories), len(repositories) - len(lockable)
-    if lockable:
-        say(f"{len(lockable)} of {count} {'would be locked' if options.dry_run else 'locked'} in {lock.FILE}")
-    if missing:
-        raise StageError(
-            f"{missing} of {count} models and adapters are not locked: they are not in the cache "
-            f"{hub.cache_folder()}, and the hub cannot be reached or does not know them",
-            "Where there is a network run: mdcr models lock",
-        )
 
 
 def plan(options: argparse.Namespace) -> None:

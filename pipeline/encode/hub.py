@@ -17,11 +17,8 @@ from pathlib import Path
 from pipeline.core.errors import InputError, StageError
 from pipeline.encode import shape
 
-_SMALL = ("*.json", "*.txt", "*.model", "1_Pooling/*.json")
+_SMALL = ("*.json", "*.txt", "*.model")
 """All of a model but its weights: its configuration and tokenizer."""
-
-_TIMEOUT = 10.0
-"""Seconds to wait for the hub."""
 
 _TOKENIZER = (
     "tokenizer.json",
@@ -32,7 +29,6 @@ _TOKENIZER = (
     "tokenizer.model",
 )
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
-
 
 _absent: set[str] | None = None
 """Hub ids that a plan found absent; None while nothing is only planned."""
@@ -60,9 +56,6 @@ ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), tok
 FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), tokenizer=False)
 
 
-_COMMIT = r"[0-9a-f]{40}"
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A model or adapter on disk; its weights may not be downloaded yet.
@@ -79,21 +72,17 @@ class Checkpoint:
     folder: Path
     layout: Layout = MODEL
 
-    def ready(self, layers: Iterable[str] = ()) -> Path:
+    def ready(self) -> Path:
         """Return the folder with the weights in it, downloading them where they are missing.
-
-        Args:
-            layers: folders of further layers, each with weights of its own.
 
         Raises:
             StageError: the hub cannot be reached.
         """
+        lacking = [f"{path.name}/*" for path in shape.weighted_modules(self.folder) if not list(path.glob("*model.*"))]
         for name in self.layout.weights:
-            if self.hub and not weights(self.folder, self.layout):
-                _download(self.hub, self.revision, [f"{name}*", "{}-*{}".format(*os.path.splitext(name))])
-        missing = [f"{layer}/*" for layer in layers if not list((self.folder / layer).glob("*model.*"))]
-        if self.hub and missing:
-            _download(self.hub, self.revision, missing)
+            if self.hub and (lacking or not weights(self.folder, self.layout)):
+                _download(self.hub, self.revision, [f"{name}*", "{}-*{}".format(*os.path.splitext(name)), *lacking])
+                lacking = []
         if not weights(self.folder, self.layout):
             raise _unreachable(self.hub, self.revision)
         return self.folder
@@ -110,44 +99,16 @@ def cache_folder() -> Path:
 
 def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None:
     """Return the model or adapter at a branch, tag or commit in the local cache, or None."""
-    commit = cached_commit(hub, revision)
-    if commit is None:
-        return None
-    folder = _repository(hub) / "snapshots" / commit
-    whole = (folder / layout.config).is_file() and _has_tokenizer(folder, layout)
-    return Checkpoint(hub, commit, folder, layout) if whole else None
-
-
-def cached_commit(hub: str, revision: str) -> str | None:
-    """Return the commit of a branch, tag or commit in the local cache, or None."""
-    if re.fullmatch(_COMMIT, revision):
-        return revision
-    reference = _repository(hub) / "refs" / revision
-    commit = reference.read_text().strip() if reference.is_file() else ""
-    return commit if re.fullmatch(_COMMIT, commit) else None
-
-
-def remote_commit(hub: str, revision: str) -> str | None:
-    """Return the commit of a branch or tag on the hub, or None.
-
-    Raises:
-        ConnectionError: the hub cannot be reached.
-    """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return HfApi().model_info(hub, revision=revision, timeout=_TIMEOUT).sha
-    except OfflineModeIsEnabled as error:
-        raise ConnectionError(str(error)) from error
-    except HfHubHTTPError:
+        found = snapshot_download(hub, revision=revision, cache_dir=cache_folder(), local_files_only=True)
+    except (HFValidationError, LocalEntryNotFoundError):
         return None
-    except OSError as error:
-        raise ConnectionError(str(error)) from error
-
-
-def _repository(hub: str) -> Path:
-    return cache_folder() / f"models--{hub.replace('/', '--')}"
+    folder = Path(found)
+    whole = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
+    return Checkpoint(hub, folder.name, folder, layout) if whole and _has_tokenizer(folder, layout) else None
 
 
 @contextlib.contextmanager
@@ -171,16 +132,16 @@ def absent() -> set[str]:
 
 
 def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
-    """Return a model or adapter of the hub, from the local cache or else by download of all but its weights.
+    """Return the model or adapter at a branch, tag or commit: from the cache, else its small files are downloaded.
 
     Raises:
-        InputError: the hub has no such id and revision.
-        StageError: the hub cannot be reached.
+        InputError: the hub has no such model.
+        StageError: it is not in the cache, and the hub cannot be reached.
     """
     checkpoint = cached(hub, revision, layout)
     if checkpoint is None and _absent is not None:
         _absent.add(hub)
-        return Checkpoint(hub, revision, _repository(hub) / "snapshots" / revision, layout)
+        return Checkpoint(hub, revision, cache_folder() / "absent" / hub.replace("/", "--"), layout)
     if checkpoint is None:
         folder = _download(hub, revision, list(_SMALL))
         checkpoint = Checkpoint(hub, folder.name, folder, layout)
@@ -291,6 +252,8 @@ def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
     for name in (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout.tokenizer else ())):
         if (folder / name).is_file():
             yield folder / name
+    if layout is MODEL:
+        yield from shape.module_files(folder)
 
 
 @functools.cache
@@ -322,7 +285,7 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
 
 
 def _unreachable(hub: str, revision: str) -> StageError:
-    state = "incomplete in" if _repository(hub).is_dir() else "absent from"
+    state = "incomplete in" if (cache_folder() / f"models--{hub.replace('/', '--')}").is_dir() else "absent from"
     command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
     return StageError(
         f"the model {hub} is {state} the cache {cache_folder()}, and the hub cannot be reached",

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pipeline.core.config import from_mapping
+from pipeline.core.config import canonical, from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.install import pip
-from pipeline.encode import hub, recipe, shape
+from pipeline.encode import hub, saved, shape
 from pipeline.encode.spec import (
     CHOICES,
+    MODULES,
     POOLING,
     AspireSpec,
     CrossModel,
@@ -32,6 +33,7 @@ from pipeline.encode.spec import (
     VectorsSpec,
     WordsSpec,
 )
+from pipeline.encode.templates import check_template
 
 if TYPE_CHECKING:
     from pipeline.core.artifact import Artifact
@@ -126,7 +128,7 @@ def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
     """
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = recipe.read_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    described = saved.cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
     values = {**described, **values}
     spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return CrossModel(name, spec, checkpoint)
@@ -156,42 +158,90 @@ def _value(key: str, value: Any, default: Any) -> Any:
         if value not in ("true", "false"):
             raise InputError(f"{key} must be true or false, got {value!r}", f"Write {key}=true or {key}=false")
         return value == "true"
-    if isinstance(default, int) and not isinstance(default, bool):
-        if not str(value).isdecimal() or int(value) < 1:
-            raise InputError(f"{key} {value!r} must be a positive integer", f"Write it like {key}={default}")
-        return int(value)
-    return value
+    return positive(key, value, default) if isinstance(default, int) and not isinstance(default, bool) else value
+
+
+def positive(key: str, value: Any, example: int) -> int:
+    """Return a setting as a positive integer.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not str(value).isdecimal() or int(value) < 1:
+        raise InputError(f"{key} {value!r} must be a positive integer", f"Write it like {key}={example}")
+    return int(value)
 
 
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    complete = settings.keys() >= set(recipe.COMPLETE)
-    if not complete:
-        values = {**recipe.read(checkpoint.folder), **values}
+    described = saved.settings(checkpoint.folder)
+    whole = settings.keys() >= set(_COMPLETE)
+    if not whole:
+        values = {**described, **values}
+    values |= _prompts(name, values, checkpoint.folder)
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
-    pooling = values.get("pooling", "cls")
-    if not re.fullmatch(r"position:\d+", pooling) and not set(pooling.split("+")) <= set(POOLING):
-        raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
-    passage = values.pop("passage_prefix", None)
+    _check_pooling(name, values, described["pooling"] if checkpoint.folder.is_dir() else MODULES)
+    check_template(values["template"])
+    passage, asking = values.pop("passage_prefix", None), values.pop("query_paper_prefix", None)
+    if asking == values.get("paper_prefix", ""):
+        asking = None
     model = _pretrained(TransformerSpec, name, values, checkpoint)
-    return dataclasses.replace(
-        model, adapter=adapter, passage_prefix=passage, recipe=_recipe(model, checkpoint, complete)
-    )
+    model = dataclasses.replace(model, adapter=adapter, passage_prefix=passage, query_paper_prefix=asking)
+    own = f"of its {shape.MODULE_FILE}" if described["pooling"] == MODULES else f"SPECTER's: no {shape.MODULE_FILE}"
+    return dataclasses.replace(model, recipe=f"{described_as(model)} ({'of models.toml' if whole else own})")
 
 
-def _recipe(model: Model, checkpoint: hub.Checkpoint, complete: bool) -> str:
-    """Return the line that says how a model is used, and who says so."""
-    if not isinstance(model.spec, TransformerSpec):
-        raise TypeError(f"{model.name} is not a transformer")
-    line, folder = recipe.describe(model.spec, model.distance), checkpoint.folder
-    if not complete:
-        of = f"of its {recipe.MODULES}" if (folder / recipe.MODULES).is_file() else f"SPECTER's: no {recipe.MODULES}"
-        return f"{line} ({of})"
-    other = recipe.differences(model.spec, model.distance, folder)
-    return f"{line} (of models.toml; its {recipe.MODULES} says {other})" if other else f"{line} (of models.toml)"
+_COMPLETE = ("template", "pooling", "max_length", "distance")
+"""Settings of a recipe that needs nothing of the folder's."""
+
+
+def described_as(model: Model) -> str:
+    """Return template, pooling and whatever else makes a vector of a text, as options are written."""
+    values = {**canonical(model.spec), "distance": model.distance}
+    values |= {"query_paper_prefix": model.query_paper_prefix, "passage_prefix": model.passage_prefix}
+    prefixes = ("paper_prefix", "query_paper_prefix", "query_prefix", "passage_prefix")
+    shown = [
+        key for key in (*_COMPLETE, "normalise", *prefixes, "lower_case") if values.get(key) not in (False, "", None)
+    ]
+    return ", ".join(f"{key}={_shown(values[key])}" for key in shown)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
+
+
+def _prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Take the prompts of tasks out of ``values``; return the prefixes of queries for the task that is asked for.
+
+    Raises:
+        InputError: neither the entry nor the folder has a prompt of that name.
+    """
+    own, task = values.pop("prompts", {}), values.pop("task", "")
+    if not task:
+        return {}
+    known = {**saved.prompts(folder), **own}
+    if task not in known:
+        raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
+    return {"query_paper_prefix": known[task], "query_prefix": known[task]}
+
+
+def _check_pooling(name: str, values: Mapping[str, Any], saved_as: str) -> None:
+    """Check the pooling, and what goes with it; ``saved_as`` is the one of the folder."""
+    pooling = values.get("pooling", "cls")
+    known = re.fullmatch(r"position:\d+", pooling) or pooling == MODULES or set(pooling.split("+")) <= set(POOLING)
+    if not known or (pooling == MODULES != saved_as):
+        raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
+    for key in ("normalise", "lower_case", "adapter", "pals"):
+        if pooling == MODULES and values.get(key) not in (None, False, "", "false"):
+            raise InputError(
+                f"{key} of {name} must go with a pooling, got the modules of its {shape.MODULE_FILE}",
+                f"Add one, such as pooling={POOLING[0]}",
+            )
 
 
 def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
@@ -236,7 +286,7 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     if installed or folder:
         place = (installed or Path(folder)).expanduser().resolve()
         shape.check(place)
-        return hub.local(place, more=recipe.files(place))
+        return hub.local(place)
     try:
         checkpoint = hub.find(hub_id, revision)
     except StageError as error:
@@ -311,7 +361,7 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
     raise InputError(f"{model.name} must be an encoder, got vectors made elsewhere", "Name the encoder itself")
 
 
-_WEIGHTS = ("adapter", "adapter_revision", "revision")
+_WEIGHTS = ("adapter", "adapter_revision", "revision", "template", "paper_prefix", "query_prefix", "query_paper_prefix")
 register(
     Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, places=_WEIGHTS)
 )

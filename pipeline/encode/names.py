@@ -27,7 +27,7 @@ from typing import Any
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import kinds
 
-HUB, VECTORS, CROSS, RUN = "hf:", "vectors:", "cross:", "run:"
+HUB, MTEB, VECTORS, CROSS, RUN = "hf:", "mteb:", "vectors:", "cross:", "run:"
 """What a base begins with that is no entry and no folder."""
 
 BASELINES = ("most-cited", "newest", "random")
@@ -206,9 +206,9 @@ def _option(piece: str) -> tuple[str, str] | None:
 
 
 def _without_folders(name: Name) -> Name:
-    prefix = next(prefix for prefix in (VECTORS, CROSS, HUB, "") if name.base.startswith(prefix))
+    prefix = next(prefix for prefix in (VECTORS, CROSS, HUB, MTEB, "") if name.base.startswith(prefix))
     place = name.base.removeprefix(prefix)
-    path = prefix == VECTORS or (prefix == "" and "/" in place) or (prefix != HUB and _is_place(place))
+    path = prefix == VECTORS or (prefix == "" and "/" in place) or (prefix not in (HUB, MTEB) and _is_place(place))
     options = tuple((key, _last(value) if _is_place(value) else value) for key, value in name.options)
     return replace(name, base=prefix + _last(place) if path else name.base, options=options)
 

@@ -1,6 +1,6 @@
-"""Networks on a device: texts of like length share a batch, and a batch that does not fit is halved.
+"""Modules of sentence-transformers on a device: texts of like length share a batch; one that does not fit is halved.
 
-A batch goes through the network as transformers builds it, with PyTorch's scaled dot product attention.
+The transformer computes in the precision that is asked for, the modules after it in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from pipeline.core.errors import InputError, MdcrError, StageError
@@ -57,10 +57,10 @@ class _Launched(NamedTuple):
 
 
 class Network(ABC):
-    """A network on one device, which computes texts in batches.
+    """Modules on one device, which compute texts in batches.
 
     Args:
-        network: a transformer in float32 on the CPU, in evaluation mode.
+        modules: a transformer and what follows it, in float32 on the CPU.
         tokenizer: its fast tokenizer.
         device: where to compute.
         compute: data type of weights and activations.
@@ -73,8 +73,17 @@ class Network(ABC):
     """
 
     def __init__(
-        self, network: Any, tokenizer: Any, device: torch.device, *, compute: Precision, longest: int, workers: int
+        self,
+        modules: Iterable[nn.Module],
+        tokenizer: Any,
+        device: torch.device,
+        *,
+        compute: Precision,
+        longest: int,
+        workers: int,
     ) -> None:
+        first, *after = modules
+        network: Any = first.model
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
         limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
@@ -82,7 +91,7 @@ class Network(ABC):
             raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
         self._pad = tokenizer.pad_token_id or 0
         try:
-            self._network = network.to(device, getattr(torch, compute))
+            self._modules = nn.Sequential(first.to(dtype=getattr(torch, compute)), *after).to(device).eval()
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
@@ -98,10 +107,10 @@ class Network(ABC):
         name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
         return {
             "device": name,
-            "compute": str(self._network.dtype).removeprefix("torch."),
-            "attention": self._network.config._attn_implementation,
+            "compute": str(self._modules[0].model.dtype).removeprefix("torch."),
+            "attention": self._modules[0].model.config._attn_implementation,
             "batch_tokens": self._batch_tokens,
-            "weight_bytes": sum(weight.nbytes for weight in self._network.parameters()),
+            "weight_bytes": sum(weight.nbytes for weight in self._modules.parameters()),
             "threads": self._workers,
         }
 
@@ -152,7 +161,8 @@ class Network(ABC):
             ids[row, : len(row_ids)] = row_ids
             mask[row, : len(row_ids)] = 1
         with torch.inference_mode():
-            pooled = self.compute(batch, tokens, self.send(ids), self.send(mask))
+            read = {"input_ids": self.send(ids), "attention_mask": self.send(mask)}
+            pooled = self.compute({**read, **self.more(batch, tokens, width)})
             if self._device.type == "cpu":
                 return _Launched(pooled, ids.size, None)
             host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
@@ -161,15 +171,29 @@ class Network(ABC):
             return _Launched(host, ids.size, arrived)
 
     @abstractmethod
-    def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the vectors of one batch, float32 ``[vectors, dimension]``, on the device.
+    def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+        """Return what the modules read beside tokens and mask, on the device.
 
         Args:
             batch: positions in ``tokens``, longest text first.
             tokens: of all texts.
-            ids: padded tokens of the batch, int64 ``[texts, width]``.
-            mask: which of them are not padding, int64 ``[texts, width]``.
+            width: tokens of the longest text.
         """
+
+    @abstractmethod
+    def compute(self, features: dict[str, Any]) -> torch.Tensor:
+        """Return the vectors of a batch, float32 ``[vectors, dimension]``, on the device."""
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Return what the modules make of the features; what the transformer gives goes on in float32."""
+        first, *after = self._modules
+        features = {
+            name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for name, value in first(features).items()
+        }
+        for module in after:
+            features = module(features)
+        return features
 
     def send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
         """Return an array on the device."""
@@ -253,8 +277,9 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
         folder: the model's.
         place: where its files are read; messages name the folder instead.
     """
-    verbosity = transformers_logging.get_verbosity()
+    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     except (MdcrError, MemoryError):
@@ -265,43 +290,66 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
         raise InputError(f"{folder} cannot be loaded as a model ({what})", shape.AGAIN) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
 
 
-def open_pretrained(folder: Path, kind: Any = AutoModel) -> tuple[Any, Any]:
-    """Load network, in float32, and tokenizer; missing weights, of which transformers only warns, are an error.
+OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[Path]:
+    """Give the files of a model to be loaded; missing weights, of which transformers only warns, are an error.
 
     Only files that identify the model are there to be loaded, and no code of its folder runs.
 
-    Args:
-        folder: the files of the model.
-        kind: class of transformers that opens it. Of a model with a decoder, the encoder is opened.
+    Raises:
+        InputError: a file is damaged or malformed, or weights are missing or left over.
+    """
+    loaded: list[tuple[Any, dict[str, Any]]] = []
+    plain = PreTrainedModel.__dict__["from_pretrained"]
+
+    def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
+        loaded.append(plain.__get__(None, cls)(*args, **options, output_loading_info=True))
+        return loaded[-1][0]
+
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+    try:
+        with hub.covered(folder) as place, loading(folder, place):
+            yield place
+    finally:
+        PreTrainedModel.from_pretrained = plain
+    for network, report in loaded:
+        missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
+        spare = _spare_layers(network, report["unexpected_keys"])
+        if missing or report["mismatched_keys"]:
+            raise InputError(
+                f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
+                "Download it again, or save it with save_pretrained",
+            )
+        if spare:
+            raise InputError(
+                f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN
+            )
+
+
+def check_transformer(folder: Path, first: Any, task: str = "feature-extraction") -> None:
+    """Check that a transformer module has an embedding for each token, reads plain text and is of a task.
 
     Raises:
-        InputError: a file is damaged or malformed, or weights are missing, left over, or too few for the tokenizer.
+        InputError: the tokenizer has more tokens than the network, or the model reads messages, or does another task.
     """
-    with hub.covered(folder) as place, loading(folder, place):
-        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        config = (getattr(kind, "config_class", None) or AutoConfig).from_pretrained(place, **options)
-        if config.is_encoder_decoder and kind is AutoModel:
-            kind = AutoModelForTextEncoding
-        network, report = kind.from_pretrained(place, **options, dtype=torch.float32, output_loading_info=True)
-        tokens, embedded = max(tokenizer.get_vocab().values()) + 1, network.get_input_embeddings().num_embeddings
-        spare = _spare_layers(network, report["unexpected_keys"])
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
-    if missing or report["mismatched_keys"]:
-        raise InputError(
-            f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
-            "Download it again, or save it with save_pretrained",
-        )
-    if spare:
-        raise InputError(f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN)
+    if first.transformer_task != task:
+        raise InputError(f"transformer_task of {folder} must be {task}, got {first.transformer_task}", shape.AGAIN)
+    if "text" not in first.modality_config or "message" in first.modality_config:
+        raise InputError(f"{folder} must read plain text, got {[*first.modality_config]}", "Use another model")
+    tokens = max(first.tokenizer.get_vocab().values()) + 1
+    embedded = first.model.get_input_embeddings().num_embeddings
     if tokens > embedded:
         raise InputError(
             f"the tokenizer of {folder} must have at most the {embedded:,} tokens of its network, got {tokens:,}",
             "Save both together, after network.resize_token_embeddings(len(tokenizer))",
         )
-    return network, tokenizer
 
 
 def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:

@@ -6,19 +6,23 @@ few dimensions, between two projections.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
-from transformers import BertModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
 from pipeline.encode import shape
-from pipeline.encode.network import open_pretrained
 from pipeline.encode.spec import CHOICES
+
+_TENSORS = int(transformers.__version__.partition(".")[0]) > 4
+"""Whether a layer returns its states themselves: transformers 4 wraps them in a tuple."""
 
 _HEADS = 6
 """Heads of a PAL, in the published models as in the paper."""
@@ -56,11 +60,20 @@ class _Layer(BertLayer):  # type: ignore[misc]
     def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None, *_: Any, **__: Any) -> Any:
         attended = self.attention(hidden_states, attention_mask)[0]
         added = attended + self.multi_layers(hidden_states, attention_mask)
-        return (self.output(self.intermediate(attended), added),)
+        states = self.output(self.intermediate(attended), added)
+        return states if _TENSORS else (states,)
+
+
+class PalsConfig(BertConfig):  # type: ignore[misc]
+    """A BERT with PALs: the published configuration has no name of an architecture."""
+
+    model_type = "bert-pals"
 
 
 class PalsModel(BertModel):  # type: ignore[misc]
     """A BERT with PALs; its weights have the published names."""
+
+    config_class = PalsConfig
 
     def __init__(self, config: Any, add_pooling_layer: bool = False) -> None:
         super().__init__(config, add_pooling_layer)
@@ -68,25 +81,42 @@ class PalsModel(BertModel):  # type: ignore[misc]
         self.post_init()
 
 
-def has_pals(folder: Path) -> bool:
-    """Return whether the configuration of a model says that it has PALs; it need not say that it is a BERT."""
-    return bool(shape.read(folder / "config.json", shape.CONFIG).get("pals"))
+AutoConfig.register(PalsConfig.model_type, PalsConfig)
+AutoModel.register(PalsConfig, PalsModel)
+AutoTokenizer.register(PalsConfig, fast_tokenizer_class=BertTokenizerFast)
 
 
-def open_pals(folder: Path, code: str) -> tuple[Any, Any]:
-    """Load a network with the PALs of one format, and its tokenizer. Training numbered the codes in alphabetical order.
+def check(folder: Path, place: Path, code: str) -> None:
+    """Give the configuration in ``place``, a copy of the model's folder, the name of the architecture with PALs.
 
     Raises:
-        InputError: the model has no PALs, no format is chosen, or the model has PALs of other formats.
+        InputError: PALs of a format are asked for and the model has none, or it has some and no format is chosen.
+    """
+    config = shape.read(folder / "config.json", shape.CONFIG)
+    if bool(config.get("pals")) != (code in CHOICES["pals"]):
+        raise _wrong(folder, code, config.get("num_tasks", 0) if config.get("pals") else 0)
+    if code:
+        (place / "config.json").unlink()
+        (place / "config.json").write_text(
+            json.dumps({**config, "model_type": PalsConfig.model_type}), encoding="utf-8"
+        )
+
+
+def choose(folder: Path, network: Any, code: str) -> None:
+    """Keep the PALs of one format. Training numbered the codes in alphabetical order.
+
+    Raises:
+        InputError: the model has PALs of other formats.
     """
     codes = CHOICES["pals"]
-    network, tokenizer = open_pretrained(folder, PalsModel) if has_pals(folder) else (None, None)
-    if network is None or code not in codes or network.config.num_tasks != len(codes):
-        count = network.config.num_tasks if network else 0
-        raise InputError(
-            f"one of the PALs {', '.join(codes)} of {folder} must be chosen, got {code or 'none'} of {count}",
-            "Add :pals=[PRX] to a model with four PALs",
-        )
-    for layer in network.encoder.layer:
+    if code and network.config.num_tasks != len(codes):
+        raise _wrong(folder, code, network.config.num_tasks)
+    for layer in network.encoder.layer if code else ():
         layer.multi_layers = layer.multi_layers[codes.index(code)]
-    return network, tokenizer
+
+
+def _wrong(folder: Path, code: str, count: int) -> InputError:
+    return InputError(
+        f"one of the PALs {', '.join(CHOICES['pals'])} of {folder} must be chosen, got {code or 'none'} of {count}",
+        "Add :pals=[PRX] to a model with four PALs",
+    )

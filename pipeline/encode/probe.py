@@ -10,7 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core.resources import Resources
@@ -20,7 +23,7 @@ from pipeline.encode import kinds
 from pipeline.encode.base import Encoder
 from pipeline.encode.network import torch_device
 from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
-from pipeline.encode.transformer import TransformerEncoder
+from pipeline.encode.transformer import SpanPooling, TransformerEncoder
 
 _PIECE = 6
 """Letters of a stand-in's token: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""
@@ -91,10 +94,26 @@ def probe_stand_in(
     spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
 ) -> Probe:
     """Measure a BERT-base with random weights; tokens are pieces of words of at most six letters."""
-    network = BertModel(BertConfig(), add_pooling_layer=False).eval()
+    network = _StandIn()
+    pooling = SpanPooling() if isinstance(spec, AspireSpec) else Pooling(network.get_embedding_dimension())
     device = torch_device(resources.device)
-    encoder = TransformerEncoder(spec, network, _stand_in_tokenizer(texts), device, resources.workers)
+    encoder = TransformerEncoder(spec, [network, pooling], _stand_in_tokenizer(texts), device, resources.workers)
     return _probe(encoder, texts, seconds, spec.storage)
+
+
+class _StandIn(nn.Module):  # type: ignore[misc]
+    """A BERT-base with random weights, as a module of sentence-transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = BertModel(BertConfig(), add_pooling_layer=False)
+
+    def get_embedding_dimension(self) -> int:
+        return int(self.model.config.hidden_size)
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        states = self.model(input_ids=features["input_ids"], attention_mask=features["attention_mask"])
+        return {**features, "token_embeddings": states.last_hidden_state}
 
 
 def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:

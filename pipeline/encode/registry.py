@@ -7,21 +7,24 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import DATA
-from pipeline.encode import hub, kinds, lock
+from pipeline.encode import hub, kinds
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = DATA / "reference"
-_NO_OPTION = ("checkpoint", "content", "dense", "folder", "hub", "kind", "package", "place")
+_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
+
+_FACTS = ("dimensions", "parameters", "source", "trained_on", "trained_until")
+"""What an entry says of a model that decides no vector."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class KnownModel:
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``demo`` that brings its weights; empty for none.
+        recipe: what ``models.toml`` says of texts and vectors, and where it stands.
     """
 
     name: str
@@ -51,6 +55,7 @@ class KnownModel:
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
     package: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
     base, options = typed.base, _options(typed)
     if typed.parts is not None:
         return _mean(typed.parts, options, precision, template)
-    entry = _entry(base)
+    entry = {key: value for key, value in _entry(base).items() if key not in _FACTS}
     if "parts" in entry:
         compute, template = options.pop("compute", precision), options.pop("template", template)
         model = _mean(tuple(map(Name, entry["parts"])), options, compute, template)
@@ -109,9 +114,10 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = _named(base, differing)
     settings = {**entry, **options}
+    view = _view(settings, kind)
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
-    model = kind.resolve(name, settings)
+    model = dataclasses.replace(kind.resolve(name, settings), **view)
     stem = _stem(base, differing, model)
     if stem != name:
         model = dataclasses.replace(model, stem=stem)
@@ -120,6 +126,16 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
     if model.recipe:
         _say_once(f"{name}: {model.recipe}")
     return model
+
+
+def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> dict[str, Any]:
+    """Take out of settings how stored vectors are compared: :class:`pipeline.encode.views.View`."""
+    view: dict[str, Any] = {}
+    if "quantise" in settings:
+        view["quantise"] = kinds.checked_choice("quantise", settings.pop("quantise"))
+    if "dimension" in settings and not (kind and kind.takes("dimension")):
+        view["dimension"] = kinds.positive("dimension", settings.pop("dimension"), 256)
+    return view
 
 
 @functools.cache
@@ -153,8 +169,8 @@ def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> Cro
     if precision not in (None, "float32"):
         options.setdefault("compute", precision)
     model = kinds.resolve_cross_encoder(_named(f"{grammar.CROSS}{base}", options), {**place, **options})
-    spec = model.spec
-    _say_once(f"{model.name}: title-space-abstract, max_length={spec.max_length}, activation={spec.activation}")
+    prompt = f", prompt={model.spec.prompt!r}" if model.spec.prompt else ""
+    _say_once(f"{model.name}: title-space-abstract, max_length={model.spec.max_length}{prompt}")
     return model
 
 
@@ -235,7 +251,7 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         shown.pop("queries", None)
-    elif base not in grammar.entries() and model.checkpoint:
+    elif base not in grammar.entries() and not base.startswith(grammar.MTEB) and model.checkpoint:
         base = _digest(model.checkpoint)
     return _named(base, shown)
 
@@ -263,27 +279,18 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
             f"{typed} must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
-    spec = kinds.build_spec(MeanSpec, {**options, "parts": tuple(part.spec for part in parts)})
+    view = _view(rest := dict(options))
+    spec = kinds.build_spec(MeanSpec, {**rest, "parts": tuple(part.spec for part in parts)})
     name = _named(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
     stem = _named(f"mean({','.join(part.key for part in parts)})", options)
     query = _named(query, options) if query else ""
-    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem)
-
-
-def repositories() -> list[tuple[str, str]]:
-    """Return (hub id, branch, tag or commit) of every model and adapter of ``models.toml``."""
-    pairs = set()
-    for entry in grammar.entries().values():
-        for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
-            if hub_key in entry:
-                pairs.add((entry[hub_key], entry.get(revision_key, "main")))
-    return sorted(pairs)
+    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, **view)
 
 
 def known_models() -> list[KnownModel]:
     """Return every entry and what is on this machine, without using the network."""
-    by_name = {name: _known_model(name, _locked(entry)) for name, entry in grammar.entries().items()}
+    by_name = {name: _known_model(name, entry) for name, entry in grammar.entries().items()}
     for name, entry in grammar.entries().items():
         if "parts" in entry:
             parts = [by_name[part] for part in entry["parts"]]
@@ -322,7 +329,12 @@ def _known_model(name: str, entry: Mapping[str, Any]) -> KnownModel:
         published=_reference().get(name, {}),
         exclusions=tuple(entry.get("exclusions", ())),
         package=package.partition("/")[0],
+        recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
     )
+
+
+_SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision", "licence", "exclusions")
+"""Keys of an entry that are fields of :class:`KnownModel`."""
 
 
 def _whole(checkpoint: hub.Checkpoint | None) -> bool:
@@ -344,11 +356,15 @@ def _reference() -> dict[str, dict[str, float]]:
 def _entry(base: str) -> dict[str, Any]:
     entries = grammar.entries()
     if base in entries:
-        return _locked(entries[base])
+        return dict(entries[base])
     if base.startswith(grammar.HUB):
         hub_id = base.removeprefix(grammar.HUB)
         matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
-        return {key: value for key, value in _locked(next(matching, {"hub": hub_id})).items() if key != "package"}
+        return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
+    if base.startswith(grammar.MTEB):
+        from pipeline.encode import mteb_recipe
+
+        return mteb_recipe.entry(base.removeprefix(grammar.MTEB))
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
@@ -360,17 +376,6 @@ def _entry(base: str) -> dict[str, Any]:
     raise InputError(
         f"there is no model {base!r}", f"{nearest(base, entries).rstrip('?')}; or give hf:ORGANISATION/NAME or a folder"
     )
-
-
-def _locked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with branches replaced by the commits that ``mdcr models lock`` wrote."""
-    values = {key: value for key, value in entry.items() if key not in ("trained_on", "trained_until")}
-    commits = lock.read()
-    for hub_key, revision_key in (("hub", "revision"), ("adapter", "adapter_revision")):
-        if hub_key in values:
-            revision = values.get(revision_key, "main")
-            values[revision_key] = commits.get(f"{values[hub_key]}@{revision}", revision)
-    return values
 
 
 def _one(text: str | Name) -> Name:

@@ -35,38 +35,13 @@ TOKENIZER = {"model_max_length": (int, float, None), "tokenizer_class": _TEXT}
 MODULES = [{"type": str, "path": str}]
 """``modules.json``."""
 
-TRANSFORMER = {
-    "max_seq_length": _NUMBER,
-    "do_lower_case": _FLAG,
-    "transformer_task": _TEXT,
-    "modality_config": ({"text": ({"method": _TEXT, "method_output_name": _TEXT}, None)}, None),
-    "module_output_name": _TEXT,
-    "unpad_inputs": _FLAG,
-}
-"""``sentence_bert_config.json``: settings that are read, or change no vector (``unpad_inputs``)."""
+TRANSFORMER = {"max_seq_length": _NUMBER, "do_lower_case": _FLAG, "processing_kwargs": (dict, None)}
+"""``sentence_bert_config.json``."""
 
-POOLING = {
-    "word_embedding_dimension": _NUMBER,
-    "embedding_dimension": _NUMBER,
-    "pooling_mode": (str, [str], None),
-    "include_prompt": _FLAG,
-    "pooling_mode_cls_token": _FLAG,
-    "pooling_mode_max_tokens": _FLAG,
-    "pooling_mode_mean_tokens": _FLAG,
-    "pooling_mode_mean_sqrt_len_tokens": _FLAG,
-    "pooling_mode_weightedmean_tokens": _FLAG,
-    "pooling_mode_lasttoken": _FLAG,
-}
+POOLING = {"pooling_mode": (str, [str], None), "include_prompt": _FLAG}
 """Configuration of the pooling."""
 
-DENSE = {
-    "in_features": _COUNT,
-    "out_features": _COUNT,
-    "bias": bool,
-    "activation_function": str,
-    "module_input_name": _TEXT,
-    "module_output_name": _TEXT,
-}
+DENSE = {"in_features": _COUNT, "out_features": _COUNT, "bias": bool, "activation_function": str}
 """Configuration of a dense layer."""
 
 SENTENCE_TRANSFORMERS = {
@@ -162,3 +137,72 @@ def inside(name: str, path: Path) -> str:
     if parts.is_absolute() or ".." in parts.parts or "\\" in name or not name.isprintable() or len(name) > 200:
         raise InputError(f"{path} must name files inside its folder, got {name!r:.80}", AGAIN)
     return name
+
+
+MODULE_FILE = "modules.json"
+"""Lists the modules of a folder that sentence-transformers saved."""
+
+_LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
+_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
+_SHAPES: dict[str, Any] = {"Pooling": POOLING, "Dense": DENSE}
+
+
+def modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the class, without its package, and the folder of each module; empty without ``modules.json``.
+
+    Raises:
+        InputError: a class is not of sentence-transformers, the transformer is not in the folder itself, or a
+            configuration is missing or malformed.
+    """
+    found = []
+    for module in read(folder / MODULE_FILE, MODULES):
+        package, _, kind = module.get("type", "").rpartition(".")
+        if package.partition(".")[0] != "sentence_transformers":
+            raise InputError(
+                f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", _CODE
+            )
+        place = folder / inside(module.get("path", ""), folder / MODULE_FILE)
+        if kind in _SHAPES:
+            if not (place / "config.json").is_file():
+                raise InputError(
+                    f"{place / 'config.json'} must be there, as {MODULE_FILE} says, got no such file", AGAIN
+                )
+            activation(read(place / "config.json", _SHAPES[kind]).get("activation_function"), place)
+        found.append((kind, place))
+    if (folder / MODULE_FILE).is_file() and (not found or found[0] != ("Transformer", folder)):
+        raise InputError(f"{folder / MODULE_FILE} must begin with a Transformer in the folder itself", AGAIN)
+    return found
+
+
+def activation(named: str | None, folder: Path) -> None:
+    """Check that an activation is a class of ``torch.nn``: sentence-transformers replaces any other in silence.
+
+    Raises:
+        InputError: it is another.
+    """
+    if named is not None and not named.startswith("torch.nn."):
+        raise InputError(f"the activation of {folder} must be of torch.nn, got {named}", _CODE)
+
+
+def weighted_modules(folder: Path) -> list[Path]:
+    """Return the folders of the modules, the transformer's aside, that have weights."""
+    return [place for kind, place in modules(folder)[1:] if kind not in _WITHOUT_WEIGHTS]
+
+
+def module_files(folder: Path) -> list[Path]:
+    """Return the files beside transformer and tokenizer that sentence-transformers loads."""
+    listed = modules(folder)
+    found = [folder / MODULE_FILE, folder / MODEL_FILE, transformer_file(folder)] if listed else [folder / MODEL_FILE]
+    for place in {place: None for _, place in listed if place != folder}:
+        inner = [path for path in sorted(place.rglob("*")) if path.suffix in _LOADED]
+        safe = {path.parent for path in inner if path.suffix == ".safetensors"}
+        found += [path for path in inner if not (path.suffix == ".bin" and path.parent in safe)]
+    return [path for path in dict.fromkeys(found) if path.is_file()]
+
+
+MODEL_FILE = "config_sentence_transformers.json"
+
+
+def transformer_file(folder: Path) -> Path:
+    """Return the settings of the transformer, which early versions name by its architecture."""
+    return next(iter(sorted(folder.glob("sentence_*_config.json"))), folder / "sentence_bert_config.json")

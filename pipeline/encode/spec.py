@@ -10,13 +10,14 @@ from typing import Literal, NamedTuple, Protocol
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.encode.hub import Checkpoint
 
-Role = Literal["paper", "query"]
-"""``paper``: title and abstract, of a query as of a candidate. ``query``: an ad-hoc query, which is raw text."""
+Role = Literal["paper", "query_paper", "query"]
+"""``paper``: title and abstract, of a candidate and, unless the encoder has another prompt for them, of a query.
+``query_paper``: of a query alone. ``query``: an ad-hoc query, which is raw text."""
 
 Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Storage = Literal["float32", "float16", "bfloat16"]
-Template = Literal["title-sep-abstract", "title-space-abstract", "fields-sep"]
+Quantise = Literal["", "int8", "binary"]
 Missing = Literal["error", "skip"]
 """What is done about papers without a vector: refuse to rank the pool, or rank without them."""
 
@@ -24,7 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "distance": ("l2", "inner_product", "cosine"),
     "compute": ("float32", "bfloat16", "float16"),
     "storage": ("float32", "float16", "bfloat16"),
-    "template": ("title-sep-abstract", "title-space-abstract", "fields-sep"),
+    "quantise": ("int8", "binary"),
     "missing": ("error", "skip"),
     "weights": ("uniform", "tfidf"),
     "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
@@ -36,6 +37,12 @@ FIELD_MARK = "\u241f"
 
 POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """How the states of a text's tokens become a vector, as sentence-transformers names it."""
+
+MODULES = "modules"
+"""The pooling of a folder that sentence-transformers saved: what its modules do."""
+
+TEMPLATES = ("title-sep-abstract", "title-space-abstract", "fields-sep")
+"""Templates with a name; any other is text with ``{title}`` and ``{abstract}``."""
 
 
 class EncoderSpec(Protocol):
@@ -52,16 +59,17 @@ class EncoderSpec(Protocol):
 
 @dataclass(frozen=True)
 class TransformerSpec:
-    """A transformer whose vector is pooled from the last layer.
+    """A transformer, and what makes a vector of the states of its last layer.
 
     Attributes:
         checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
         revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
         template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
             tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped;
-            ``fields-sep`` (SciRepEval): the fields that are not empty, with the separator between them.
-        pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), or ``position:N``
-            (control-code models: 1).
+            ``fields-sep`` (SciRepEval): the fields that are not empty, with the separator between them. Any other text
+            has ``{title}``, ``{abstract}``, ``{sep}`` and ``{eos}``; ``{title|none}`` is ``none`` for an empty title.
+        pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), ``position:N``
+            (control-code models: 1), or :data:`MODULES`: what the folder's ``modules.json`` lists.
         max_length: tokens a text is cut to, special ones included.
         compute: data type of weights and activations.
         storage: data type the vectors are stored in.
@@ -71,13 +79,12 @@ class TransformerSpec:
         paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        dense: folders of the dense layers that follow the pooling, in order; ``revision`` names their content.
         pals: which projected attention layers (:mod:`pipeline.encode.pals`); empty for a model without any.
     """
 
     checkpoint: str
     revision: str
-    template: Template = "title-sep-abstract"
+    template: str = "title-sep-abstract"
     pooling: str = "cls"
     max_length: int = 512
     compute: Precision = "float32"
@@ -89,7 +96,6 @@ class TransformerSpec:
     query_prefix: str = ""
     kind: str = "transformer"
     lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
-    dense: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     pals: str = field(default="", metadata=OMIT_DEFAULT)
 
 
@@ -164,17 +170,15 @@ class CrossSpec:
         checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
         revision: commit of the hub repository, or ``sha256:`` and a digest.
         max_length: tokens a pair is cut to, special ones included.
-        activation: class of ``torch.nn`` applied to the logit.
-        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
         compute: data type of weights and activations.
+        prompt: put before the query.
     """
 
     checkpoint: str
     revision: str
     max_length: int = 512
-    activation: str = "Sigmoid"
-    lower_case: bool = False
     compute: Precision = "float32"
+    prompt: str = field(default="", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -257,6 +261,9 @@ class Model:
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
         recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
         passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
+        query_paper_prefix: put before a paper that queries; None: the specification's ``paper_prefix``.
+        dimension: components that are compared, the first ones of each stored vector; 0: all.
+        quantise: how the compared components are rounded (:mod:`pipeline.encode.views`); empty: not at all.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
         place: file or folder of vectors made elsewhere.
@@ -275,6 +282,9 @@ class Model:
     query: str = ""
     recipe: str = ""
     passage_prefix: str | None = None
+    query_paper_prefix: str | None = None
+    dimension: int = 0
+    quantise: Quantise = ""
     parts: tuple[Model, ...] = ()
     several: bool = False
     place: Path | None = None

@@ -23,6 +23,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
 from pipeline.encode.spec import Storage
+from pipeline.encode.views import WHOLE, View
 
 Stored = npt.NDArray[Any]
 """Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
@@ -103,13 +104,14 @@ class VectorStore:
     Args:
         folder: the store.
         segments: the artifacts to read.
+        view: how its vectors are compared.
 
     Raises:
         CorruptError: a segment's list of rows differs from its manifest.
     """
 
-    def __init__(self, folder: Path, segments: Iterable[Artifact]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, segments: Iterable[Artifact], view: View = WHOLE) -> None:
+        self._folder, self._view = folder, view
         self._segments = [Segment(artifact) for artifact in segments]
 
     @classmethod
@@ -131,7 +133,7 @@ class VectorStore:
         """
         for segment in self._segments:
             if len(segment.rows):
-                return int(segment.open(int(segment.shards[0])).vectors.shape[1])
+                return self._view.components(int(segment.open(int(segment.shards[0])).vectors.shape[1]))
         raise StageError(f"{self._folder} holds no vectors", "Embed a pool first: mdcr embed")
 
     @property
@@ -221,7 +223,7 @@ class VectorStore:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         dimension = pieces[0][0].vectors.shape[1]
-        vectors = np.empty((len(owners), dimension), np.float32)
+        vectors = np.empty((len(owners), self._view.components(dimension)), np.float32)
         start = 0
         for shard, source in pieces:
             if shard.vectors.shape[1] != dimension:
@@ -230,7 +232,7 @@ class VectorStore:
                     "Remove it and embed again",
                 )
             target = place[start : start + len(source)]
-            vectors[_span(target)] = widen(shard.vectors[_span(source)])
+            vectors[_span(target)] = self._view(widen(shard.vectors[_span(source)]))
             start += len(source)
         return Block(owners[order], vectors)
 

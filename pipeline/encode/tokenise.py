@@ -1,8 +1,6 @@
 """From texts to tokens, and to the tokens that are pooled into each vector.
 
-The text templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
-and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022). This
-module does not import torch, so that worker processes start quickly.
+This module does not import torch, so that worker processes start quickly.
 """
 
 from __future__ import annotations
@@ -16,14 +14,13 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers.normalizers import Lowercase
-from tokenizers.normalizers import Sequence as Steps
 
 from pipeline.core import parallel
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import TEXT_CHARS, Text
-from pipeline.encode.spec import FIELD_MARK, Role, TransformerSpec
+from pipeline.encode.spec import Role, TransformerSpec
+from pipeline.encode.templates import render
 
 Span = tuple[int, int]
 """First token of those a vector is the mean of, and the one behind the last."""
@@ -37,12 +34,14 @@ class Tokens(NamedTuple):
         spans: of each text, the tokens of each of its vectors.
         cut: which texts were longer than the encoder reads.
         types: of each pair of texts, which of the two each token belongs to; empty for single texts.
+        prompt: tokens of the prompt that every text begins with.
     """
 
     ids: list[list[int]]
     spans: list[list[Span]]
     cut: list[bool]
     types: Sequence[Sequence[int]] = ()
+    prompt: int = 0
 
 
 Tokeniser = Callable[[Sequence[Text], Role], Tokens]
@@ -61,7 +60,7 @@ class TextTokeniser:
     """
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
-        self._spec, self._tokenizer = spec, lower_cased(tokenizer) if spec.lower_case else tokenizer
+        self._spec, self._tokenizer = spec, tokenizer
         single = re.fullmatch(r"cls|position:(\d+)", spec.pooling)
         self._position = int(single[1] or 0) if single else None
         for prefix in (spec.paper_prefix, spec.query_prefix):
@@ -75,12 +74,11 @@ class TextTokeniser:
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
         """Return the tokens of texts, in their order."""
-        separator = self._tokenizer.sep_token or ""
-        tokens = Tokens([], [], [])
+        tokens = Tokens([], [], [], prompt=self._prompt_length(role))
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
         for some in slices(sizes, len(texts), TEXT_CHARS):  # a call keeps the tokens that it cuts off
             encoding = self._tokenizer(
-                [render(text, role, self._spec, separator) for text in texts[some]],
+                [render(text, role, self._spec, self._tokenizer) for text in texts[some]],
                 truncation=True,
                 max_length=self._spec.max_length,
                 return_attention_mask=False,
@@ -91,39 +89,17 @@ class TextTokeniser:
             tokens.cut.extend(bool(encoded.overflowing) for encoded in encoding.encodings)
         return tokens
 
+    def _prompt_length(self, role: Role) -> int:
+        """Return the tokens of the prompt, special ones before it included, as sentence-transformers counts them."""
+        prefix = self._spec.query_prefix if role == "query" else self._spec.paper_prefix
+        ids = self._tokenizer(prefix)["input_ids"] if prefix else []
+        return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)
+
     def _span(self, length: int) -> Span:
         if self._position is None:
             return 0, length
         position = min(self._position, length - 1)
         return position, position + 1
-
-
-def render(text: Text, role: Role, spec: TransformerSpec, separator: str) -> str:
-    """Return the one string an encoder reads.
-
-    Args:
-        text: title and abstract, or an ad-hoc query as title.
-        role: an ad-hoc query is its raw text, with its prefix.
-        spec: template and prefixes.
-        separator: the tokenizer's separator token.
-    """
-    if role == "query":
-        return spec.query_prefix + text.title
-    if spec.template == "title-sep-abstract":
-        return spec.paper_prefix + text.title + separator + text.abstract
-    if spec.template == "fields-sep":
-        fields = map(str.strip, (text.title, *text.abstract.split(FIELD_MARK)))
-        return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
-    return spec.paper_prefix + " ".join(part for part in text if part)
-
-
-def lower_cased(tokenizer: Any) -> Any:
-    """Have a fast tokenizer lower-case text first, unless its own normalisation does, and return it."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    steps = list(normalizer) if isinstance(normalizer, Steps) else [normalizer] if normalizer else []
-    if not any(isinstance(step, Lowercase) for step in steps):
-        tokenizer.backend_tokenizer.normalizer = Steps([Lowercase(), *steps])
-    return tokenizer
 
 
 class TokeniserPool:
@@ -151,6 +127,7 @@ class TokeniserPool:
             with parallel.signals_held():
                 parts = self._pool.map(_run, pieces, [role] * len(pieces))
             for part in parts:
+                tokens = tokens._replace(prompt=part.prompt)
                 tokens.ids.extend(part.ids)
                 tokens.spans.extend(part.spans)
                 tokens.cut.extend(part.cut)

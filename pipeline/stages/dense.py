@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
@@ -27,8 +28,9 @@ from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
-from pipeline.encode.spec import Missing, Model, Role
+from pipeline.encode.spec import Missing, Model, Quantise, Role
 from pipeline.encode.store import VectorStore
+from pipeline.encode.views import WHOLE, View
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
     Groups,
@@ -66,11 +68,15 @@ class DenseConfig:
         depth: entries a query.
         search: ``exact``, whichever engine ran: all give the same bytes; :data:`pipeline.stages.coverage.SKIPPED`;
             else the index of an approximate search.
+        dimension: components that are compared; 0: all (:class:`pipeline.encode.views.View`).
+        quantise: how they are rounded; empty: not at all.
     """
 
     metric: Metric
     depth: int
     search: str | IndexSettings = "exact"
+    dimension: int = field(default=0, metadata=OMIT_DEFAULT)
+    quantise: Quantise = field(default="", metadata=OMIT_DEFAULT)
 
 
 class _Part(NamedTuple):
@@ -92,6 +98,7 @@ class DenseSearch:
         depth: entries a query.
         engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
         missing: what is done about papers without a vector; None where every paper has one.
+        view: which components of the vectors are compared, and how they are rounded.
     """
 
     name: str
@@ -99,6 +106,7 @@ class DenseSearch:
     depth: int
     engine: str
     missing: Missing | None = None
+    view: View = WHOLE
     sequential = False
     accelerated = True
 
@@ -165,8 +173,9 @@ class DenseSearch:
         several = len(parts) > 1
         candidates = np.unique(np.concatenate([part.candidates for part in parts])) if several else parts[0].candidates
         subsets = [Subset(part.candidates if several else None, part.pool.exclusions) for part in parts]
-        papers = store_of(*(part.job.inputs["paper"] for part in parts))
-        texts = store_of(*(part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts))
+        papers = store_of(*(part.job.inputs["paper"] for part in parts), view=self.view)
+        asking = (part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts)
+        texts = store_of(*asking, view=self.view)
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == SEVERAL:
             offsets, vectors = texts.grouped(rows)
@@ -210,9 +219,11 @@ def dense_ranking_task(
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing)
+    units = DenseSearch(
+        name, model.distance, depth, SEVERAL if model.several else engine, model.missing, View.of(model)
+    )
     search = SKIPPED if model.missing == "skip" else "exact"
-    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search)
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *View.of(model))
     return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
@@ -235,9 +246,10 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import ApproximateEngine, recall
 
-        opened, store = pool_with_vectors(inputs, model.missing, model.name), store_of(inputs["paper"])
+        opened, view = pool_with_vectors(inputs, model.missing, model.name), View.of(model)
+        store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
-        queries = _matrix(store_of(inputs.get("query", inputs["paper"])), opened.query_rows, size)
+        queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
             ranking = ApproximateEngine(settings).search(
                 queries,
@@ -254,7 +266,7 @@ def approximate_ranking_task(
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
-    config = DenseConfig(model.distance, depth, settings)
+    config = DenseConfig(model.distance, depth, settings, *View.of(model))
     return Task("search", 2, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
 from pipeline.encode.store_statistics import sample, spot_check, statistics
+from pipeline.encode.views import WHOLE, View
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
 
-_VERSION = 1
+_VERSION, _AVERAGED = 1, 2
+"""Versions of the stage: of encoders that pool single tokens or spans, and of those that average a text's tokens."""
 
 _MAX_CHARACTERS = 3_000
 """Characters of a text that count as work: 512 tokens are rarely more."""
@@ -54,7 +56,9 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     ``store_of(runner.make(task))``.
     """
     if config_of(pool)["queries_are"] != "texts":
-        return {"paper": _embed_task(corpus, pool, model, "paper")}
+        papers: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
+        asking = query_paper_model(model)
+        return papers if asking == model else {**papers, "query": _embed_task(corpus, pool, asking, "query_paper")}
     if model.place and not model.query:
         raise InputError(
             f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
@@ -89,26 +93,45 @@ def query_model(model: Model) -> Model:
 
 def passage_model(model: Model) -> Model:
     """Return the encoder of papers that ad-hoc queries search: the model itself, unless they have another prefix."""
-    spec, parts = model.spec, tuple(map(passage_model, model.parts))
-    if isinstance(spec, TransformerSpec) and model.passage_prefix is not None:
-        spec = dataclasses.replace(spec, paper_prefix=model.passage_prefix)
+    return _prefixed(model, lambda part: part.passage_prefix)
+
+
+def query_paper_model(model: Model) -> Model:
+    """Return the encoder of papers that query: the model itself, unless they have another prefix."""
+    return _prefixed(model, lambda part: part.query_paper_prefix)
+
+
+def _prefixed(model: Model, prefix_of: Callable[[Model], str | None]) -> Model:
+    """Return a model with another prefix of papers, where it has one."""
+    spec, parts = model.spec, tuple(_prefixed(part, prefix_of) for part in model.parts)
+    prefix = prefix_of(model)
+    if isinstance(spec, TransformerSpec) and prefix is not None:
+        spec = dataclasses.replace(spec, paper_prefix=prefix)
     if isinstance(spec, MeanSpec):
         spec = dataclasses.replace(spec, parts=tuple(part.spec for part in parts))
     return dataclasses.replace(model, spec=spec, parts=parts)
 
 
+def _version(spec: Any) -> int:
+    """Return the version of the stage for an encoder, or the highest of its parts."""
+    parts = getattr(spec, "parts", ()) or ([spec.encoder] if hasattr(spec, "encoder") else ())
+    if parts:
+        return max(map(_version, parts))
+    return _AVERAGED if "mean" in getattr(spec, "pooling", "") else _VERSION
+
+
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     """Return the name of the folder, below ``indexes/vectors``, with the vectors of one corpus by one encoder."""
-    identity = digest({"version": _VERSION, "corpus": corpus.id, "config": EmbedConfig(model.spec, role)})
+    identity = digest({"version": _version(model.spec), "corpus": corpus.id, "config": EmbedConfig(model.spec, role)})
     kind = "" if role == "paper" else f"-{role}"
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
 
 
-def store_of(*segments: Artifact) -> VectorStore:
+def store_of(*segments: Artifact, view: View = WHOLE) -> VectorStore:
     """Open the store that published segments belong to; it holds them even where a listing does not show them yet."""
     folder = segments[0].path.parent
     by_name = {segment.name: segment for segment in [*published(folder), *segments]}
-    return VectorStore(folder, [by_name[name] for name in sorted(by_name)])
+    return VectorStore(folder, [by_name[name] for name in sorted(by_name)], view)
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
@@ -116,7 +139,7 @@ def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper
 
     A segment whose pool is gone is left out: it can be read but not made again.
     """
-    models = {form.spec: form for form in (model, passage_model(model))}.values()
+    models = {form.spec: form for form in (model, passage_model(model), query_paper_model(model))}.values()
     tasks = [_embed_task(corpus, pool, form, role) for pool in published(root / POOLS) for form in models]
     return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
@@ -130,7 +153,7 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
     fit = fit_task(corpus, model)
     if fit is not None:
         inputs["fit"] = fit
-    return Task("embed", _VERSION, folder, slug_of(pool), config, inputs, units=Embedding(model, role))
+    return Task("embed", _version(model.spec), folder, slug_of(pool), config, inputs, units=Embedding(model, role))
 
 
 @dataclass(frozen=True)
@@ -192,7 +215,7 @@ class Embedding:
     def _wanted(self, inputs: Inputs) -> Rows:
         """Return the rows of the pool that need vectors."""
         pool = open_pool(inputs)
-        return pool.query_rows if self.role == "query" else pool.papers
+        return pool.papers if self.role == "paper" else pool.query_rows
 
 
 def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
@@ -216,7 +239,7 @@ class CorpusTexts:
         self.corpus, self._role = corpus, role
 
     def __len__(self) -> int:
-        return len(self.corpus) if self._role == "paper" else len(self.corpus.query_texts)
+        return len(self.corpus.query_texts) if self._role == "query" else len(self.corpus)
 
     def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
         """Return the corpus shard of each row; query texts are one shard."""
@@ -238,7 +261,7 @@ class CorpusTexts:
 
     def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Return the characters of each text."""
-        return self.corpus.characters(rows) if self._role == "paper" else self.corpus.query_characters(rows)
+        return self.corpus.query_characters(rows) if self._role == "query" else self.corpus.characters(rows)
 
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Return the characters of each text that an encoder may read."""
@@ -294,8 +317,8 @@ def _spot_check(
     manifest = segment.manifest
     try:
         model = registry.resolve(manifest.provenance["model"])
-        if canonical(model.spec) != manifest.config["encoder"]:
-            model = passage_model(model)
+        forms = (model, passage_model(model), query_paper_model(model))
+        model = next((form for form in forms if canonical(form.spec) == manifest.config["encoder"]), model)
         if canonical(model.spec) != manifest.config["encoder"]:
             return "the model of that name has changed"
         fits = {artifact.id: artifact for artifact in published(root / FITS)}

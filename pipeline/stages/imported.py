@@ -121,6 +121,8 @@ class Import:
         read = [files.read_json(_record(out.path / unit)) for unit in units]
         runs = [run for unit in units for run in _runs(out.path / unit, _number(unit))]
         model = self._check(vector_files, read, runs)
+        if model:
+            say(f"{self.model.name}: vectors that S2AG stores of {model}; those of the weights on the hub differ")
         corpus = Corpus(inputs["corpus"])
         starts = np.array([0, len(corpus.query_texts)]) if self.role == "query" else corpus.starts
         if not out.done("rows.arrow"):

@@ -113,7 +113,7 @@ class Reranking:
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Score the pairs of some units, on one device."""
-        from pipeline.encode.cross_encoder import CrossEncoder
+        from pipeline.encode.reranker import CrossEncoder
 
         device = self.devices(resources)[0]
         encoder = CrossEncoder.load(self.model, dataclasses.replace(resources, device=device))
@@ -140,7 +140,7 @@ def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: C
     """Return the task that reranks the first ``head`` entries of a ranking of a pool by a cross-encoder."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     config = RerankConfig(model.spec, head)
-    return Task("rerank", 1, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
+    return Task("rerank", 2, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
 
 
 def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:

@@ -53,7 +53,7 @@ OF_WORDS = [
     ("fetch s2orc", "there is nothing called 's2orc' to fetch"),
     ("submit --stage corpus --model lsa", "--stage 'corpus' cannot be submitted"),
     ("submit --stage embed --repair --model lsa", "--repair cannot be submitted"),
-    ("models lok", "Did you mean 'lock'"),
+    ("models scinkl", "Did you mean 'scincl'"),
     ("report --repair", "mdcr report has no option --repair. "),
     ("show --repair", "mdcr show has no option --repair. "),
     ("show --dry-run", "mdcr show has no option --dry-run. "),
@@ -95,7 +95,6 @@ OF_SYSTEMS = [
     (f"score --run nowhere.trec {POOL}", "the run nowhere.trec cannot be read (No such file or directory)"),
     (f"score --model run:nowhere.trec {POOL}", "the run nowhere.trec cannot be read"),
     (f"embed --model lsa --slice 4/4 {POOL}", "--slice '4/4' is not a slice"),
-    ("models --dry-run", "--dry-run must go with lock"),
     ("submit --stage embed --model lsa --recipe no.toml", "there is no recipe no.toml"),
 ]
 

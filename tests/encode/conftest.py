@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.encode import lock
 from tests.encode.tiny import save_bert
 
 
@@ -21,5 +20,4 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty Hugging Face cache, the only place of models."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(lock, "FILE", tmp_path / "models.lock")
     return tmp_path / "cache"

@@ -22,10 +22,10 @@ from transformers import AutoTokenizer
 from pipeline.core.errors import StageError
 from pipeline.encode import network, registry
 from pipeline.encode.aspire import SentenceTokeniser
-from pipeline.encode.network import open_pretrained, token_batches, torch_devices
+from pipeline.encode.network import token_batches, torch_devices
 from pipeline.encode.spec import AspireSpec
 from pipeline.encode.tokenise import TextTokeniser, TokeniserPool
-from pipeline.encode.transformer import TransformerEncoder
+from pipeline.encode.transformer import TransformerEncoder, open_modules
 from tests.core.test_parallel import killed
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import load
@@ -53,32 +53,34 @@ def test_little_is_padding() -> None:
     assert padded < 1.03 * sum(map(len, tokens))
 
 
-class Small:
+class Small(torch.nn.Module):
     """A network with memory for ``most`` tokens; ``taken`` shows whether tensors of failed batches were freed."""
 
     def __init__(self, network: Any, most: int, error: RuntimeError) -> None:
-        self.network, self.most, self.error = network, most, error
+        super().__init__()
+        self.network, self.model, self.most, self.error = network, network.model, most, error
         self.taken: list[weakref.ref[torch.Tensor]] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.network, name)
+    def get_embedding_dimension(self) -> int:
+        return int(self.network.get_embedding_dimension())
 
-    def to(self, *_: Any) -> Small:
+    def _apply(self, fn: Any, recurse: bool = True) -> Small:
         return self
 
-    def __call__(self, **named: Any) -> Any:
-        if named["input_ids"].numel() > self.most:
+    def forward(self, features: dict[str, Any]) -> Any:
+        if features["input_ids"].numel() > self.most:
             states = torch.zeros(9)
             self.taken.append(weakref.ref(states))
             raise type(self.error)(*self.error.args)
-        return self.network(**named)
+        return self.network(features)
 
 
 def small(folder: Path, most: int, error: RuntimeError, device: str = "cpu", workers: int = 1) -> tuple[Small, Any]:
     """Return such a network and its encoder."""
-    whole, tokenizer = open_pretrained(folder)
-    limited, spec = Small(whole.eval(), most, error), registry.resolve(str(folder)).spec
-    return limited, TransformerEncoder(spec, limited, tokenizer, torch.device(device), workers)
+    spec: Any = registry.resolve(str(folder)).spec
+    first, pooling = open_modules(folder, spec)
+    limited = Small(first, most, error)
+    return limited, TransformerEncoder(spec, [limited, pooling], first.tokenizer, torch.device(device), workers)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,13 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pipeline.corpus.reader import Text
-from pipeline.encode import hub, lock, names, registry
+from pipeline.encode import hub, names, registry
 from pipeline.encode.spec import Role
 from tests.encode import test_aspire
+from tests.encode.test_architectures import ARCHITECTURES
 from tests.encode.tiny import (
     SMALL,
+    commit_of,
     load,
     save_adapter,
     save_bert,
@@ -75,12 +77,13 @@ E5 = Recipe(spaced("query: "), asked("query: "), mean, 512, unit=True)
 RECIPES = {
     **dict.fromkeys(("scibert", "specter", "scincl", "specter2_base"), SPECTER),
     **dict.fromkeys(("specter2", "specter2_adhoc_query", "specter2_classification", "specter2_regression"), SPECTER),
+    **dict.fromkeys(("specter2_2023", "specter2_2023_adhoc_query"), SPECTER),
     **dict.fromkeys(("scincl_prx", "scincl_qry", "scincl_clf", "scincl_rgn"), SPECTER),
     "specter2_ctrl": Recipe(separated("[PRX] "), asked("[QRY] "), second, 512),
     "specter2_ctrl_qry": Recipe(separated("[QRY] "), asked("[QRY] "), second, 512),
     "specter2_ctrl_clf": Recipe(separated("[CLF] "), asked("[CLF] "), second, 512),
     "specter2_ctrl_rgn": Recipe(separated("[RGN] "), asked("[RGN] "), second, 512),
-    **dict.fromkeys(("e5-small", "e5-base", "e5-large"), E5),
+    **dict.fromkeys(("e5-small", "e5-base", "e5-large", "multilingual-e5-large"), E5),
     "mpnet": Recipe(spaced(), asked(), mean, 384, unit=True),
     "minilm": Recipe(spaced(), asked(), mean, 256, unit=True),
 }
@@ -113,17 +116,17 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_CACHE", str(cache))
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        patch.setattr(lock, "FILE", cache / "models.lock")
         patch.setattr(hub, "packaged", lambda name: None)
-        for seed, hub_id in enumerate({entry["hub"]: None for entry in names.entries().values() if "hub" in entry}):
+        entries = [names.entries()[name] for name in (*RECIPES, *ASPIRE)]
+        for seed, (hub_id, commit) in enumerate({entry["hub"]: commit_of(entry) for entry in entries}.items()):
             save = save_mpnet if "mpnet" in hub_id else save_pals if "pals" in hub_id else partial(save_bert, seed=seed)
-            save(snapshot(cache, hub_id))
+            save(snapshot(cache, hub_id, commit))
         yield cache
 
 
 def plain_network(cache: Path, entry: dict[str, Any]) -> tuple[Any, Any]:
     """Return tokenizer and network as the model card loads them."""
-    folder = snapshot(cache, entry["hub"])
+    folder = snapshot(cache, entry["hub"], commit_of(entry))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if "adapter" not in entry:
         return tokenizer, AutoModel.from_pretrained(folder).eval()
@@ -181,7 +184,7 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
     entry = names.entries()[name]
     if role == "query" and "query" in entry:
         return reference(cache, entry["query"], texts, role)
-    folder = snapshot(cache, entry["hub"])
+    folder = snapshot(cache, entry["hub"], commit_of(entry))
     if name in ASPIRE:
         return np.concatenate([test_aspire.one_by_one(folder, text) for text in texts])
     recipe = RECIPES[name]
@@ -201,7 +204,8 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
 
 def test_no_entry_is_left_out() -> None:
     fitted = {"lsa", "sentences", "word2vec", "word2vec-tfidf"}
-    assert {*RECIPES, *ASPIRE, *ENSEMBLE, *fitted} == set(registry.names())
+    larger = {"qwen3-4b", "qwen3-8b"}  # the recipe of qwen3-0.6b
+    assert {*RECIPES, *ASPIRE, *ENSEMBLE, *ARCHITECTURES, *fitted, *larger} == set(registry.names())
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *ASPIRE, *ENSEMBLE])
@@ -212,7 +216,9 @@ def test_vectors_are_those_of_the_authors(cache: Path, name: str) -> None:
         if "adapter" in entry:
             pytest.importorskip("adapters")
             folder = snapshot(cache, entry["adapter"])
-            folder.is_dir() or save_adapter(folder, snapshot(cache, entry["hub"]), seed=len(entry["adapter"]))
+            folder.is_dir() or save_adapter(
+                folder, snapshot(cache, entry["hub"], commit_of(entry)), seed=len(entry["adapter"])
+            )
     model, encoder = load(name)
     texts = test_aspire.TEXTS if name in ASPIRE else texts_around(RECIPES[parts[0]].length)
     texts = texts[::3] if name in PALS else texts  # the plain computation is slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.encode.base import NotFiniteError
-from pipeline.encode.network import BATCH_TOKENS, open_pretrained
+from pipeline.encode.network import BATCH_TOKENS
 from pipeline.encode.spec import TransformerSpec
-from pipeline.encode.tokenise import render
-from pipeline.encode.transformer import TransformerEncoder
+from pipeline.encode.templates import check_template, render
+from pipeline.encode.transformer import TransformerEncoder, open_modules
 from tests.encode.tiny import (
     CPU,
     SPECIAL,
@@ -48,12 +49,25 @@ TEXTS = [
 
 def test_roles_and_templates() -> None:
     spec = TransformerSpec("org/model", "abc", query_prefix="query: ", paper_prefix="passage: ")
-    assert render(Text("T", ""), "paper", spec, "[SEP]") == "passage: T[SEP]"
-    assert render(Text("", "A"), "paper", spec, "[SEP]") == "passage: [SEP]A"
-    assert render(Text("Q", ""), "query", spec, "[SEP]") == "query: Q"
-    spaced = dataclasses.replace(spec, template="title-space-abstract", paper_prefix="")
+    marks = SimpleNamespace(**dict.fromkeys(("sep_token",), "[SEP]"), **dict.fromkeys(("eos_token",), "[EOS]"))
+    assert render(Text("T", ""), "paper", spec, marks) == "passage: T[SEP]"
+    assert render(Text("", "A"), "query_paper", spec, marks) == "passage: [SEP]A"
+    assert render(Text("Q", ""), "query", spec, marks) == "query: Q"
     texts = (Text("T", ""), Text("", "A"), Text("T", "A"))
-    assert [render(text, "paper", spaced, "[SEP]") for text in texts] == ["T", "A", "T A"]
+    for template, expected in {
+        "title-space-abstract": ["T", "A", "T A"],
+        "title: {title|none} | text: {abstract}": ["title: T | text: ", "title: none | text: A", "title: T | text: A"],
+        "{title}{sep}{abstract|-}{eos}": ["T[SEP]-[EOS]", "[SEP]A[EOS]", "T[SEP]A[EOS]"],
+    }.items():
+        check_template(template)
+        free = dataclasses.replace(spec, template=template, paper_prefix="")
+        assert [render(text, "paper", free, marks) for text in texts] == expected
+
+
+@pytest.mark.parametrize("template", ["title", "{title}", "{title} {abstract} {venue}", "{title} {abstract"])
+def test_a_template_without_its_parts_is_refused(template: str) -> None:
+    with pytest.raises(InputError, match="must be title-sep-abstract, .*, or text with"):
+        check_template(template)
 
 
 def test_order_and_batches_do_not_matter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +94,11 @@ def test_half_precision_is_close(folder: Path) -> None:
 
 
 def test_nan_names_the_text(folder: Path) -> None:
-    network, tokenizer = open_pretrained(folder)
     spec: Any = registry.resolve(str(folder)).spec
+    modules = open_modules(folder, spec)
     with torch.no_grad():
-        network.embeddings.word_embeddings.weight[len(SPECIAL) + len(WORDS)] = float("nan")
-    encoder = TransformerEncoder(spec, network.eval(), tokenizer, torch.device("cpu"))
+        modules[0].model.embeddings.word_embeddings.weight[len(SPECIAL) + len(WORDS)] = float("nan")
+    encoder = TransformerEncoder(spec, modules, modules[0].tokenizer, torch.device("cpu"))
     with pytest.raises(NotFiniteError) as caught:
         encoder.encode([Text("w1", ""), Text("w2 w3", ""), Text("w1 a", ""), Text("a", "")])
     assert caught.value.position == 2
@@ -183,4 +197,4 @@ def test_minilm_is_what_sentence_transformers_gives() -> None:
     by_folder, reduced = load(model.checkpoint.folder, "bfloat16")
     assert smallest_cosine(reduced.encode(texts), expected) >= 0.999
     assert by_folder.distance == model.distance
-    assert by_folder.spec == dataclasses.replace(model.spec, compute="bfloat16")
+    assert (by_folder.spec.pooling, by_folder.spec.max_length) == ("modules", model.spec.max_length)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import (
+    AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
     BertModel,
@@ -61,6 +63,8 @@ def change(path: Path, **values: Any) -> None:
 
 def keep_case(folder: Path) -> Path:
     """Give a model a tokenizer that keeps case, and the setting that lower-cases text first."""
+    places = AutoTokenizer.from_pretrained(folder).get_vocab()
+    (folder / "vocab.txt").write_text("\n".join(sorted(places, key=lambda piece: places[piece])), encoding="utf-8")
     tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=False, model_max_length=128)
     tokenizer.save_pretrained(folder)
     change(folder / "sentence_bert_config.json", do_lower_case=True)
@@ -92,6 +96,12 @@ def save_mpnet(folder: Path) -> Path:
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     MPNetTokenizerFast(str(folder / "vocab.txt"), model_max_length=512).save_pretrained(folder)
     return folder
+
+
+def commit_of(entry: Mapping[str, Any]) -> str:
+    """Return the commit that an entry is pinned to, else :data:`COMMIT`."""
+    revision: str = entry.get("revision", "main")
+    return COMMIT if revision == "main" else revision
 
 
 def snapshot(cache: Path, hub_id: str, commit: str = COMMIT) -> Path:

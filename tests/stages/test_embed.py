@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from pipeline.encode import kinds, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.encode.store import VectorStore
+from pipeline.encode.views import View
+from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
+from pipeline.stages.search import read_ranking
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, unit_vector
 from tests.encode.tiny import save_bert, words
@@ -243,3 +247,34 @@ def test_vectors_that_are_no_numbers_name_the_paper(tmp_path: Path, value: float
     finally:
         kinds.unregister("broken")
     assert list((tmp_path / VECTORS).glob("*/pool-*")) == []
+
+
+def test_queries_with_a_prompt_of_their_own_have_a_second_vector(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, PAPERS)
+    pool = make_pool(tmp_path, corpus, [3, 7], list(range(20, 50)))
+    folder = save_bert(tmp_path / "model")
+    plain = registry.resolve(f"{folder}:storage=float32")
+    asked = registry.resolve(f"{folder}:query_paper_prefix=w9 w8")
+    assert list(embed_tasks(corpus, pool, plain)) == ["paper"]
+    tasks = embed_tasks(corpus, pool, asked)
+    papers, queries = (make(tmp_path, tasks[role]) for role in ("paper", "query"))
+    assert papers.path.parent != queries.path.parent
+    assert store_of(queries).rows.tolist() == [3, 7]
+    assert queries.manifest.config["role"] == "query_paper"
+    rows = np.array([3, 7])
+    (texts,) = Corpus(corpus).texts(rows)
+    encoder = kinds.find("transformer").load(plain, None, Resources(device="cpu"))
+    prompted = [Text(f"w9 w8{text.title}", text.abstract) for text in texts]
+    np.testing.assert_allclose(store_of(queries).grouped(rows).vectors, encoder.encode(prompted), atol=1e-6)
+    np.testing.assert_allclose(store_of(papers).grouped(rows).vectors, encoder.encode(texts), atol=1e-6)
+    vectors = {"paper": papers, "query": queries}
+    for model in (asked, dataclasses.replace(asked, dimension=8), dataclasses.replace(asked, quantise="binary")):
+        ranking = make(tmp_path, dense_ranking_task(corpus, pool, vectors, model, depth=5))
+        view = View.of(model)
+        found = [
+            view(store_of(vectors[of]).grouped(np.array(r)).vectors)
+            for of, r in (("query", rows), ("paper", range(20, 50)))
+        ]
+        distances = np.square(found[0][:, None].astype(np.float64) - found[1][None]).sum(2)
+        best = np.sort(distances, axis=1)[:, :5]
+        np.testing.assert_allclose(-read_ranking(ranking).score.reshape(2, 5), best, rtol=1e-4, atol=1e-4)

@@ -196,20 +196,11 @@ def test_a_stand_in_says_so(
     assert "Did you mean 'scincl'" in printed.err
 
 
-def test_models_are_listed_shown_and_locked(
-    tmp_path: Path, empty_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.encode.lock.FILE", tmp_path / "models.lock")
+def test_models_are_listed_and_shown(tmp_path: Path, empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = ("dataset-2M.recall@30", "26.5", "scidocs-cite.ndcg", "97.3", "github.com/malteos/scincl")
     for words_typed, expected in ((["models"], ("aspire-cs", "fields.map 28.7")), (["models", "scincl"], figures)):
         assert main(words_typed) == 0
         printed = capsys.readouterr().out
         assert all(text in printed for text in expected)
-    assert main(["models", "lock", "--json"]) == 1
-    printed = capsys.readouterr()
-    assert all(row["commit"] == "unknown" for row in json.loads(printed.out)["locked"])
-    assert printed.err.splitlines()[-1].startswith(f"mdcr: {len(registry.repositories())} of ")
-    assert str(empty_cache) in printed.err
-    assert not (tmp_path / "models.lock").exists()
     assert main(["show", "vectors", "--root", str(tmp_path)]) == 0
     assert "no vectors yet" in capsys.readouterr().out

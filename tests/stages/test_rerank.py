@@ -15,7 +15,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
-from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.reranker import CrossEncoder
 from pipeline.stages import rerank
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks

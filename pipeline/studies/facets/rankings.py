@@ -34,6 +34,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.names import parse
 from pipeline.encode.spec import Model
+from pipeline.encode.views import whole
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.sources.base import fingerprint
@@ -228,7 +229,7 @@ def _sentences_task(
 
     slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{slug_of(pool)}"
     config = PairConfig("transport" if transport else "best pair", depth=depth)
-    vectors = {str(role): task for role, task in embed_tasks(corpus, pool, model).items()}
+    vectors = {str(role): task for role, task in embed_tasks(corpus, pool, whole(model)).items()}
     return pairs_task(slug, config, corpus, pool, {**vectors, **(collection or {})}, scores_of)
 
 

@@ -20,6 +20,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.chance import by_chance
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
@@ -59,6 +60,10 @@ class ListsConfig(ExternalPoolConfig):
 
     lists: str = ""
     longest: int = 0
+
+
+_CHANCE_DRAWS = 100
+"""Random orders of each list: the mean over some hundred queries is then exact to a few hundredths of a point."""
 
 
 class Lists:
@@ -105,6 +110,13 @@ class Lists:
         kept = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
         run = Run(np.searchsorted(ranking.query[kept], np.arange(queries + 1)), ranking.row[kept])
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
+
+    def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
+        """Return what a random ranking of some types and ``true`` scores, ``[measures, queries]``."""
+        queries = len(self.pool.query_rows)
+        counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
+        qrels = Qrels.from_table(self.pool.qrels, queries)
+        return by_chance(qrels, counts, parse_measures(measures), seed, _CHANCE_DRAWS)
 
 
 def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> Task:

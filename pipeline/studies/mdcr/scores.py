@@ -38,6 +38,9 @@ from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 PUBLISHED = DATA / "reference"
 """Folder of the figures that the papers print."""
 
+BY_CHANCE = "random order"
+"""The row of table 4 that no system has."""
+
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 _BESIDE = {"value": "here", "low": "low", "high": "high", "paper": "paper"}
@@ -115,6 +118,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         for name in lists.types:
             of_fields = values_of.setdefault((evaluation.system.title, name), {})
             of_fields[lists.field] = lists.values(ranking, MEASURES, {name})
+    for lists in lists_of.values():
+        for name in lists.types:
+            of_fields = values_of.setdefault((BY_CHANCE, name), {})
+            of_fields[lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     typed = {name: lists.typed() for name, lists in lists_of.items()}
     result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed)
@@ -166,7 +173,10 @@ def types_frame(
 def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     """Return :func:`types_frame` as a table."""
     count = types["type"].n_unique()
-    notes = [f"Percent: mean over fields of the {count} types alone, with all positives [95% interval]."]
+    notes = [
+        f"Percent: mean over fields of the {count} types alone, with all positives [95% interval]. "
+        "Random order: the mean of random rankings of the same lists."
+    ]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
     rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)

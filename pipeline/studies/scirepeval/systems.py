@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.core.errors import InputError
 from pipeline.encode import names, registry
 from pipeline.encode.spec import Model, TransformerSpec
+from pipeline.encode.views import whole
 from pipeline.studies.scirepeval.tasks import FORMATS, Format
 
 Encoders = Mapping[Format, Model]
@@ -44,7 +45,7 @@ def encoders(name: str, more: str = "") -> Encoders:
         InputError: there is no such encoder, or it has several vectors a paper.
     """
     row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
-    models = {kind: registry.resolve(row[kind], template=_TEMPLATE) for kind in FORMATS}
+    models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
     for model in models.values():
         if model.several:
             raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
@@ -55,7 +56,7 @@ def encoders(name: str, more: str = "") -> Encoders:
 
 def alone(name: str) -> Encoders:
     """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
-    model = registry.resolve(name, template=_TEMPLATE)
+    model = whole(registry.resolve(name, template=_TEMPLATE))
     prefix = model.spec.paper_prefix.strip() if isinstance(model.spec, TransformerSpec) else ""
     typed = names.one(name)
     query = str(dataclasses.replace(typed, options=(*typed.options, ("query_prefix", prefix)))) if prefix else ""

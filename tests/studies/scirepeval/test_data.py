@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,7 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
     assert short.key.partition("~")[0] == long.key.partition("~")[0] == "p1"
     assert short.key != long.key
     spec = TransformerSpec("org/model", "abc", template="fields-sep", paper_prefix="[PRX] ")
+    marks = SimpleNamespace(sep_token="[SEP]", eos_token="")  # noqa: S106
     for changes, expected in (
         ({}, "T [SEP] A [SEP] Journal [SEP] 1964"),
         ({"abstract": None}, "T [SEP] Journal [SEP] 1964"),
@@ -134,7 +136,7 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
         ({"title": "", "abstract": None, "venue": "", "year": None}, ""),
     ):
         doc = read_doc(row | changes, TASKS["search"].fields, "search")
-        assert render(Text(doc.title, doc.abstract), "paper", spec, "[SEP]") == f"[PRX] {expected}"
+        assert render(Text(doc.title, doc.abstract), "paper", spec, marks) == f"[PRX] {expected}"
 
 
 def test_every_transformer_reads_the_published_text(tmp_path: Path) -> None:

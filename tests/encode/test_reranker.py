@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,8 +17,8 @@ from transformers import AutoTokenizer
 from pipeline.core.errors import InputError
 from pipeline.encode import registry
 from pipeline.encode.base import in_order
-from pipeline.encode.cross_encoder import CrossEncoder
 from pipeline.encode.network import BATCH_TOKENS
+from pipeline.encode.reranker import CrossEncoder
 from pipeline.encode.spec import CrossModel, Pair
 from tests.encode.tiny import CPU, change, keep_case, save_bert, save_cross_encoder, words
 
@@ -45,6 +44,12 @@ def short(folder: Path) -> Path:
     return folder
 
 
+def prompted(folder: Path) -> Path:
+    folder = resaved(folder)
+    change(folder / "config_sentence_transformers.json", prompts={"web": "w1 w2 "}, default_prompt_name="web")
+    return folder
+
+
 def lowered(folder: Path) -> Path:
     return keep_case(resaved(folder))
 
@@ -56,7 +61,7 @@ def scores(model: CrossModel) -> np.ndarray[Any, Any]:
     return in_order(encoder.batches(encoder.prepare(PAIRS)), 1)[1].ravel()
 
 
-@pytest.mark.parametrize("change_folder", [Path, resaved, with_activation, short, lowered])
+@pytest.mark.parametrize("change_folder", [Path, resaved, with_activation, short, lowered, prompted])
 def test_scores_are_those_of_sentence_transformers(tmp_path: Path, change_folder: Callable[[Path], Path]) -> None:
     folder = change_folder(save_cross_encoder(tmp_path / "model"))
     model = registry.resolve_cross_encoder(f"cross:{folder}")
@@ -84,12 +89,6 @@ def two_labels(folder: Path) -> None:
     save_cross_encoder(folder, labels=2)
 
 
-def two_modules(folder: Path) -> None:
-    types = ("base.modules.transformer.Transformer", "base.modules.dense.Dense")
-    modules = [{"path": "", "type": f"sentence_transformers.{kind}"} for kind in types]
-    (folder / "modules.json").write_text(json.dumps(modules))
-
-
 def without_head(folder: Path) -> None:
     save_bert(folder)
     change(folder / "config.json", architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
@@ -103,13 +102,11 @@ def setting(name: str, **values: Any) -> Callable[[Path], None]:
     ("break_it", "message"),
     [
         (two_labels, "must have one label, got 2"),
-        (two_modules, "must list a Transformer alone"),
         (without_head, "lacks weights of its own architecture"),
         (setting("config.json", architectures=["BertModel"]), "sequence classification"),
-        (setting("config.json", sbert_ce_default_activation_function="mine.Act"), "activation of .* is mine.Act"),
         (
-            setting("config_sentence_transformers.json", prompts={"web": "w1 "}, default_prompt_name="web"),
-            "puts a prompt before queries",
+            setting("config.json", sbert_ce_default_activation_function="mine.Act"),
+            "activation of .* must be of torch.nn, got mine.Act",
         ),
     ],
 )
@@ -139,7 +136,7 @@ LONG_PAIRS = """
 import resource, sys
 from pipeline.core.resources import Resources
 from pipeline.encode import registry
-from pipeline.encode.cross_encoder import CrossEncoder
+from pipeline.encode.reranker import CrossEncoder
 from pipeline.encode.spec import Pair
 encoder = CrossEncoder.load(registry.resolve_cross_encoder(sys.argv[1]), Resources(workers=1, device="cpu"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

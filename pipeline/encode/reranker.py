@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import sentence_transformers
 import torch
 from torch import nn
-from transformers import AutoModelForSequenceClassification
 
 from pipeline.core.resources import Resources
-from pipeline.encode.network import SAMPLE, Network, loading, open_pretrained, torch_device
+from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
 from pipeline.encode.spec import CrossModel, CrossSpec, Pair
-from pipeline.encode.tokenise import Tokens, lower_cased
+from pipeline.encode.tokenise import Tokens
 
 _AT_A_TIME = 64
 """Pairs that are tokenised together."""
 
 
 class CrossEncoder(Network):
-    """A classifier with one label on one device.
+    """A cross-encoder of sentence-transformers with one label on one device.
 
     :meth:`batches` yields the score of each pair as a vector of one component, the one of sentence-transformers'
     ``CrossEncoder.predict``.
 
     Args:
-        spec: precision, length and activation.
-        network: the classifier in float32 on the CPU, in evaluation mode.
-        tokenizer: its fast tokenizer.
+        spec: precision, length and prompt.
+        modules: the modules in float32 on the CPU, of which the last gives ``scores``.
+        activation: applied to the scores.
         device: where to compute.
         workers: threads on a CPU, each with a batch of its own.
 
@@ -37,13 +37,13 @@ class CrossEncoder(Network):
         StageError: the device has no memory for the weights.
     """
 
-    def __init__(self, spec: CrossSpec, network: Any, tokenizer: Any, device: torch.device, workers: int = 1) -> None:
+    def __init__(
+        self, spec: CrossSpec, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int = 1
+    ) -> None:
+        self._spec, self._tokenizer, self._activation = spec, modules[0].tokenizer, activation
         super().__init__(
-            network, tokenizer, device, compute=spec.compute, longest=spec.max_length, workers=max(workers, 1)
+            modules, self._tokenizer, device, compute=spec.compute, longest=spec.max_length, workers=max(workers, 1)
         )
-        self._tokenizer = lower_cased(tokenizer) if spec.lower_case else tokenizer
-        self._length = spec.max_length
-        self._activation: nn.Module = getattr(nn, spec.activation)()
 
     @classmethod
     def load(cls, model: CrossModel, resources: Resources) -> CrossEncoder:
@@ -53,43 +53,50 @@ class CrossEncoder(Network):
             InputError: the device does not exist, or the checkpoint cannot be loaded.
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
-        device = torch_device(resources.device)
-        folder = model.checkpoint.ready()
-        network, tokenizer = open_pretrained(folder, AutoModelForSequenceClassification)
+        device, folder = torch_device(resources.device), model.checkpoint.ready()
+        with opening(folder) as place:
+            loaded = sentence_transformers.CrossEncoder(
+                str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
+            )
+            check_transformer(folder, loaded[0], "sequence-classification")
         with loading(folder):
-            encoder = cls(model.spec, network.eval(), tokenizer, device, resources.workers)
+            encoder = cls(model.spec, [*loaded], loaded.activation_fn, device, resources.workers)
             encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
         return encoder
 
-    def compute(self, batch: list[int], tokens: Tokens, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+        """Return which of the two texts each token belongs to, where the model reads that."""
+        if not tokens.types:
+            return {}
+        types = np.zeros((len(batch), width), np.int64)
+        for row, position in enumerate(batch):
+            types[row, : len(tokens.types[position])] = tokens.types[position]
+        return {"token_type_ids": self.send(types)}
+
+    def compute(self, features: dict[str, Any]) -> torch.Tensor:
         """Return the scores of one batch."""
-        named = {}
-        if tokens.types:
-            types = np.zeros(ids.shape, np.int64)
-            for row, position in enumerate(batch):
-                types[row, : len(tokens.types[position])] = tokens.types[position]
-            named["token_type_ids"] = self.send(types)
-        logits = self._network(input_ids=ids, attention_mask=mask, **named).logits
-        scores: torch.Tensor = self._activation(logits.float())
-        return scores
+        scores: torch.Tensor = self._activation(self.forward(features)["scores"])
+        return scores.reshape(-1, 1)
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
         """Return pairs as :meth:`batches` takes them; the longer of the two texts is cut first until both fit.
 
         The tokenizer does not cut: it would keep every part that it cuts off of one text with every part of the other.
         """
-        ids, types = list[list[int]](), list[list[int]]()
+        ids, types, most = list[list[int]](), list[list[int]](), self._spec.max_length
         for start in range(0, len(pairs), _AT_A_TIME):
             some = pairs[start : start + _AT_A_TIME]
             encoding = self._tokenizer(
-                [pair.query for pair in some], [pair.paper for pair in some], return_attention_mask=False
+                [self._spec.prompt + pair.query for pair in some],
+                [pair.paper for pair in some],
+                return_attention_mask=False,
             )
             for number, whole in enumerate(encoding["input_ids"]):
-                kept = _kept(encoding.sequence_ids(number), self._length)
+                kept = _kept(encoding.sequence_ids(number), most)
                 ids.append([whole[place] for place in kept])
                 if "token_type_ids" in encoding:
                     types.append([encoding["token_type_ids"][number][place] for place in kept])
-        full = [len(tokens) >= self._length for tokens in ids]
+        full = [len(tokens) >= most for tokens in ids]
         return Tokens(ids, [[(0, 1)]] * len(pairs), full, types)
 
 

@@ -1,0 +1,49 @@
+"""Views of stored vectors: cut and normalised again, rounded, and refused where they do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.encode import registry
+from pipeline.encode.views import WHOLE, View, whole
+
+VECTORS = np.random.default_rng(5).normal(size=(40, 32)).astype(np.float32)
+UNIT = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+ZERO = np.zeros((1, 32), np.float32)
+
+
+def test_first_components_are_kept_and_unit_vectors_stay_so() -> None:
+    np.testing.assert_array_equal(View(8)(VECTORS), VECTORS[:, :8])
+    expected = UNIT[:, :8] / np.linalg.norm(UNIT[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(View(8)(UNIT), expected, atol=1e-6)
+    np.testing.assert_allclose(View(8)(UNIT.astype(np.float16)), expected, atol=2e-3)
+    assert View(32)(VECTORS) is VECTORS
+    assert WHOLE(VECTORS) is VECTORS
+    with pytest.raises(InputError, match="dimension must be at most 32, got 33"):
+        View(33).components(32)
+
+
+def test_rounded_vectors_are_close_and_zero_stays_zero() -> None:
+    coarse = View(quantise="int8")(VECTORS)
+    assert np.abs(coarse - VECTORS).max() <= np.abs(VECTORS).max() / 127 / 2 * 1.0001
+    assert max(len(np.unique(row)) for row in coarse) <= 255
+    np.testing.assert_array_equal(View(quantise="binary")(VECTORS), np.where(VECTORS > 0, 1, -1))
+    for quantise in ("int8", "binary"):
+        assert not View(4, quantise)(ZERO).any()
+
+
+def test_a_view_shares_the_store_and_not_the_name() -> None:
+    plain, cut = registry.resolve("word2vec"), registry.resolve("word2vec:quantise=binary")
+    assert (cut.spec, cut.name) == (plain.spec, "word2vec:quantise=binary")
+    assert whole(plain) == plain
+    with pytest.raises(InputError, match="must be compared by whole vectors"):
+        whole(cut)
+    assert registry.resolve("lsa:dimension=64").dimension == 0  # LSA has a dimension of its own
+    for text, message in (
+        ("word2vec-tfidf:quantise=int4", "quantise 'int4' is unknown"),
+        ("minilm:dimension=0", "pos"),
+    ):
+        with pytest.raises(InputError, match=message):
+            registry.resolve(text)
