@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
-from pipeline.retrieve.dense import DenseEngine, Nominees
+from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.pairs import lengths
 from pipeline.retrieve.search import Candidates, Search
@@ -56,8 +57,8 @@ class FaissEngine(DenseEngine):
     def __init__(self) -> None:
         self._faiss = load()
 
-    def nominate(self, search: Search, block: Candidates) -> Nominees:
-        """Return what Faiss finds of each pool; it fetches more where candidates are excluded.
+    def nominate(self, search: Search, block: Candidates) -> Tensor:
+        """Score what Faiss finds of each pool; it fetches more where candidates are excluded.
 
         Raises:
             InputError: the device has no such GPU, the depth is more than :data:`GPU_LIMIT` on one, or papers have
@@ -94,7 +95,8 @@ class FaissEngine(DenseEngine):
                 cuts.append(cut)
         pairs = np.setdiff1d(np.unique(np.concatenate(found)), excluded[0] * count + excluded[1])
         owners, places = (torch.from_numpy(part) for part in np.divmod(pairs, count))
-        return Nominees(owners, places, None, torch.stack(cuts))
+        search.rescore(block, owners, places, block.members[places])
+        return torch.stack(cuts)
 
     def _knn(
         self, queries: Floats, points: Floats, fetched: int, metric: Metric, gpu: int | None

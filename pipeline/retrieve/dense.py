@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +33,6 @@ from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done, Exclusions, Groups, Metric, Ranking, Subset, Vectors, ignored
 from pipeline.retrieve.filter import Filter
 from pipeline.retrieve.search import Candidates, Search
-from pipeline.retrieve.topk import EMPTY, TopK, pack, unpack
 
 TILE = 8_192
 """Vectors of a tile on the CPU, where memory allows."""
@@ -42,31 +40,11 @@ TILE = 8_192
 _ENTRY = 64
 """Bytes of an estimate, its mask, and its indices where every candidate reaches the threshold."""
 
-_MARGIN = 64
-"""Candidates that are nominated beyond the depth, at least."""
-
 _LOW_PAYS, _GPU_PAYS = 4e9, 4e11
 """Operations from which bfloat16, or a GPU under ``--device auto``, saves more time than starting it takes."""
 
 _FEW = 32
 """Queries below which memory, not arithmetic, is what products wait for."""
-
-
-class Nominees(NamedTuple):
-    """Candidates of a block that look best, each pair once.
-
-    Attributes:
-        owners: int64 ``[n]``, queries, rising.
-        positions: int64 ``[n]``, in the block; none that is excluded in one of its pools.
-        most: float32 ``[n]``, what ``e`` is at most; None where it is not known.
-        cut: float32 ``[pools, queries]``, what ``e`` of any other candidate is at most, or the threshold of the list;
-            -inf where there is no other.
-    """
-
-    owners: Tensor
-    positions: Tensor
-    most: Tensor | None
-    cut: Tensor
 
 
 class DenseEngine(ABC):
@@ -127,26 +105,49 @@ class DenseEngine(ABC):
         return torch.device("cpu")
 
     @abstractmethod
-    def nominate(self, search: Search, block: Candidates) -> Nominees:
-        """Return the candidates of a block that look best."""
+    def nominate(self, search: Search, block: Candidates) -> Tensor:
+        """Score the candidates of a block that look best.
+
+        Returns:
+            What ``e`` of any other candidate is at most, float32 ``[pools, queries]``; -inf where there is no other.
+        """
 
     def _rank(self, search: Search, block: Candidates) -> None:
         search.rescore_excluded(block)
         before = search.best.keys().clone()
-        found = self.nominate(search, block)
-        search.rescore(block, found.owners, found.positions, block.members[found.positions], found.most)
-        needed = search.needed()
-        unsure = ((found.cut >= needed) & (found.cut > -torch.inf)).any(0).nonzero()[:, 0]
-        if not len(unsure):
-            return
-        search.best.put(unsure, before[:, unsure])
-        reach, needed = Filter(search, some=unsure), needed[:, unsure]
-        for first, last in block.tiles(tile_size(search)):
-            tile = reach.estimate(block, (first, last))
-            owners, positions = tile.reached(needed.amin(0))
-            most = tile.most(owners, positions)
-            pools = block.members[first:last][positions] & _bits(most > needed[:, owners])
-            search.rescore(block, unsure[owners], positions + first, pools, most)
+        goal, needed = self.nominate(search, block), search.needed()
+        unsure = (goal > needed).any(0).nonzero()[:, 0]
+        if len(unsure):
+            search.best.put(unsure, before[:, unsure])
+            scan(search, block, Filter(search, some=unsure), needed[:, unsure])
+
+
+def scan(search: Search, block: Candidates, reach: Filter, goal: Tensor, *, guess: bool = False) -> Tensor:
+    """Score the candidates of a block that may exceed a goal in one of their pools.
+
+    Args:
+        search: where the scores go.
+        block: the candidates.
+        reach: estimates of some queries.
+        goal: float32 ``[pools, queries]``.
+        guess: whether the first tile, a sample, gives a goal where there is none.
+
+    Returns:
+        The goal.
+    """
+    size = len(block.rows if block.papers.offsets is None else block.papers.vectors)
+    count = min(-(-size // tile_size(search)), len(block.rows))
+    for number, tile in enumerate(reach.tiles(block, count)):
+        members = block.members[tile.positions]
+        if guess and number == 0:
+            for pool in (goal == -torch.inf).any(1).nonzero()[:, 0].tolist():
+                sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
+                goal[pool] = torch.maximum(goal[pool], sampled)
+        owners, columns = tile.reached(goal.amin(0))
+        most = tile.most(owners, columns)
+        pools = members[columns] & _bits(most > goal[:, owners])
+        search.rescore(block, reach.numbers[owners], tile.positions[columns], pools, most)
+    return goal
 
 
 def _bits(pools: Tensor) -> Tensor:
@@ -175,38 +176,10 @@ class ExactEngine(DenseEngine):
         number = gpu_number(name, gpus(), "torch", "Choose --device=cpu, or install torch for CUDA")
         return torch.device("cpu") if number is None else torch.device("cuda", number)
 
-    def nominate(self, search: Search, block: Candidates) -> Nominees:
-        """Return the candidates whose estimates and bounds are greatest."""
+    def nominate(self, search: Search, block: Candidates) -> Tensor:
+        """Score what may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
         low = search.side.offsets is None and self._low_pays(search)
-        keep = search.depth + max(_MARGIN, search.depth if low else 0)
-        keep = min(keep, len(block.rows))
-        best = TopK(search.queries, keep, len(search.subsets), search.device)
-        reach, needed = Filter(search, low=low), search.needed()
-        threshold, pending = needed, 0
-        for first, last in block.tiles(tile_size(search)):
-            tile, members = reach.estimate(block, (first, last)), block.members[first:last]
-            cold = (threshold == -torch.inf).any(1)
-            for pool in cold.nonzero()[:, 0].tolist():
-                owners, positions = tile.best(keep, (members >> pool & 1).nonzero()[:, 0])
-                keys = pack(tile.most(owners, positions) + 0.0, positions + first)
-                best.add(owners, keys, torch.ones_like(keys) << pool)
-            if not bool(cold.all()):
-                owners, positions = tile.reached(threshold[~cold].amin(0))
-                most = tile.most(owners, positions)
-                pools = members[positions] & _bits((most > threshold[:, owners]) & ~cold[:, None])
-                best.add(owners, pack(most + 0.0, positions + first), pools)
-                pending += len(owners)
-            if bool(cold.any()) or 2 * pending > search.queries * keep:
-                threshold, pending = torch.maximum(needed, best.least()), 0
-        keys = best.keys()
-        filled = keys != EMPTY
-        most, positions = unpack(keys[filled])
-        owners = filled.nonzero(as_tuple=True)[1]
-        if len(search.subsets) > 1:
-            pairs, place = (owners * len(block.rows) + positions).unique(return_inverse=True)
-            most = torch.empty(len(pairs), device=search.device).index_copy(0, place, most)
-            owners, positions = pairs // len(block.rows), pairs % len(block.rows)
-        return Nominees(owners, positions, most, best.least())
+        return scan(search, block, Filter(search, low=low), search.needed(), guess=True)
 
     def _low_pays(self, search: Search) -> bool:
         if self.low is not None:

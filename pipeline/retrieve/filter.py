@@ -2,61 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.retrieve.search import Candidates, Search
 
-_GROUP = 64
-"""Candidates whose greatest estimate is compared first."""
-
 _SHIFTED = 2.0**-21
 """What adding a query's shift to an estimate can change, as a share of the shift."""
 
+_DEVIATIONS = 3.5
+"""By how many standard deviations of a sample's count a goal is on the safe side."""
+
 
 class Tile(NamedTuple):
-    """Estimates of candidates that follow one another.
+    """Estimates of some candidates of a block.
 
     Attributes:
-        values: float32 ``[q, m]``, of ``e``; -inf where a candidate is excluded.
-        slack: float32 ``[q]``, what the error of any of them is at most.
+        positions: int64 ``[m]``, in the block.
+        values: float32 ``[q, m]``, of ``e``; -inf where a candidate is excluded. The next tile is written over them.
         length: float32 ``[q]``, of the queries.
-        bias: float32 ``[m]``, in the values.
         spread: float32 ``[m]``, times the length: an error bound.
         extra: float32 ``[m]``, added to that.
-        loss: times the product: added to that.
     """
 
+    positions: Tensor
     values: Tensor
-    slack: Tensor
     length: Tensor
-    bias: Tensor
     spread: Tensor
     extra: Tensor
-    loss: float
 
-    def most(self, owner: Tensor, position: Tensor) -> Tensor:
+    def most(self, owner: Tensor, column: Tensor) -> Tensor:
         """Return what ``e`` of some pairs is at most."""
-        values, length, bias = self.values[owner, position], self.length[owner], self.bias[position]
-        return values + (length * self.spread[position] + self.extra[position] + self.loss * (values - bias).abs())
+        return self.values[owner, column] + (self.length[owner] * self.spread[column] + self.extra[column])
 
-    def best(self, depth: int, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ``depth`` best pairs of each query with some candidates: queries, rising, and positions."""
-        values, place = self.values[:, columns].topk(min(depth, len(columns)), sorted=False)
-        owner, column = (values > -torch.inf).nonzero(as_tuple=True)
-        return owner, columns[place[owner, column]]
+    def goal(self, members: Tensor, depth: int, tiles: int) -> Tensor:
+        """Return what the ``depth``-th best of a pool will hardly be below, float32 ``[q]``; -inf: no one knows.
 
-    def reached(self, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which pairs may exceed thresholds ``[q]``: queries, rising, and positions."""
-        limit, values = threshold - self.slack, self.values
-        if beyond := -values.shape[1] % _GROUP:
-            values = torch.nn.functional.pad(values, (0, beyond), value=-torch.inf)
-        groups = values.view(len(limit), -1, _GROUP)
-        owner, group = (groups.amax(2) > limit[:, None]).nonzero(as_tuple=True)
-        pair, place = (groups[owner, group] > limit[owner, None]).nonzero(as_tuple=True)
-        return owner[pair], group[pair] * _GROUP + place
+        Args:
+            members: bool ``[m]``, the pool.
+            depth: of the lists.
+            tiles: the block's; this one is a sample of their candidates.
+        """
+        mean = depth / tiles
+        rank = int(np.ceil(mean + _DEVIATIONS * (mean * (1 - 1 / tiles)) ** 0.5)) + (tiles > 1)
+        if rank > int(members.sum()):
+            return torch.full_like(self.length, -torch.inf)
+        values = self.values if bool(members.all()) else self.values[:, members]
+        return values.topk(rank, sorted=False).values.amin(1)
+
+    def reached(self, goal: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which pairs may exceed a goal float32 ``[q]``: queries, rising, and columns."""
+        limit = goal - (self.length * self.spread.amax() + self.extra.amax())
+        above = self.values > limit[:, None]
+        if above.is_cuda:
+            owner, column = above.nonzero(as_tuple=True)
+            return owner, column
+        pairs = torch.from_numpy(np.flatnonzero(above.numpy()))  # a quarter of torch's time
+        owner = torch.div(pairs, above.shape[1], rounding_mode="floor")
+        return owner, pairs - owner * above.shape[1]
 
 
 class Filter:
@@ -72,41 +79,36 @@ class Filter:
     """
 
     def __init__(self, search: Search, *, low: bool = False, some: Tensor | None = None) -> None:
-        numbers = torch.arange(search.queries, device=search.device) if some is None else some
-        starts, self._counts = search.side.spans(numbers)
+        self.numbers = torch.arange(search.queries, device=search.device) if some is None else some
+        starts, self._counts = search.side.spans(self.numbers)
         vectors = _ranges(starts, self._counts)
         self._estimates = estimates = search.estimates(low)
         self._points = estimates.points[vectors]
         self._length = _greatest(estimates.length[vectors], self._counts)
         self._shift = (estimates.shift[vectors] / estimates.scale).float()
         self._place = torch.full((search.queries,), -1, device=search.device)
-        self._place[numbers] = torch.arange(len(numbers), device=search.device)
+        self._place[self.numbers] = torch.arange(len(self.numbers), device=search.device)
 
-    def estimate(self, block: Candidates, tile: tuple[int, int]) -> Tile:
-        """Return estimates of a tile of a block, whose first and last positions are given."""
-        first, last = tile
-        loss, offsets = self._estimates.loss, block.papers.offsets
-        if offsets is None:
-            placed = self._estimates.place(block.papers.vectors[first:last], block.rows[first:last])
-            bias, spread, extra = placed.bias, placed.spread, placed.extra
-            values = self._estimates.products(self._points, placed)
-            stored = torch.maximum(values.amax(1), -values.amin(1)) if loss else torch.zeros_like(self._length)
-            values += bias
-        else:
-            values, spread, extra = self._best_pairs(block, first, offsets[first : last + 1])
-            bias, stored = torch.zeros_like(extra), torch.zeros_like(self._length)
-        owner, position, _ = block.excluded
-        here = (self._place[owner] >= 0) & (position >= first) & (position < last)
-        values[self._place[owner[here]], position[here] - first] = -torch.inf
-        slack = self._length * spread.amax() + extra.amax() + loss * stored
-        return Tile(values, slack, self._length, bias, spread, extra, loss)
+    def tiles(self, block: Candidates, count: int) -> Iterator[Tile]:
+        """Yield estimates of every candidate of a block: each tile has every ``count``-th."""
+        owners, excluded, _ = block.excluded
+        for first in range(count):
+            positions = torch.arange(first, len(block.rows), count, device=self._length.device)
+            if block.papers.offsets is None:
+                placed = self._estimates.place(block.papers.vectors[first::count], block.rows[first::count])
+                values, spread, extra = self._estimates.products(self._points, placed), placed.spread, placed.extra
+            else:
+                values, spread, extra = self._best_pairs(block, positions)
+            here = (self._place[owners] >= 0) & (excluded % count == first)
+            values[self._place[owners[here]], excluded[here] // count] = -torch.inf
+            yield Tile(positions, values, self._length, spread, extra)
 
-    def _best_pairs(self, block: Candidates, first: int, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _best_pairs(self, block: Candidates, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return estimates of papers ``[queries, m]``, and the terms of their bounds ``[m]``."""
-        counts = offsets.diff()
-        rows = block.rows[first : first + len(counts)].repeat(counts.cpu().numpy())
-        placed = self._estimates.place(block.papers.vectors[int(offsets[0]) : int(offsets[-1])], rows)
-        products = self._estimates.products(self._points, placed).T + placed.bias[:, None] + self._shift
+        starts, counts = block.papers.spans(positions)
+        rows = block.rows[positions.cpu().numpy()].repeat(counts.cpu().numpy())
+        placed = self._estimates.place(block.papers.vectors[_ranges(starts, counts)], rows)
+        products = self._estimates.products(self._points, placed).T + self._shift
         estimate = _greatest(_greatest(products, counts).T.contiguous(), self._counts)
         extra = _greatest(placed.extra, counts) + self._shift.abs().amax() * _SHIFTED
         return estimate, _greatest(placed.spread, counts), extra

@@ -205,10 +205,10 @@ class Search:
         Raises:
             StageError: a score is more: the machine multiplies in less than float32, say.
         """
-        rows = torch.from_numpy(block.rows.astype(np.int64)).to(self.device)
+        rows = torch.from_numpy(block.rows.astype(np.int64)).to(self.device)[positions]
         size = max(self.resources.memory // 16 // self._pair_bytes, 1)
-        for some in torch.arange(len(owners), device=self.device).split(size):
-            owner, position = owners[some], positions[some]
+        parts = (part.split(size) for part in (owners, positions, rows, pools, owners if most is None else most))
+        for owner, position, row, pool, above in zip(*parts, strict=True):
             scores = self.scores(
                 self.metric, self.side, self.norms, block.papers, owner, position, self.resources.workers
             )
@@ -216,12 +216,12 @@ class Search:
                 estimates = self.estimates()
                 shift = estimates.shift[owner]
                 slack = 2.0**-40 * (scores.abs() + shift.abs()) + 2.0**-140
-                if bool(((scores - shift) / estimates.scale > most[some] + slack).any()):
+                if bool(((scores - shift) / estimates.scale > above + slack).any()):
                     raise StageError(
                         "the fast pass is further from the exact scores than float32 arithmetic can be",
                         "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
                     )
-            self.best.add(owner, pack(scores.float() + 0.0, rows[position]), pools[some])
+            self.best.add(owner, pack(scores.float() + 0.0, row), pool)
 
     def needed(self) -> Tensor:
         """Return the least ``e`` that may enter each list, float32 ``[pools, queries]``, rounded down."""

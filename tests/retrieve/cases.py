@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
 from pipeline.retrieve.canonical import brute_force
-from pipeline.retrieve.dense import DenseEngine, ExactEngine, Nominees
+from pipeline.retrieve.dense import DenseEngine, ExactEngine
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.pairs import tensor_scores
 from pipeline.retrieve.search import Candidates, Search
@@ -27,7 +28,7 @@ ENGINES = ("float32", "bfloat16", "device", "faiss")
 class DeviceEngine(ExactEngine):
     """What scores pairs on a GPU, on the CPU."""
 
-    def nominate(self, search: Search, block: Candidates) -> Nominees:
+    def nominate(self, search: Search, block: Candidates) -> torch.Tensor:
         search.scores = tensor_scores
         return super().nominate(search, block)
 
