@@ -15,9 +15,9 @@ Numerical behavior of NVIDIA tensor cores, 2021), and by Cauchy and Schwarz
 
     ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``,    ``|b - b'| <= 2**-8 |b|``
 
-A product stored in bfloat16, as on the CPU, loses up to ``2**-8`` of itself more. Small constants cover underflow. So
-every pair has ``|estimate - e| <= length * spread + extra``, which :meth:`pipeline.retrieve.search.Search.rescore`
-checks against every canonical score.
+A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself; that is added to it. Small constants
+cover underflow. So every pair has ``e - estimate <= length * spread + extra``, which
+:meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ _ROUNDED = 2.0**-8
 
 _ALIGNED = 32
 """Columns of a matrix in memory are a multiple of this."""
+
+
+_STORED = _ROUNDED * (1 + 2.0**-6)
+"""What storing a product in bfloat16 changes at most, as a share of what is stored."""
+
+_ROWS = 1_024
+"""Vectors that are moved, measured and rounded while they are in a processor's cache."""
 
 
 class Placed(NamedTuple):
@@ -106,8 +113,7 @@ class Estimates:
         lost = torch.where(length > 0, off / length, 0.0).amax().item() if len(a) else 0.0
         self.length = (length * (1 + 2.0**-20) + dimension * _TINY).float()
         rounded = _ROUNDED if low else 0.0
-        stored = _ROUNDED * (1 + 2.0**-6) if low and queries.device.type == "cpu" else 0.0
-        self._spread = rounded + (1 + rounded) * (lost + 2 * relative) + stored
+        self._spread = rounded + (1 + rounded) * (lost + 2 * relative)
         self._fixed = dimension * (2.0**-50 * float(torch.linalg.vector_norm(centre)) + _TINY)
         if metric == "cosine":
             self._fixed += 2 * relative
@@ -122,15 +128,18 @@ class Estimates:
         """
         if self.metric == "cosine":
             vectors = self._normalised(vectors, rows)
-        points = torch.sub(vectors, self._origin, out=self._room("moved", vectors.shape, torch.float32))
-        length = torch.linalg.vector_norm(points, dim=1)
+        points = self._room("points", vectors.shape, self.points.dtype)
+        length = vectors.new_empty(len(vectors))
+        step = len(vectors) if vectors.is_cuda else _ROWS
+        for some, place, measured in zip(vectors.split(step), points.split(step), length.split(step), strict=True):
+            moved = torch.sub(some, self._origin, out=None if self.low else place)
+            torch.linalg.vector_norm(moved, dim=1, out=measured)
+            place.copy_(moved)
         if not bool((length < _TOO_LONG).all()):
             check_lengths(length, "candidate", rows)
         bias = -0.5 * length * length if self.metric == "l2" else torch.zeros_like(length)
         length = length * (1 + self.relative) + vectors.shape[1] ** 0.5 * 2.0**-62
         extra = (self.relative * length if self.metric == "l2" else 0.0) * length + (1 + length) * self._tiny
-        if self.low:
-            points = self._room("low", points.shape, torch.bfloat16).copy_(points)
         return Placed(points, bias, length * self._spread + self._fixed, extra)
 
     def _normalised(self, vectors: Tensor, rows: Rows) -> Tensor:
@@ -152,7 +161,9 @@ class Estimates:
         values = self._room("values", shape, torch.float32)
         if not self.low:
             return torch.addmm(placed.bias, points, others, out=values)
-        return values.copy_(torch.mm(points, others, out=self._room("stored", shape, points.dtype))).add_(placed.bias)
+        values.copy_(torch.mm(points, others, out=self._room("stored", shape, points.dtype)))
+        torch.nn.functional.leaky_relu_(values, (1 - _STORED) / (1 + _STORED))
+        return torch.add(placed.bias, values, alpha=1 + _STORED, out=values)
 
     def _room(self, name: str, shape: Sequence[int], kind: torch.dtype) -> Tensor:
         """Return a matrix in memory that was used before (fresh memory costs more than filling it).

@@ -14,7 +14,7 @@ from pipeline.retrieve.search import Candidates, Search
 _SHIFTED = 2.0**-21
 """What adding a query's shift to an estimate can change, as a share of the shift."""
 
-_DEVIATIONS = 3.5
+_DEVIATIONS = 4.0
 """By how many standard deviations of a sample's count a goal is on the safe side."""
 
 
