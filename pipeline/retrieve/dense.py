@@ -1,14 +1,14 @@
 """Exact search by torch, on the CPU or a GPU: the default engine, and the proof that every exact engine has.
 
-For each block of candidates an engine *nominates*: of each list it gives the candidates that look best, and a *cut*
-that no other one exceeds. They are scored canonically, so that the lists have floors. A query whose cuts lie below its
-floors is done. For any other, the block is searched again in float32, and every candidate whose estimate and error
-bound (:mod:`pipeline.retrieve.estimates`) reach a floor is scored. Where the bound separates nothing (thousands of
-equal vectors), that is brute force: slower, never approximate.
+For each block of candidates an engine *nominates*: it scores the candidates that look best canonically, so that the
+lists have floors, and names a *goal* that no other candidate exceeds. A query whose goals do not exceed its floors is
+done. For any other, the block is searched again in float32 with the floors as goals. Where the error bounds
+(:mod:`pipeline.retrieve.estimates`) separate nothing (thousands of equal vectors), that is brute force: slower, never
+approximate.
 
-The default engine multiplies tiles of a block with all queries, once for all pools, and keeps the ``depth`` and some
-more whose upper bounds are greatest; the last of them is the threshold of the next tile. From the second block on, the
-floors of the lists are thresholds too, and few candidates are nominated.
+The default engine multiplies tiles of a block with all queries, once for all pools. A tile is every n-th candidate, so
+the first is a sample of the block and gives the goals; every pair whose estimate and bound exceed one is scored. From
+the second block on, the floors of full lists are the goals, and few candidates are nominated.
 
 Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
 :func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), and 16

@@ -160,7 +160,12 @@ class Estimates:
             return torch.mm(points, others, out_dtype=torch.float32).add_(placed.bias)
         values = self._room("values", shape, torch.float32)
         if not self.low:
-            return torch.addmm(placed.bias, points, others, out=values)
+            step = max(len(placed.bias), 1) if points.is_cuda else _ROWS
+            for out, bias, some in zip(
+                values.split(step, 1), placed.bias.split(step), others.split(step, 1), strict=True
+            ):
+                torch.addmm(bias, points, some, out=out)
+            return values
         values.copy_(torch.mm(points, others, out=self._room("stored", shape, points.dtype)))
         torch.nn.functional.leaky_relu_(values, (1 - _STORED) / (1 + _STORED))
         return torch.add(placed.bias, values, alpha=1 + _STORED, out=values)
