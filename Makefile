@@ -9,7 +9,7 @@ endif
 $(foreach v,GIVEN MAKE_OWN SPECIAL MDCR PIP COMMANDS MDCR_MAKE MDCR_GOALS .DEFAULT_GOAL,$(if \
   $(filter command,$(origin $v)),$(error $v must not be given: the Makefile uses it itself)))
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
-MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS
+MAKE_OWN := PYTHON VENV BIN FAISS PART QUICK KILLS WORKSPACE
 $(foreach v,$(GIVEN),$(eval override $v := $$(value $v))$(eval export MDCR_MAKE_$v := $$(value $v)))
 unexport $(GIVEN)
 export MDCR_MAKE := $(filter-out $(MAKE_OWN),$(GIVEN))
@@ -24,6 +24,7 @@ PYTHON := python3
 VENV := .venv
 PART := retrieve
 QUICK :=
+WORKSPACE := build/demo
 # faiss-gpu where there is an NVIDIA driver, faiss-cpu elsewhere; both give the module faiss, so only one is installed.
 FAISS = $(if $(shell command -v nvidia-smi),gpu,cpu)
 BIN := $(VENV)/bin
@@ -38,7 +39,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest quick torture check format bench docs notebooks clean $(COMMANDS)
+.PHONY: help setup demo test test-latest quick torture check format bench docs image notebooks clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -82,12 +83,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,docs,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,docs,dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
@@ -105,8 +106,17 @@ test-latest:  ## run the tests of encoders with transformers 5 and the newest se
 	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,dev]"
 	$(LATEST)/bin/pytest tests/encode
 
-docs: $(VENV)/.dev  ## write docs/api.md from the docstrings of the Python interface
-	@$(BIN)/python docs/api.py > docs/api.md
+docs: $(VENV)/.dev  ## build the site, build/site, with a gallery of studies of the demo: WORKSPACE=build/demo
+	@$(BIN)/python docs/gallery.py $(WORKSPACE)
+	@MDCR_ROOT=$(WORKSPACE) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q
+	@echo build/site/index.html
+
+# Docker counts where its daemon answers.
+image:  ## build the image of jobs by Docker, Podman or Apptainer; FAISS=gpu: for NVIDIA GPUs
+	@for tool in docker podman; do \
+	  if $$tool info >/dev/null 2>&1; then exec $$tool build -t mdcr --build-arg FAISS=$(FAISS) .; fi; done; \
+	if command -v apptainer >/dev/null; then exec apptainer build --build-arg FAISS=$(FAISS) mdcr.sif apptainer.def; fi; \
+	echo "make image needs Docker with a running daemon, Podman or Apptainer: install one of them" >&2; exit 2
 
 notebooks: $(VENV)/.installed  ## open the notebooks in JupyterLab
 	@$(PIP) -e ".[$(FAISS),notebook]"

@@ -1,7 +1,6 @@
-"""Screenshots of the pages in docs/study.md.
+"""Screenshots of the pages in docs/study.md and README.md, of real papers. Needs Chromium.
 
-Usage: python docs/screenshots.py STUDY/index.html COMPARISON/index.html, the pages of ``mdcr study large_scale`` and of
-``mdcr compare bm25:tuned lsa`` on the corpus of ``make demo``. Needs Chromium.
+Usage: python docs/screenshots.py WORKSPACE, after ``make docs WORKSPACE=build/demo`` made its pages.
 """
 
 from __future__ import annotations
@@ -39,8 +38,11 @@ def shoot(page: Any, heading: str) -> bytes:
     return small.getvalue()
 
 
-def main(paths: list[str]) -> None:
+def main(workspace: str) -> None:
     """Write every screenshot."""
+    reports = Path(workspace).resolve() / "runs" / "reports"
+    (comparison,) = reports.glob("*lsa-against-bm25-tuned/index.html")
+    paths = (reports / "large_scale" / "index.html", comparison)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -48,7 +50,7 @@ def main(paths: list[str]) -> None:
             viewport = {"width": width, "height": height}
             context = browser.new_context(viewport=viewport, color_scheme=colours, reduced_motion="reduce")
             page = context.new_page()
-            page.goto(Path(paths[number]).resolve().as_uri())
+            page.goto(paths[number].as_uri())
             page.wait_for_selector("html[data-ready]")
             image = shoot(page, heading)
             (FIGURES / f"{name}.png").write_bytes(image)
@@ -58,4 +60,4 @@ def main(paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

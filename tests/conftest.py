@@ -24,6 +24,7 @@ _FIRST = (
     "faults/test_memory.py",
     "faults/test_kills.py",
     "test_first_hour.py",
+    "test_site.py",
     "retrieve/test_bm25.py",
     "retrieve/test_engines.py",
     "measure/test_engines.py",

@@ -1,10 +1,8 @@
-"""Pages of the documentation: the one made from the code, and the links and commands of the others."""
+"""Pages of the documentation: their links, commands, options and variables; ``test_site.py`` follows them."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,17 +10,13 @@ import pytest
 
 from pipeline.cli.arguments import parser
 from pipeline.cli.spelling import variables
+from pipeline.corpus.poolconfig import SETTINGS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = parser()[1]
 TOOLS = {"--requeue", "--nv", "--exclude"}
 """Options of other tools."""
-
-
-def test_the_page_of_the_python_interface_is_that_of_the_code() -> None:
-    made = subprocess.run([sys.executable, ROOT / "docs/api.py"], capture_output=True, text=True, check=True)
-    assert made.stdout == (ROOT / "docs/api.md").read_text(), "run make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -69,3 +63,8 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
 def test_recipes_and_studies_exist(page: Path) -> None:
     for path in re.findall(r"runs/recipes/([a-z_0-9]+\.toml)", page.read_text()):
         assert (ROOT / "runs/recipes" / path).is_file(), path
+
+
+def test_the_protocols_state_every_rule_of_pools() -> None:
+    stated = set(re.findall(r"`([a-z_]+)", (ROOT / "docs/protocols.md").read_text()))
+    assert {setting.name for setting in SETTINGS.values() if setting.rule} <= stated

@@ -11,17 +11,17 @@ from pipeline.cli.arguments import parser
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
-from pipeline.core.workspace import DATA
+from pipeline.data import DATA
 
 CORPUS = "demo"
 _PAPERS = str(DATA / "demo")
-_POOL = ("--corpus", CORPUS, "--year", "2019", "--size", "1k", "--queries", "100", "--seed", "13")
+_QUERIES = ("--corpus", CORPUS, "--year", "2019", "--queries", "100", "--seed", "13")
 _SYSTEMS = "bm25:k1=0.9,b=0.4,bm25,lsa,minilm,rrf(bm25,minilm)"
 
 STEPS = (
     ("corpus", "--source", "parquet", "--input", _PAPERS, "--corpus", CORPUS),
-    ("tune", *_POOL),
-    ("eval", *_POOL, "--samples", "1", "--model", _SYSTEMS),
+    ("tune", *_QUERIES, "--size", "all"),
+    ("eval", *_QUERIES, "--size", "1k", "--samples", "1", "--model", _SYSTEMS),
     ("report", "--corpus", CORPUS, "--format", "page"),
 )
 """The commands of the demo, in order."""

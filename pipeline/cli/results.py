@@ -91,9 +91,8 @@ def print_scores(
 
 def print_last(root: Path, options: argparse.Namespace) -> None:
     """Print the table that has the newest ranking."""
-    runs = labelled(stored(root))
-    if runs.is_empty():
-        raise InputError("nothing was scored yet", "Run mdcr demo, or mdcr eval")
+    _checked_format(options)
+    runs = labelled(choose(stored(root), root, **choice_of(options)))
     newest = runs.filter(pl.col("published") == pl.col("published").max())
     print_reports(reports_of(runs.filter(kind=newest["kind"][0]), options), options)
 

@@ -65,8 +65,8 @@ def show(options: argparse.Namespace) -> None:
 
 
 def _restricted(options: argparse.Namespace) -> bool:
-    """Whether an option chooses scores, or what is done with them."""
-    taken = {*_RUNNING, *_SHOWN}
+    """Whether an option says what is printed."""
+    taken = _RUNNING - {"json"}
     return any(value not in (None, [], False) for name, value in vars(options).items() if name not in taken)
 
 

@@ -25,9 +25,6 @@ EXPORTS = "runs/exports"
 JOBS = "runs/jobs"
 RELEASES = "corpora/releases"
 
-DATA = Path(__file__).parents[1] / "data"
-"""What comes with the project: recipes, published figures, the papers of the demo."""
-
 
 def checked_name(name: str) -> str:
     """Return a corpus's name after checking that it can be part of a folder's.

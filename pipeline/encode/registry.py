@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
-from pipeline.core.workspace import DATA
+from pipeline.data import DATA
 from pipeline.encode import hub, kinds
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name

@@ -202,15 +202,17 @@ def _of_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
 
 
 def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return one tuning of each system for each kind of pool, field and size: the one published last."""
+    """Return one tuning of each system for each kind of pool, field and size, and one ranking of each pool by it.
+
+    It is what was published last: a part of a ranking may have been made again by a later version of its stage.
+    """
     asked = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
     group = ["row", "kind", "field", asked]
     newest = pl.col("variant").sort_by("published", "ranking").last().over(group)
     several = (pl.col("variant").n_unique() > 1).over(group)
-    return (
-        runs.with_columns(several.alias("replaced"), newest.alias("newest"))
-        .filter(pl.col("variant") == pl.col("newest"))
-        .drop("newest")
+    kept = runs.with_columns(several.alias("replaced")).filter(pl.col("variant") == newest)
+    return kept.filter(
+        pl.col("ranking") == pl.col("ranking").sort_by("published", "ranking").last().over("row", "pool")
     )
 
 

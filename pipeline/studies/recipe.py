@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import convert
-from pipeline.core.workspace import DATA
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.data import DATA
 
 RECIPES = DATA / "recipes"
 """Folder of the recipes that come with the project; ``--recipe`` takes them by name."""

@@ -161,3 +161,12 @@ def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifa
     runs = runs.with_columns(pl.Series("score_paths", [[str(holed.path)]]))
     with pytest.raises(CorruptError, match="one value for each query and measure"):
         values(runs)
+
+
+def test_of_rankings_with_equal_settings_the_newest_counts(tmp_path: Path, corpus: Artifact) -> None:
+    """A fusion is ranked again where a stage of one of its parts has a new version; its settings are the same."""
+    made.score(tmp_path, corpus, made.pool(tmp_path, corpus), "rrf(bm25,lsa)", GOOD)
+    runs = stored(tmp_path)
+    again = runs.with_columns(pl.col("published") + 1, ranking=pl.lit("again-") + pl.col("ranking"))
+    for both in (pl.concat([runs, again]), pl.concat([again, runs])):
+        assert set(choose(both, tmp_path)["ranking"]) == set(again["ranking"])

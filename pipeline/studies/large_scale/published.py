@@ -10,8 +10,8 @@ import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.core.workspace import DATA
 from pipeline.corpus.marks import sentence
+from pipeline.data import DATA
 from pipeline.encode import registry
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size

@@ -12,7 +12,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.core.workspace import DATA
+from pipeline.data import DATA
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.page.parts import HeatMap

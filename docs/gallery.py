@@ -1,0 +1,37 @@
+"""Make what the gallery of the site shows: the demo, every study that runs on its corpus, and a comparison.
+
+Usage: python docs/gallery.py WORKSPACE. What is there already is kept.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.studies.registry import STUDIES, find
+
+COMPARE = ["compare", "bm25:tuned", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
+"""On the pools of the study ``large_scale``."""
+
+
+def studies() -> Iterator[str]:
+    """Yield the studies whose own recipe is of the demo's corpus, or of the files of an earlier study."""
+    for name in STUDIES:
+        recipe = tomllib.loads(find(name).default_recipe.read_text())
+        if recipe.get("corpus") == "demo" or recipe.get("input", "").startswith("runs/"):
+            yield name
+
+
+def main(workspace: str) -> None:
+    """Run everything, in the order of the registry: a study may read what an earlier one wrote."""
+    Path(workspace).mkdir(parents=True, exist_ok=True)
+    for words in (["demo"], *(["study", name] for name in studies()), COMPARE):
+        command = [sys.executable, "-m", "pipeline", *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=workspace)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,146 @@
+"""What the site has beside the pages in docs/: reference and gallery, made from the code and from a workspace.
+
+The gallery shows the pages in ``runs/reports`` of the workspace ``MDCR_ROOT``; ``make docs`` makes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+import pipeline
+from pipeline.cli.arguments import parser
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.studies.registry import STUDIES, find
+
+ROOT = Path(__file__).parents[1]
+FRAMES = (
+    "pipeline.stages.selection.selection",
+    "pipeline.exchange.views",
+    "pipeline.scores.summary.SUMMARY",
+    "pipeline.scores.compare.compare_pairs",
+    "pipeline.scores.compare.DIFFERENCES",
+    "pipeline.scores.compare.QUERIES",
+    "pipeline.scores.store.IDENTITY",
+    "pipeline.scores.store.FACTS",
+)
+"""What the functions of ``mdcr`` take and return, beside the names in ``mdcr`` itself."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made, and those that lie beside the folder docs."""
+    pages = {
+        "reference/api.md": api(),
+        "reference/commands.md": commands(),
+        "contributing.md": _beside("CONTRIBUTING.md"),
+        "changelog.md": _beside("CHANGELOG.md"),
+    }
+    reports = reports_of(Path(os.environ.get("MDCR_ROOT", ".")))
+    pages["gallery.md"] = gallery(reports)
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    for path in reports:
+        files.append(File.generated(config, f"gallery/{path.parent.name}.html", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Leave the text of links to files that the site does not have, such as code."""
+    return re.sub(r"\[([^\]]*)\]\(\.\./pipeline/[^)]*\)", r"\1", markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Leave the names of Sphinx's roles out: ``:func:`` before code."""
+    return re.sub(r":[a-z]+:<code>~?", "<code>", content)
+
+
+def api() -> str:
+    """Return the page of the Python interface; mkdocstrings fills it from the docstrings."""
+    parts = ["# Python interface", "`import mdcr` gives these names. The code is the folder `pipeline`."]
+    for name in pipeline.__all__:
+        value = getattr(pipeline, name)
+        if name != "__version__":
+            path = value.__name__ if isinstance(value, ModuleType) else f"{value.__module__}.{value.__qualname__}"
+            parts.append(f"::: {path}\n    options:\n      heading: mdcr.{name}\n      toc_label: {name}")
+    parts += [f"::: {path}\n    options:\n      show_root_full_path: true" for path in FRAMES]
+    rows = [[f"`{setting.name}`", setting.help, str(setting.usual)] for setting in SETTINGS.values()]
+    return "\n\n".join([*parts, "## Settings of pools", _table(["keyword", "meaning", "default"], rows)])
+
+
+def commands() -> str:
+    """Return the page of all commands and options, as the parser has them."""
+    top, by_name = parser()
+    parts = ["# Commands and options", f"{top.description} {top.epilog}"]
+    parts.append("With `make`, an option is a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
+    for name, command in by_name.items():
+        word = f" [{command.word.upper()}]" if command.word else ""
+        parts += [f"## mdcr {name}", str(command.description), f"`mdcr {name}{word} [options]`"]
+        for group in command._action_groups:
+            rows = [_option(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
+            rows = [row for row in rows if row[0] != "`--help`"]
+            if rows:
+                title = str(group.title or "")
+                parts += [f"**{title[0].upper()}{title[1:]}**", _table(["option", "meaning"], rows)]
+    return "\n\n".join(parts)
+
+
+def _option(action: argparse.Action) -> list[str]:
+    """Return an option, or a word by its place, and what it means."""
+    name = action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
+    return [f"`{name}`", html.escape(str(action.help))]
+
+
+def reports_of(workspace: Path) -> list[Path]:
+    """Return the pages of the studies and comparisons of a workspace.
+
+    Raises:
+        PluginError: it has none.
+    """
+    found = sorted(workspace.glob("runs/reports/*/index.html"))
+    if not found:
+        raise PluginError(f"the gallery found no page in {workspace}/runs/reports. Fix: make docs, or set MDCR_ROOT")
+    return found
+
+
+def gallery(reports: list[Path]) -> str:
+    """Return the page that links to the pages of a workspace."""
+    rows = [[f"[{path.parent.name}](gallery/{path.parent.name}.html)", _about(path), _size(path)] for path in reports]
+    intro = (
+        "Every page is one file that opens from disk and fetches nothing. These are of the corpus of `mdcr demo`: "
+        "7,233 papers of systematic reviews in medicine and psychology. `make docs` made them by `docs/gallery.py`."
+    )
+    return "\n\n".join(["# Gallery", intro, _table(["page", "shows", "size"], rows)])
+
+
+def _about(report: Path) -> str:
+    """Return the summary of a study, or the title of another page."""
+    if report.parent.name in STUDIES:
+        return find(report.parent.name).summary
+    with report.open(encoding="utf-8") as file:
+        found = re.search("<title>(.*?)</title>", file.read(4096))
+    return found[1] if found else ""
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def _beside(name: str) -> str:
+    """Return a page of the repository's folder; links into docs stay, of other links the text."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+    return re.sub(r"\[([^\]]*)\]\((?!\w+:|[\w-]+\.md)[^)#]+\)", r"\1", text)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
+    cells = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
