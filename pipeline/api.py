@@ -243,11 +243,12 @@ class Workspace:
         Raises:
             InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
         """
+        from pipeline.scores.choose import choose
         from pipeline.scores.compare import most_different, paired
         from pipeline.scores.labels import labelled
         from pipeline.scores.store import stored, values
 
-        runs = labelled(stored(self.root).filter(pool=pool.name))
+        runs = labelled(choose(stored(self.root).filter(pool=pool.name), self.root))
         both, labels = paired(values(runs), first, second)
         return most_different(both, runs, labels, measure, most)
 

@@ -15,6 +15,7 @@ import pytest
 from tests.cli.run import flags, mdcr
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.slurm_host import slurm_host as slurm_host
+from tests.wheel import installed as installed
 
 ROOT = Path(__file__).parents[1]
 START, ENCODER, CORPUS, PAPER, SLURM = (
@@ -113,9 +114,10 @@ def follow(page: Path, workspace: Path, has: str = "") -> None:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the workspace in which a reader has followed the first page."""
-    workspace = tmp_path_factory.mktemp("reader")
+def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the workspace in which a reader has followed the first page; its demo finds what another test made."""
+    workspace = tmp_path_factory.mktemp("reader") / "workspace"
+    shutil.copytree(installed.parents[1] / "demo", workspace)
     follow(START, workspace)
     return workspace
 

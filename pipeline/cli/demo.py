@@ -53,4 +53,4 @@ def demo(options: argparse.Namespace) -> None:
         parsed = top.read(words)
         parsed.words = words
         commands.run(parsed)
-    say(f"All queries and candidates, none held out for tuning, take two minutes more: mdcr {shlex.join(ALL)}")
+    say(f"All queries and candidates, none held out for tuning, take a minute more: mdcr {shlex.join(ALL)}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.corpus.reader import Corpus, Rows
 
-_TITLES, _ABSTRACTS = 0.8, 0.5
+_TITLES, _ABSTRACTS = Fraction(4, 5), Fraction(1, 2)
 """Least Jaccard index of the words of two titles, and of two abstracts where both papers have one."""
 
 _BLOCK = 65_536
@@ -24,15 +26,15 @@ Words = frozenset[str]
 def near_pairs(corpus: Corpus, queries: Rows, candidates: Rows) -> npt.NDArray[np.int64]:
     """Return the candidates that are near-duplicates of a query, other than itself, int64 ``[n, 2]``: query and row.
 
-    Two titles with an index of t share one of any ``len - ceil(t len) + 1`` words of the shorter: only candidates that
-    share one of these words, the rarest in the queries' titles, are compared.
+    Two titles with an index of t share one of any ``len - ceil(t len) + 1`` words of either: only candidates that have
+    one of so many words of the query's title, the rarest ones, are compared.
     """
     titles = _words(corpus, queries, "title")
     frequency = Counter(word for title in titles for word in title)
     queries_with: dict[str, list[int]] = defaultdict(list)
     for query, title in enumerate(titles):
         rarest = sorted(title, key=lambda word: (frequency[word], word))
-        for word in rarest[: len(title) - -(-len(title) * 4 // 5) + 1]:
+        for word in rarest[: len(title) - math.ceil(_TITLES * len(title)) + 1]:
             queries_with[word].append(query)
     found: list[tuple[int, int]] = []
     for start in range(0, len(candidates), _BLOCK):
@@ -63,7 +65,7 @@ def _abstracts_alike(
 
 
 def _compared(
-    corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer], column: str, least: float
+    corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer], column: str, least: Fraction
 ) -> npt.NDArray[np.bool_]:
     rows = np.union1d(papers, others)
     words = dict(zip(rows.tolist(), _words(corpus, rows, column), strict=True))
@@ -76,6 +78,6 @@ def _words(corpus: Corpus, rows: npt.NDArray[np.integer], column: str) -> Sequen
     return [frozenset(_WORDS.findall(text.casefold())) for text in texts]
 
 
-def _alike(words: Words, others: Words, least: float) -> bool:
+def _alike(words: Words, others: Words, least: Fraction) -> bool:
     """Whether two sets of words have at least a Jaccard index; empty ones are like none."""
     return len(words & others) >= least * len(words | others) > 0
