@@ -2,15 +2,14 @@
 
 What Faiss finds is scored canonically and put into the one total order. Flat search nominates ``depth`` candidates of
 every query and a margin, and the cut is the last one; the proof, and so the bytes, are those of
-:mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the
-index does not find. On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the
-number of threads, and a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their
-own.
+:mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the index does not find.
+On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the number of threads, and
+a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,14 +24,12 @@ from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import IndexSettings
+from pipeline.retrieve.estimates import Candidates
 from pipeline.retrieve.pairs import lengths
-from pipeline.retrieve.search import Candidates, Search
+from pipeline.retrieve.search import Search
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
-
-Find = Callable[[Floats, int], Positions]
-"""``find(queries, k)``: positions ``[q, k]`` of what is found, those of nothing below 0 or beyond the last vector."""
 
 _POINTS_A_CELL = 64
 """Vectors that k-means is trained on, for each cell."""
@@ -77,12 +74,11 @@ class FaissEngine(DenseEngine):
         radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
         bound = 4 * estimates.relative * (estimates.length + radius) ** 2
         bound += estimates.length * placed.spread.amax() + placed.extra.amax()
-        excluded = [part.numpy() for part in block.excluded]
         found, cuts = [], []
         with _threads(self._faiss, search.resources.workers):
-            for pool in range(len(search.subsets)):
+            for pool, (_, excluded) in enumerate(search.subsets):
                 inside = np.flatnonzero(block.members.numpy() >> pool & 1)
-                fetched = min(search.depth + MARGIN + int(np.bincount(excluded[0], minlength=1).max()), len(inside))
+                fetched = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(inside))
                 fetched = min(fetched, GPU_LIMIT) if gpu is not None else fetched
                 values, positions = self._knn(queries, points[inside], fetched, search.metric, gpu)
                 found.append(np.repeat(np.arange(search.queries), fetched) * count + inside[positions.ravel()])
@@ -93,8 +89,7 @@ class FaissEngine(DenseEngine):
                     last = -0.5 * (last.double() + estimates.shift) if search.metric == "l2" else last
                     cut = (last + bound).float()
                 cuts.append(cut)
-        pairs = np.setdiff1d(np.unique(np.concatenate(found)), excluded[0] * count + excluded[1])
-        owners, places = (torch.from_numpy(part) for part in np.divmod(pairs, count))
+        owners, places = map(torch.from_numpy, np.divmod(np.unique(np.concatenate(found)), count))
         search.rescore(block, owners, places, block.members[places])
         return torch.stack(cuts)
 
@@ -104,7 +99,7 @@ class FaissEngine(DenseEngine):
         """Return squared distances rising or products falling, ``[q, fetched]``, and positions."""
         if not fetched:
             return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
-        kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
+        kind = _kind(self._faiss, metric)
         found: tuple[Floats, Positions]
         if gpu is None:
             found = self._faiss.knn(queries, points, fetched, metric=kind)
@@ -113,70 +108,60 @@ class FaissEngine(DenseEngine):
         return found
 
 
-class ApproximateEngine:
-    """Search by an index that is built for it, of all vectors in memory.
+def approximate_search(
+    settings: IndexSettings,
+    queries: Vectors,
+    blocks: Iterable[Block],
+    *,
+    count: int,
+    metric: Metric,
+    depth: int,
+    excluded: Exclusions,
+    resources: Resources,
+) -> Ranking:
+    """Return what of the ``depth`` best candidates of every query an index finds, built of all vectors in memory.
 
     Args:
         settings: which index.
+        queries: float16 or float32 ``[q, d]``.
+        blocks: candidates, read once and in order.
+        count: how many there are.
+        metric: ``l2``, ``inner_product`` or ``cosine``.
+        depth: entries a query; fewer where the index finds fewer.
+        excluded: rows removed from each query's ranking.
+        resources: memory, and the device of an index on a GPU.
+
+    Raises:
+        InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
     """
-
-    def __init__(self, settings: IndexSettings) -> None:
-        self._faiss, self._settings = load(), settings
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        count: int,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return what of the ``depth`` best candidates of every query the index finds.
-
-        Args:
-            queries: float16 or float32 ``[q, d]``.
-            blocks: candidates, read once and in order.
-            count: how many there are.
-            metric: ``l2``, ``inner_product`` or ``cosine``.
-            depth: entries a query; fewer where the index finds fewer.
-            excluded: rows removed from each query's ranking.
-            resources: memory, and the device of an index on a GPU.
-
-        Raises:
-            InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
-        """
-        size = 8 * count * queries.shape[1]
-        if size > resources.memory:
-            raise InputError(
-                f"{self._settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
-                "Raise --memory, or use --engine=exact, which streams them",
-            )
-        search = Search(queries, metric, depth, [Subset(None, excluded)], resources)
-        rows = np.empty(count, np.uint32)
-        vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
-        start = 0
-        for some, matrix in blocks:
-            rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
-            start += len(some)
-        block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
-        if block is None or not search.queries:
-            return search.rankings()[0]
-        norms = lengths(block.papers.vectors) if metric == "cosine" else search.norms
-        fetched = min(start, depth + int(np.diff(excluded[0]).max()))
-        with _threads(self._faiss, 1):
-            compared = _compared(vectors[:start], norms.numpy(), metric)
-            find = built(self._settings, compared, metric, fetched, resources.device)
-            candidates = np.sort(find(_compared(search.side.vectors.numpy(), search.norms.numpy(), metric), fetched))
-        fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
-        query, column = np.nonzero(fresh & (candidates < start))
-        pairs = query * start + candidates[query, column]
-        pairs = pairs[~np.isin(pairs, block.excluded[0].numpy() * start + block.excluded[1].numpy())]
-        owners, positions = (torch.from_numpy(part) for part in np.divmod(pairs, start))
-        search.rescore(block, owners, positions, torch.ones_like(owners))
+    size = 8 * count * queries.shape[1]
+    if size > resources.memory:
+        raise InputError(
+            f"{settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
+            "Raise --memory, or use --engine=exact, which streams them",
+        )
+    faiss, search = load(), Search(queries, metric, depth, [Subset(None, excluded)], resources)
+    rows = np.empty(count, np.uint32)
+    vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
+    start = 0
+    for some, matrix in blocks:
+        rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
+        start += len(some)
+    block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
+    if block is None or not search.queries:
         return search.rankings()[0]
+    asked, fetched = search.side.vectors.numpy(), min(start, depth + int(np.diff(excluded[0]).max()))
+    if metric == "cosine":
+        vectors = _normalised(vectors[:start], lengths(block.papers.vectors).numpy())
+        asked = _normalised(asked, search.norms.numpy())
+    with _threads(faiss, 1):
+        index, parameters = built(settings, vectors[:start], metric, fetched, resources.device)
+        candidates = np.sort(index.search(asked, fetched, params=parameters)[1])
+    fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
+    query, column = np.nonzero(fresh & (candidates < start))  # and gives others where it finds too few
+    owners, positions = torch.from_numpy(query), torch.from_numpy(candidates[query, column])
+    search.rescore(block, owners, positions, torch.ones_like(owners))
+    return search.rankings()[0]
 
 
 def recall(ranking: Ranking, exact: Ranking) -> float:
@@ -187,17 +172,14 @@ def recall(ranking: Ranking, exact: Ranking) -> float:
     return float(np.isin(pairs[1], pairs[0]).mean())
 
 
-def _compared(vectors: Floats, norms: Any, metric: Metric) -> Floats:
-    """Return the vectors as the index is to compare them: for cosine at length 1."""
-    if metric != "cosine":
-        return vectors
+def _normalised(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
     inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     scaled: Floats = (vectors * inverse[:, None]).astype(np.float32)
     return scaled
 
 
-def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> Find:
-    """Return the search of an index that is built of some vectors.
+def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> tuple[Any, Any]:
+    """Return an index of some vectors, and the parameters of its search.
 
     Args:
         settings: which index.
@@ -211,17 +193,33 @@ def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int
             not fit on the GPU.
     """
     faiss = load()
-    kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    kind, dimension = _kind(faiss, metric), vectors.shape[1]
     looked_at = int(np.ceil(settings.search * fetched))
     if settings.kind == "hnsw":
-        return _hnsw(faiss, settings, vectors, kind, looked_at)
+        index = faiss.IndexHNSWFlat(dimension, settings.links, kind)
+        index.hnsw.efConstruction, index.hnsw.efSearch = settings.build, looked_at
+        index.add(vectors)
+        return index, None
     if settings.kind == "ivf":
-        return _filled(_ivf(faiss, settings, vectors, kind), vectors)
+        index = _ivf(faiss, settings, vectors, kind)
+        index.add(vectors)
+        return index, None
     gpu = _gpu(faiss, settings, fetched, device)
     try:
         if settings.kind == "cagra":
-            return _cagra(faiss, settings, vectors, kind, looked_at, gpu)
-        return _filled(_on_gpu(faiss, _ivf(faiss, settings, vectors, kind), gpu), vectors)
+            config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
+            config.device, config.graph_degree = gpu, 2 * settings.links
+            config.intermediate_graph_degree = 2 * config.graph_degree
+            parameters.itopk_size = looked_at
+            index = faiss.GpuIndexCagra(_resources(faiss), dimension, kind, config)
+            index.train(vectors)
+            return index, parameters
+        index = _ivf(faiss, settings, vectors, kind)
+        if index.nprobe > GPU_LIMIT:
+            raise InputError(f"{index.nprobe:,} cells are more than Faiss looks at on a GPU", "Lower cells or probes")
+        index = faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
+        index.add(vectors)
+        return index, None
     except RuntimeError as error:  # Faiss raises nothing else
         raise InputError(
             f"{settings.kind} of {len(vectors):,} vectors cannot be built on GPU {gpu} ({error})",
@@ -246,13 +244,6 @@ def _gpu(faiss: Any, settings: IndexSettings, fetched: int, device: str) -> int:
     return gpu
 
 
-def _hnsw(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int) -> Find:
-    index = faiss.IndexHNSWFlat(vectors.shape[1], settings.links, kind)
-    index.hnsw.efConstruction = settings.build
-    index.hnsw.efSearch = looked_at
-    return _filled(index, vectors)
-
-
 def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int) -> Any:
     """Return an empty index whose cells are known."""
     dimension = vectors.shape[1]
@@ -266,33 +257,8 @@ def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int) -> Any
     return index
 
 
-def _on_gpu(faiss: Any, index: Any, gpu: int) -> Any:
-    if index.nprobe > GPU_LIMIT:
-        raise InputError(f"{index.nprobe:,} cells are more than Faiss looks at on a GPU", "Lower cells or probes")
-    return faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
-
-
-def _cagra(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
-    config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
-    config.device, config.graph_degree = gpu, 2 * settings.links
-    config.intermediate_graph_degree = 2 * config.graph_degree
-    parameters.itopk_size = looked_at
-    index = faiss.GpuIndexCagra(_resources(faiss), vectors.shape[1], kind, config)
-    index.train(vectors)
-    return _finder(index, parameters)
-
-
-def _filled(index: Any, vectors: Floats) -> Find:
-    index.add(vectors)
-    return _finder(index)
-
-
-def _finder(index: Any, parameters: Any = None) -> Find:
-    def find(queries: Floats, k: int) -> Positions:
-        positions: Positions = index.search(queries, k, params=parameters)[1]
-        return positions
-
-    return find
+def _kind(faiss: Any, metric: Metric) -> Any:
+    return faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
 
 
 def _resources(faiss: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Canonical scores: their definition, and the searches that are right by reading.
+"""Canonical scores: their definition, and the search that is right by reading.
 
 A canonical score is computed in float64 from the stored values, each exactly representable there, and rounded once to
 float32. Its terms are added in one fixed order, so that equal vectors tie exactly and no engine can differ in a bit:
@@ -8,14 +8,12 @@ partial sums are folded in halves. :mod:`pipeline.retrieve.pairs` has the fast f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import order
 from pipeline.core.order import Rows, Scores
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors
+from pipeline.retrieve.base import Exclusions, Groups, Metric, Ranking, Vectors
 
 SUMS = 64
 
@@ -49,33 +47,28 @@ def canonical_scores(query: Vectors, matrix: Vectors, metric: Metric) -> Scores:
 
 
 def brute_force(
-    queries: Vectors, rows: Rows, matrix: Vectors, metric: Metric, depth: int, excluded: Exclusions
+    queries: Vectors | Groups, rows: Rows, matrix: Vectors, metric: Metric, depth: int, excluded: Exclusions
 ) -> Ranking:
-    """Rank every candidate for every query, one query after the other."""
-    offsets, removed = excluded
-    best: list[tuple[Rows, Scores]] = []
-    for number, query in enumerate(queries):
-        allowed = ~np.isin(rows, removed[offsets[number] : offsets[number + 1]])
-        scores = canonical_scores(query, matrix[allowed], metric)
-        chosen = order.best(scores, rows[allowed], depth)
-        best.append((rows[allowed][chosen], scores[chosen]))
-    counts = np.array([len(r) for r, _ in best], np.int64)
-    return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))
+    """Rank every candidate for every query, one query after the other, by the best pair of their vectors.
 
-
-def brute_force_groups(
-    queries: Sequence[Vectors], rows: Rows, groups: Sequence[Vectors], metric: Metric, depth: int, excluded: Exclusions
-) -> Ranking:
-    """Rank every candidate by the best pair of its vectors and the query's; one row and one matrix a candidate."""
-    offsets, removed = excluded
+    Args:
+        queries: one vector each ``[q, d]``, or groups.
+        rows: uint32 ``[m]``, rising; that of a candidate with several vectors repeats.
+        matrix: ``[m, d]``.
+        metric: as of the engines, like the other arguments.
+        depth: entries a query.
+        excluded: what is removed from each query's ranking.
+    """
+    offsets, vectors = queries if isinstance(queries, Groups) else (np.arange(len(queries) + 1), queries)
+    papers, starts = np.unique(rows, return_index=True)
     best: list[tuple[Rows, Scores]] = []
-    for number, several in enumerate(queries):
-        allowed = np.flatnonzero(~np.isin(rows, removed[offsets[number] : offsets[number + 1]]))
-        scores = np.array(
-            [max(canonical_scores(query, groups[n], metric).max() for query in several) for n in allowed.tolist()],
-            np.float32,
-        )
-        chosen = order.best(scores, rows[allowed], depth)
-        best.append((rows[allowed][chosen], scores[chosen]))
+    for number in range(len(offsets) - 1):
+        allowed = ~np.isin(papers, excluded[1][excluded[0][number] : excluded[0][number + 1]])
+        scores = np.full(len(papers), -np.inf, np.float32)
+        for query in vectors[offsets[number] : offsets[number + 1]]:
+            pairs = canonical_scores(query, matrix, metric)
+            np.maximum(scores, np.maximum.reduceat(pairs, starts) if len(starts) else pairs, out=scores)
+        chosen = order.best(scores[allowed], papers[allowed], depth)
+        best.append((papers[allowed][chosen], scores[allowed][chosen]))
     counts = np.array([len(r) for r, _ in best], np.int64)
     return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))

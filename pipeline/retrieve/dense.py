@@ -30,9 +30,9 @@ from torch import Tensor
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Block, Done, Exclusions, Groups, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.filter import Filter
-from pipeline.retrieve.search import Candidates, Search
+from pipeline.retrieve.base import Block, Done, Groups, Metric, Ranking, Subset, Vectors, ignored
+from pipeline.retrieve.estimates import Candidates
+from pipeline.retrieve.search import Search
 
 TILE = 8_192
 """Vectors of a tile on the CPU, where memory allows."""
@@ -49,20 +49,6 @@ _FEW = 32
 
 class DenseEngine(ABC):
     """An exact nearest-neighbour search that reads its candidates once."""
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return the ``depth`` best candidates of every query: :meth:`search_pools` of one pool of all candidates."""
-        subsets = [Subset(None, excluded)]
-        return self.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources)[0]
 
     def search_pools(
         self,
@@ -113,40 +99,47 @@ class DenseEngine(ABC):
         """
 
     def _rank(self, search: Search, block: Candidates) -> None:
-        search.rescore_excluded(block)
-        before = search.best.keys().clone()
-        goal, needed = self.nominate(search, block), search.needed()
+        before = search.best.lists().clone()
+        goal = self.nominate(search, block)
+        needed = search.needed()
         unsure = (goal > needed).any(0).nonzero()[:, 0]
         if len(unsure):
             search.best.put(unsure, before[:, unsure])
-            scan(search, block, Filter(search, some=unsure), needed[:, unsure])
+            scan(search, block, needed[:, unsure], queries=unsure)
 
 
-def scan(search: Search, block: Candidates, reach: Filter, goal: Tensor, *, guess: bool = False) -> Tensor:
+def scan(
+    search: Search,
+    block: Candidates,
+    goal: Tensor,
+    *,
+    queries: Tensor | None = None,
+    low: bool = False,
+    guess: bool = False,
+) -> Tensor:
     """Score the candidates of a block that may exceed a goal in one of their pools.
 
     Args:
         search: where the scores go.
         block: the candidates.
-        reach: estimates of some queries.
         goal: float32 ``[pools, queries]``.
+        queries: int64, rising; None: all.
+        low: whether products are of bfloat16.
         guess: whether the first tile, a sample, gives a goal where there is none.
 
     Returns:
         The goal.
     """
-    size = len(block.rows if block.papers.offsets is None else block.papers.vectors)
-    count = min(-(-size // tile_size(search)), len(block.rows))
-    for number, tile in enumerate(reach.tiles(block, count)):
+    count = min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
+    for number, tile in enumerate(search.estimates(low).tiles(block, count, queries)):
         members = block.members[tile.positions]
         if guess and number == 0:
             for pool in (goal == -torch.inf).any(1).nonzero()[:, 0].tolist():
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
                 goal[pool] = torch.maximum(goal[pool], sampled)
-        owners, columns = tile.reached(goal.amin(0))
-        most = tile.most(owners, columns)
+        owners, columns, most = tile.above(goal.amin(0))
         pools = members[columns] & _bits(most > goal[:, owners])
-        search.rescore(block, reach.numbers[owners], tile.positions[columns], pools, most)
+        search.rescore(block, tile.queries[owners], tile.positions[columns], pools, most)
     return goal
 
 
@@ -179,7 +172,7 @@ class ExactEngine(DenseEngine):
     def nominate(self, search: Search, block: Candidates) -> Tensor:
         """Score what may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
         low = search.side.offsets is None and self._low_pays(search)
-        return scan(search, block, Filter(search, low=low), search.needed(), guess=True)
+        return scan(search, block, search.needed(), low=low, guess=True)
 
     def _low_pays(self, search: Search) -> bool:
         if self.low is not None:

@@ -22,15 +22,17 @@ cover underflow. So every pair has ``e - estimate <= length * spread + extra``, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Metric
+from pipeline.retrieve.pairs import Side
 
 _TOO_LONG = 1e18
 """Lengths from here on could overflow float32 when squared."""
@@ -47,20 +49,38 @@ _TINY = 2.0**-120
 _ROUNDED = 2.0**-8
 """What rounding to bfloat16 changes at most, as a share."""
 
+_STORED = _ROUNDED * (1 + 2.0**-6)
+"""What storing a product in bfloat16 changes at most, as a share of what is stored."""
+
+_SHIFTED = 2.0**-21
+"""What adding a query's shift to an estimate can change, as a share of the shift."""
+
+_DEVIATIONS = 4.0
+"""By how many standard deviations of a sample's count a goal is on the safe side."""
 
 _LINE = 32
 """Entries of a matrix in one or two lines of cache; its rows have an odd number of them."""
-
-
-_STORED = _ROUNDED * (1 + 2.0**-6)
-"""What storing a product in bfloat16 changes at most, as a share of what is stored."""
 
 _ROWS = 1_024
 """Vectors that are moved, measured and rounded while they are in a processor's cache."""
 
 
+class Candidates(NamedTuple):
+    """A block of candidates on the device of a search.
+
+    Attributes:
+        rows: uint32 ``[m]``, in main memory.
+        papers: their vectors.
+        members: int64 ``[m]``, a bit for each pool a candidate is in.
+    """
+
+    rows: Rows
+    papers: Side
+    members: Tensor
+
+
 class Placed(NamedTuple):
-    """Candidates ready for products.
+    """Vectors of candidates ready for products.
 
     Attributes:
         points: float32 or bfloat16 ``[m, d]``.
@@ -75,6 +95,55 @@ class Placed(NamedTuple):
     extra: Tensor
 
 
+class Tile(NamedTuple):
+    """Estimates of some candidates of a block with some queries.
+
+    Attributes:
+        queries: int64 ``[q]``.
+        positions: int64 ``[m]``, in the block.
+        values: float32 ``[q, m]``, of ``e``. The next tile is written over them.
+        length: float32 ``[q]``, of the queries.
+        spread: float32 ``[m]``, times the length: an error bound.
+        extra: float32 ``[m]``, added to that.
+    """
+
+    queries: Tensor
+    positions: Tensor
+    values: Tensor
+    length: Tensor
+    spread: Tensor
+    extra: Tensor
+
+    def goal(self, members: Tensor, depth: int, tiles: int) -> Tensor:
+        """Return what the ``depth``-th best of a pool will hardly be below, float32 ``[q]``; -inf: no one knows.
+
+        Args:
+            members: bool ``[m]``, the pool.
+            depth: of the lists.
+            tiles: the block's; this one is a sample of their candidates.
+        """
+        mean = depth / tiles
+        rank = int(np.ceil(mean + _DEVIATIONS * (mean * (1 - 1 / tiles)) ** 0.5)) + (tiles > 1)
+        if rank > int(members.sum()):
+            return torch.full_like(self.length, -torch.inf)
+        values = self.values if bool(members.all()) else self.values[:, members]
+        return values.topk(rank, sorted=False).values.amin(1)
+
+    def above(self, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return which pairs may exceed a goal float32 ``[q]``: places of queries, of candidates, and their bounds."""
+        limit = goal - (self.length * self.spread.amax() + self.extra.amax())
+        reached = self.values > limit[:, None]
+        if reached.device.type == "cpu":  # a quarter of torch's time
+            owner, column = map(torch.from_numpy, np.divmod(np.flatnonzero(reached.numpy()), reached.shape[1]))
+        else:
+            owner, column = reached.nonzero(as_tuple=True)
+        return (
+            owner,
+            column,
+            self.values[owner, column] + (self.length[owner] * self.spread[column] + self.extra[column]),
+        )
+
+
 def mean_of(sample: Tensor, rows: Rows, metric: Metric) -> Tensor:
     """Return the origin of a search, float32 ``[d]``: the mean of some of the first candidates ``[m, d]``."""
     step = -(-len(sample) // _SAMPLE) or 1
@@ -87,16 +156,20 @@ def mean_of(sample: Tensor, rows: Rows, metric: Metric) -> Tensor:
 class Estimates:
     """Where the queries and candidates of one search are compared.
 
+    Where papers have several vectors, the estimate of two papers is the greatest of their pairs', shift included; it is
+    off by no more than the greatest of their bounds.
+
     Attributes:
-        points: float32 or bfloat16 ``[q, d]``, the queries, for products.
+        points: float32 or bfloat16 ``[q, d]``, the vectors of the queries, for products.
         length: float32 ``[q]``, of the points, rounded up.
         scale: 2 for L2, otherwise 1.
         shift: float64 ``[q]``.
         relative: ``g``.
     """
 
-    def __init__(self, queries: Tensor, norms: Tensor, metric: Metric, origin: Tensor, *, low: bool) -> None:
-        """Place queries float32 ``[q, d]`` of some lengths float64 ``[q]``; ``low``: products are of bfloat16."""
+    def __init__(self, side: Side, norms: Tensor, metric: Metric, origin: Tensor, *, low: bool) -> None:
+        """Place the queries, of lengths float64 ``[q]``; ``low``: products are of bfloat16."""
+        queries, self._side = side.vectors, side
         self.metric, self.low, self._origin = metric, low, origin
         dimension = queries.shape[1]
         terms = (dimension + 24) * (4 if low else 1) * 2.0**-24
@@ -120,6 +193,35 @@ class Estimates:
         self._rooms: dict[str, Tensor] = {}
         self.relative, self._tiny = relative, dimension * _TINY
 
+    def tiles(self, block: Candidates, count: int, queries: Tensor | None = None) -> Iterator[Tile]:
+        """Yield estimates of every candidate of a block: each tile has every ``count``-th.
+
+        Args:
+            block: the candidates.
+            count: number of tiles.
+            queries: int64, rising; None: all.
+        """
+        if queries is None:
+            papers = len(self.points) if self._side.offsets is None else len(self._side.offsets) - 1
+            queries = torch.arange(papers, device=self.points.device)
+        starts, counts = self._side.spans(queries)
+        vectors = _ranges(starts, counts)
+        points, length = self.points[vectors], _greatest(self.length[vectors], counts)
+        shift = (self.shift[vectors] / self.scale).float()
+        for first in range(count):
+            positions = torch.arange(first, len(block.rows), count, device=points.device)
+            if block.papers.offsets is None:
+                placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
+                values, spread, extra = self.products(points, placed), placed.spread, placed.extra
+            else:
+                starts, several = block.papers.spans(positions)
+                rows = block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
+                placed = self.place(block.papers.vectors[_ranges(starts, several)], rows)
+                best = _greatest(self.products(points, placed).T + shift, several)
+                values, spread = _greatest(best.T.contiguous(), counts), _greatest(placed.spread, several)
+                extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
+            yield Tile(queries, positions, values, length, spread, extra)
+
     def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
 
@@ -135,8 +237,7 @@ class Estimates:
             moved = torch.sub(some, self._origin, out=None if self.low else place)
             torch.linalg.vector_norm(moved, dim=1, out=measured)
             place.copy_(moved)
-        if not bool((length < _TOO_LONG).all()):
-            check_lengths(length, "candidate", rows)
+        check_lengths(length, "candidate", rows)
         bias = -0.5 * length * length if self.metric == "l2" else torch.zeros_like(length)
         length = length * (1 + self.relative) + vectors.shape[1] ** 0.5 * 2.0**-62
         extra = (self.relative * length if self.metric == "l2" else 0.0) * length + (1 + length) * self._tiny
@@ -144,8 +245,7 @@ class Estimates:
 
     def _normalised(self, vectors: Tensor, rows: Rows) -> Tensor:
         length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        if not bool((length < _TOO_LONG).all()):
-            check_lengths(length[:, 0], "candidate", rows)
+        check_lengths(length[:, 0], "candidate", rows)
         scaled = vectors / length
         short = (length[:, 0] < _SHORT).nonzero()[:, 0]
         if len(short):
@@ -154,7 +254,7 @@ class Estimates:
         return scaled
 
     def products(self, points: Tensor, placed: Placed) -> Tensor:
-        """Return estimates of some of :attr:`points` with candidates, float32 ``[q, m]``, until the next call."""
+        """Return estimates of some queries' points with candidates, float32 ``[q, m]``, until the next call."""
         others, shape = placed.points.T, (len(points), len(placed.points))
         if self.low and points.is_cuda:
             return torch.mm(points, others, out_dtype=torch.float32).add_(placed.bias)
@@ -195,3 +295,16 @@ def check_lengths(lengths: Tensor, whose: str, rows: Rows | None = None) -> None
 
 def _divided(vectors: Tensor, lengths: Tensor) -> Tensor:
     return torch.where(lengths > 0, vectors / lengths, 0.0)
+
+
+def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Return ``starts[i], starts[i] + 1, ...``, ``counts[i]`` of them, one after the other."""
+    within = torch.arange(int(counts.sum()), device=starts.device)
+    return within + torch.repeat_interleave(starts - counts.cumsum(0) + counts, counts)
+
+
+def _greatest(values: Tensor, counts: Tensor) -> Tensor:
+    """Return the greatest of each ``counts[i]`` neighbours along the first axis."""
+    if len(counts) == len(values):
+        return values
+    return torch.segment_reduce(values, "max", lengths=counts, axis=0)

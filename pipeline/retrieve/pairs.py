@@ -42,10 +42,6 @@ class Side(NamedTuple):
             return papers, torch.ones_like(papers)
         return self.offsets[papers], self.offsets[papers + 1] - self.offsets[papers]
 
-    def arrays(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Return vectors and offsets in main memory, as the kernel takes them: offsets ``[0]`` where each has one."""
-        return self.vectors.numpy(), np.empty(0, np.int64) if self.offsets is None else self.offsets.numpy()
-
 
 def lengths(vectors: Tensor) -> Tensor:
     """Return the lengths of vectors ``[n, d]``, added in the fixed order, float64 ``[n]``."""
@@ -79,7 +75,10 @@ def score_pairs(
     near = positions.numpy() // (len(papers.vectors) // 65_536 + 1)  # 16 bits are sorted by radix
     order = np.argsort(near.astype(np.uint16), kind="stable")  # a candidate is read from memory once
     scores: npt.NDArray[np.float64] = np.empty(len(order))
-    (x, offsets), (q, query_offsets) = papers.arrays(), queries.arrays()
+    q, x = queries.vectors.numpy(), papers.vectors.numpy()
+    offsets, query_offsets = (
+        np.empty(0, np.int64) if side.offsets is None else side.offsets.numpy() for side in (papers, queries)
+    )
 
     def share(some: npt.NDArray[np.int64]) -> None:
         pairs = owners.numpy()[some], positions.numpy()[some]
@@ -129,18 +128,7 @@ def fixed_tensor_sum(terms: Tensor) -> Tensor:
 def pair_scores(
     code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any
 ) -> Any:
-    """Return canonical scores of pairs before their rounding, float64 ``[n]``: of each the best pair of its vectors.
-
-    Args:
-        code: of the metric (:data:`CODES`).
-        queries: float32 ``[q, d]``.
-        norms: float64 ``[q]``, their lengths; read for cosine only.
-        vectors: float32 ``[m, d]``.
-        owners: int64 ``[n]``, the query of each pair.
-        positions: int64 ``[n]``, its candidate.
-        offsets: int64, where the vectors of each candidate start; ``[0]``: each has one.
-        query_offsets: int64, the same of queries.
-    """
+    """Return what :func:`score_pairs` does, of arrays; offsets ``[0]``: each paper has one vector."""
     scores = np.empty(len(owners))
     sums = np.empty(SUMS)
     for i in range(len(owners)):

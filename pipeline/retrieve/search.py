@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
-from pipeline.retrieve.estimates import Estimates, check_lengths, mean_of
+from pipeline.retrieve.estimates import Candidates, Estimates, check_lengths, mean_of
 from pipeline.retrieve.pairs import CODES, Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import TopK, pack
 
@@ -32,39 +31,15 @@ _PAIR_BYTES = 256
 """Memory of a pair of papers that is scored, about, beside its vectors where these are copied."""
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """A block of candidates on the device of a search; each has one vector, or those between two offsets.
-
-    Attributes:
-        rows: uint32 ``[m]``, in main memory.
-        papers: their vectors.
-        members: int64 ``[m]``, a bit for each pool a candidate is in.
-        excluded: queries, positions, and the bits of the pools they are excluded from, int64; sorted by the first two.
-    """
-
-    rows: Rows
-    papers: Side
-    members: Tensor
-    excluded: tuple[Tensor, Tensor, Tensor]
-
-    def tiles(self, size: int) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of tiles of ``size`` vectors or fewer, of one paper where it has more."""
-        first, ends = 0, self.papers.offsets
-        while first < len(self.rows):
-            last = min(first + size, len(self.rows))
-            if ends is not None:
-                last = max(int(torch.searchsorted(ends, ends[first] + size, right=True)) - 1, first + 1)
-            yield first, last
-            first = last
-
-
 class Search:
-    """The state of one search: pools, and the best of each list so far.
+    """The state of one search.
 
     Attributes:
         queries: how many.
         device: where all of it is.
+        side: the vectors of the queries.
+        norms: their lengths, float64.
+        scores: scores pairs canonically on the device.
         best: the best of each query in each pool.
     """
 
@@ -90,36 +65,44 @@ class Search:
         self.queries = len(vectors) if offsets is None else len(offsets) - 1
         if offsets is not None and len(empty := (offsets.diff() < 1).nonzero()):
             raise InputError(f"query {int(empty[0])} has no vector", "Give each query one or more")
-        for _, (starts, _) in subsets:
-            if len(starts) != self.queries + 1:
-                raise InputError(
-                    f"exclusions are of {len(starts) - 1} queries, {self.queries} are searched", "Give both of one pool"
-                )
         self.side = Side(torch.tensor(np.asarray(vectors, np.float32), device=device), offsets)
         self.metric, self.depth, self.subsets = metric, depth, subsets
         self.norms = lengths(self.side.vectors)
         check_lengths(self.norms, "query")
         self.scores = score_pairs if self.device.type == "cpu" else tensor_scores
         self.best = TopK(self.queries, depth, len(subsets), self.device)
+        self._excluded = self._exclusions()
         self._origin: Tensor | None = None
         self._estimates: dict[bool, Estimates] = {}
         self._last = -1
 
-    @property
-    def _pair_bytes(self) -> int:
-        copied = 0 if self.scores is score_pairs else 64 * self.side.vectors.shape[1]
-        return _PAIR_BYTES + copied
+    def _exclusions(self) -> tuple[Tensor, Tensor]:
+        """Return pairs, rising (query, then row), and a bit for each pool they are excluded from, int64 both."""
+        excluded = []
+        for pool, (_, (offsets, rows)) in enumerate(self.subsets):
+            if len(offsets) != self.queries + 1:
+                raise InputError(
+                    f"exclusions are of {len(offsets) - 1} queries, {self.queries} are searched",
+                    "Give both of one pool",
+                )
+            pairs = np.repeat(np.arange(self.queries), np.diff(offsets)) << 32 | rows
+            excluded.append((pairs, np.full(len(pairs), 1 << pool, np.uint64)))
+        pairs, place = np.unique(np.concatenate([pairs for pairs, _ in excluded]), return_inverse=True)
+        bits = np.zeros(len(pairs), np.uint64)
+        np.bitwise_or.at(bits, place, np.concatenate([bits for _, bits in excluded]))
+        return torch.from_numpy(pairs).to(self.device), torch.from_numpy(bits.view(np.int64)).to(self.device)
 
     def estimates(self, low: bool = False) -> Estimates:
         """Return where estimates are made, from the first block on; ``low``: of bfloat16."""
         if self._origin is None:
             raise ValueError("no candidates yet")
         if low not in self._estimates:
-            self._estimates[low] = Estimates(self.side.vectors, self.norms, self.metric, self._origin, low=low)
+            self._estimates[low] = Estimates(self.side, self.norms, self.metric, self._origin, low=low)
         return self._estimates[low]
 
     def blocks(self, blocks: Iterable[Block], least: int = 1) -> Iterator[Candidates]:
         """Yield the candidates in blocks that fit in memory; where queries have several vectors, candidates may too."""
+        several = self.side.offsets is not None
         for rows, matrix in blocks:
             if len(rows) != len(matrix):
                 raise InputError(
@@ -131,32 +114,28 @@ class Search:
                     f"candidates have shape {matrix.shape}, queries {self.side.vectors.shape[1]} dimensions",
                     "Embed both with the same encoder",
                 )
-            several = self.side.offsets is not None
             starts = np.flatnonzero(np.diff(rows.astype(np.int64), prepend=-1)) if several else np.arange(len(rows))
-            ends = np.append(starts[1:], len(rows))
-            self._check_rise(rows[starts])
+            papers = rows[starts]
+            if (np.diff(papers.astype(np.int64), prepend=self._last) <= 0).any():
+                raise InputError(
+                    f"candidate rows do not rise after row {self._last}",
+                    "Give each candidate once, in order, with one vector",
+                )
             size, first = max(block_rows(matrix.shape[1], self.resources.memory), least), 0
-            while first < len(starts):
-                last = max(first + 1, int(np.searchsorted(ends, starts[first] + size, "right")))
-                here = slice(int(starts[first]), int(ends[last - 1]))
-                vectors = torch.from_numpy(np.ascontiguousarray(matrix[here])).to(self.device).float()
+            starts = np.append(starts, len(rows))
+            while first < len(papers):
+                last = max(first + 1, int(np.searchsorted(starts, starts[first] + size, "right")) - 1)
+                vectors = np.ascontiguousarray(matrix[starts[first] : starts[last]])
+                side = Side(torch.from_numpy(vectors).to(self.device).float())
+                some, self._last = papers[first:last], int(papers[last - 1])
                 if self._origin is None:
-                    self._origin = mean_of(vectors, rows[here], self.metric)
-                offsets = torch.from_numpy(np.append(starts[first:last], here.stop) - here.start).to(self.device)
-                some = rows[starts[first:last]]
-                papers = Side(vectors, offsets if several else None)
-                yield Candidates(some, papers, self._members(some), self._excluded(some))
+                    self._origin = mean_of(side.vectors, rows[: len(vectors)], self.metric)
+                if several:
+                    side = side._replace(
+                        offsets=torch.from_numpy(starts[first : last + 1] - starts[first]).to(self.device)
+                    )
+                yield Candidates(some, side, self._members(some))
                 first = last
-
-    def _check_rise(self, rows: Rows) -> None:
-        if not len(rows):
-            return
-        if int(rows[0]) <= self._last or (rows[1:] <= rows[:-1]).any():
-            raise InputError(
-                f"candidate rows do not rise after row {self._last}",
-                "Give each candidate once, in order, with one vector",
-            )
-        self._last = int(rows[-1])
 
     def _members(self, rows: Rows) -> Tensor:
         members: npt.NDArray[np.uint64] = np.zeros(len(rows), np.uint64)
@@ -169,35 +148,14 @@ class Search:
                 members[np.isin(rows, candidates[first:last], assume_unique=True)] |= bit
         return torch.from_numpy(members.view(np.int64)).to(self.device)
 
-    def _excluded(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        of_pools = []
-        for pool, (_, (offsets, removed)) in enumerate(self.subsets):
-            positions = np.searchsorted(rows, removed)
-            here = rows[np.minimum(positions, len(rows) - 1)] == removed
-            owner = np.repeat(np.arange(self.queries), np.diff(offsets))[here]
-            of_pools.append((owner * len(rows) + positions[here], np.full(len(owner), 1 << pool, np.uint64)))
-        pairs, inverse = np.unique(np.concatenate([pair for pair, _ in of_pools]), return_inverse=True)
-        bits = np.zeros(len(pairs), np.uint64)
-        np.bitwise_or.at(bits, inverse, np.concatenate([bit for _, bit in of_pools]))
-        columns = pairs // len(rows), pairs % len(rows), bits.view(np.int64)
-        owners, positions, pools = (torch.from_numpy(column).to(self.device) for column in columns)
-        return owners, positions, pools
-
-    def rescore_excluded(self, block: Candidates) -> None:
-        """Score the candidates of a block that are excluded for a query in some of their pools alone."""
-        owners, positions, bits = block.excluded
-        left = block.members[positions] & ~bits
-        kept = left != 0
-        self.rescore(block, owners[kept], positions[kept], left[kept])
-
     def rescore(
         self, block: Candidates, owners: Tensor, positions: Tensor, pools: Tensor, most: Tensor | None = None
     ) -> None:
-        """Score pairs canonically and keep the best of each list.
+        """Score pairs canonically, but for those that are excluded, and keep the best of each list.
 
         Args:
             block: where the candidates are.
-            owners: int64 ``[n]``, queries, rising.
+            owners: int64 ``[n]``, queries.
             positions: int64 ``[n]``, in the block.
             pools: int64 ``[n]``, a bit for each pool.
             most: float32 ``[n]``, what the estimates say that ``e`` is at most.
@@ -206,22 +164,34 @@ class Search:
             StageError: a score is more: the machine multiplies in less than float32, say.
         """
         rows = torch.from_numpy(block.rows.astype(np.int64)).to(self.device)[positions]
-        size = max(self.resources.memory // 16 // self._pair_bytes, 1)
-        parts = (part.split(size) for part in (owners, positions, rows, pools, owners if most is None else most))
-        for owner, position, row, pool, above in zip(*parts, strict=True):
+        excluded, bits = self._excluded
+        if len(excluded):
+            pairs = owners << 32 | rows
+            place = torch.searchsorted(excluded, pairs).clamp_(max=len(excluded) - 1)
+            pools = torch.where(excluded[place] == pairs, pools & ~bits[place], pools)
+        columns = [owners, positions, rows, pools, owners if most is None else most]
+        kept = pools != 0
+        if not bool(kept.all()):
+            columns = [column[kept] for column in columns]
+        copied = 0 if self.scores is score_pairs else 64 * self.side.vectors.shape[1]
+        size = max(self.resources.memory // 16 // (_PAIR_BYTES + copied), 1)
+        for owner, position, row, pool, above in zip(*(column.split(size) for column in columns), strict=True):
             scores = self.scores(
                 self.metric, self.side, self.norms, block.papers, owner, position, self.resources.workers
             )
             if most is not None and self.side.offsets is None:
-                estimates = self.estimates()
-                shift = estimates.shift[owner]
-                slack = 2.0**-40 * (scores.abs() + shift.abs()) + 2.0**-140
-                if bool(((scores - shift) / estimates.scale > above + slack).any()):
-                    raise StageError(
-                        "the fast pass is further from the exact scores than float32 arithmetic can be",
-                        "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
-                    )
+                self._check(scores, owner, above)
             self.best.add(owner, pack(scores.float() + 0.0, row), pool)
+
+    def _check(self, scores: Tensor, owners: Tensor, most: Tensor) -> None:
+        estimates = self.estimates()
+        shift = estimates.shift[owners]
+        slack = 2.0**-40 * (scores.abs() + shift.abs()) + 2.0**-140
+        if bool(((scores - shift) / estimates.scale > most + slack).any()):
+            raise StageError(
+                "the fast pass is further from the exact scores than float32 arithmetic can be",
+                "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
+            )
 
     def needed(self) -> Tensor:
         """Return the least ``e`` that may enter each list, float32 ``[pools, queries]``, rounded down."""

@@ -35,68 +35,52 @@ def unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
 class TopK:
     """The best ``depth`` entries of each query so far, in each of some pools.
 
-    A list has room for twice as many; one that is full is cut to its best.
-
-    Args:
-        queries: how many.
-        depth: entries of a list.
-        pools: how many.
-        device: where the lists are.
+    New entries wait until there are as many as the lists of a pool hold; then they are merged.
     """
 
     def __init__(self, queries: int, depth: int, pools: int = 1, device: torch.device | str = "cpu") -> None:
         self.depth = depth
-        self._keys = torch.full((pools, queries, 2 * depth), EMPTY, device=device)
-        self._count = torch.zeros((pools, queries), dtype=torch.int64, device=device)
-        self._least = torch.full((pools, queries), EMPTY, device=device)
+        self._lists = torch.full((pools, queries, depth), EMPTY, device=device)
+        self._new: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(self, queries: Tensor, keys: Tensor, pools: Tensor) -> None:
-        """Keep the best of what is there and of new entries.
+        """Add entries.
 
         Args:
-            queries: int64 ``[n]``, rising.
+            queries: int64 ``[n]``.
             keys: int64 ``[n]``, none of them in such a list already.
             pools: int64 ``[n]``, a bit for each pool the entry is in.
         """
-        for pool in range(len(self._keys)):
-            lists, count, least = self._keys[pool], self._count[pool], self._least[pool]
-            new = (keys > least[queries]) & (pools >> pool & 1).bool()
-            owner, key = queries[new], keys[new]
-            added = torch.bincount(owner, minlength=len(count))
-            place = torch.arange(len(owner), device=keys.device) + (count - added.cumsum(0) + added)[owner]
-            count += added
-            beyond = int(count.amax()) - lists.shape[1] if len(count) else 0
-            if beyond <= 0:
-                lists[owner, place] = key
-                continue
-            wide = torch.nn.functional.pad(lists, (0, beyond), value=EMPTY)
-            wide[owner, place] = key
-            best = wide.topk(self.depth).values  # sorted, so that what is empty comes last
-            lists[:], least[:] = torch.nn.functional.pad(best, (0, self.depth), value=EMPTY), best[:, -1]
-            count.clamp_(max=self.depth)
+        self._new.append((queries, keys, pools))
+        if sum(len(waiting) for waiting, _, _ in self._new) > self._lists[0].numel():
+            self.lists()
 
-    def _cut(self, pool: int) -> None:
-        full = torch.nonzero(self._count[pool] > self.depth)[:, 0]
-        best = self._keys[pool, full].topk(self.depth, sorted=False).values
-        self._keys[pool, full] = torch.nn.functional.pad(best, (0, self.depth), value=EMPTY)
-        self._count[pool, full], self._least[pool, full] = self.depth, best.amin(1)
+    def lists(self) -> Tensor:
+        """Return the keys of all lists, int64 ``[pools, queries, depth]``, falling; :data:`EMPTY` where one ends."""
+        if self._new:
+            queries, keys, pools = (torch.cat(column) for column in zip(*self._new, strict=True))
+            self._new = []
+            order = queries.argsort(stable=True)
+            queries, keys, pools = queries[order], keys[order], pools[order]
+            for pool, best in enumerate(self._lists):
+                new = (pools >> pool & 1).bool() & (keys > best[queries, -1])
+                self._merge(best, queries[new], keys[new])
+        return self._lists
 
-    def keys(self) -> Tensor:
-        """Return the lists, int64 ``[pools, queries, depth]``, in no order; :data:`EMPTY` where one is not full."""
-        for pool in range(len(self._keys)):
-            self._cut(pool)
-        return self._keys[:, :, : self.depth]
+    def _merge(self, best: Tensor, owner: Tensor, key: Tensor) -> None:
+        """Merge entries into the lists of a pool, at most ``depth`` of a query at a time: that bounds memory."""
+        while len(owner):
+            count = torch.bincount(owner, minlength=len(best))
+            place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+            now = place < self.depth
+            wide = torch.nn.functional.pad(best, (0, min(int(count.amax()), self.depth)), value=EMPTY)
+            wide[owner[now], self.depth + place[now]] = key[now]
+            best.copy_(wide.topk(self.depth).values)
+            owner, key = owner[~now], key[~now]
 
-    def least(self) -> Tensor:
-        """Return the score of the last entry of each list, float32 ``[pools, queries]``; -inf where one is not full."""
-        least = self.keys().amin(2)
-        return torch.where(least == EMPTY, -torch.inf, unpack(least)[0])
-
-    def put(self, queries: Tensor, keys: Tensor) -> None:
-        """Replace the lists of some queries, int64 ``[n]``, by keys ``[pools, n, depth]``."""
-        self._keys[:, queries] = torch.nn.functional.pad(keys, (0, self.depth), value=EMPTY)
-        self._count[:, queries] = (keys != EMPTY).sum(2)
-        self._least[:, queries] = keys.amin(2)
+    def put(self, queries: Tensor, lists: Tensor) -> None:
+        """Replace the lists of some queries, int64 ``[n]``, by ``[pools, n, depth]``."""
+        self.lists()[:, queries] = lists
 
     def floors(self) -> Tensor:
         """Return what the score of any further entry must exceed before its rounding, float64 ``[pools, queries]``.
@@ -104,14 +88,15 @@ class TopK:
         -inf where a list is not full. An entry whose score, rounded to float32, ties with the last one may still enter
         by its row. What rounds to a float32 is more than the float32 before it.
         """
-        scores = self.least()
+        last = self.lists()[:, :, -1]
+        scores = torch.where(last == EMPTY, -torch.inf, unpack(last)[0])
         return torch.nextafter(scores, torch.full_like(scores, -torch.inf)).double()
 
     def ranking(self, pool: int = 0) -> Ranking:
         """Return the lists of a pool as a ranking."""
-        falling = self.keys()[pool].sort(dim=1, descending=True).values.cpu()
-        filled = falling != EMPTY
-        scores, rows = unpack(falling[filled])
+        keys = self.lists()[pool].cpu()
+        filled = keys != EMPTY
+        scores, rows = unpack(keys[filled])
         return Ranking.from_counts(filled.sum(1).numpy(), rows.numpy().astype(np.uint32), scores.numpy())
 
 

@@ -244,14 +244,15 @@ def approximate_ranking_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        from pipeline.retrieve.ann import ApproximateEngine, recall
+        from pipeline.retrieve.ann import approximate_search, recall
 
         opened, view = pool_with_vectors(inputs, model.missing, model.name), View.of(model)
         store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
-            ranking = ApproximateEngine(settings).search(
+            ranking = approximate_search(
+                settings,
                 queries,
                 progress.over(store.blocks(opened.candidates, size), lambda block: len(block[0])),
                 count=len(opened.candidates),

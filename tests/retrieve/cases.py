@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,8 +16,9 @@ from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
 from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.dense import DenseEngine, ExactEngine
 from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.estimates import Candidates
 from pipeline.retrieve.pairs import tensor_scores
-from pipeline.retrieve.search import Candidates, Search
+from pipeline.retrieve.search import Search
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 
@@ -56,14 +57,7 @@ class Case:
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
     def search(self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
-        return engine.search(
-            self.queries,
-            self.blocks(size),
-            metric=metric,
-            depth=depth,
-            excluded=self.excluded,
-            resources=resources(**how),
-        )
+        return search(engine, self.queries, self.blocks(size), metric, depth, self.excluded, **how)
 
     def search_pools(
         self, engine: DenseEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
@@ -71,6 +65,20 @@ class Case:
         return engine.search_pools(
             self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
         )
+
+
+def search(
+    engine: DenseEngine,
+    queries: npt.NDArray[np.floating],
+    blocks: Iterable[Block],
+    metric: Metric,
+    depth: int,
+    excluded: Exclusions,
+    **how: Any,
+) -> Ranking:
+    """Return the ranking of all candidates."""
+    subsets = [Subset(None, excluded)]
+    return engine.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources(**how))[0]
 
 
 def resources(**how: Any) -> Resources:

@@ -15,10 +15,9 @@ from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import canonical_scores, fixed_sum
 from pipeline.retrieve.estimates import Estimates, mean_of
-from pipeline.retrieve.filter import Tile
 from pipeline.retrieve.pairs import Side, fixed_tensor_sum, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import TopK, merged, pack, unpack
-from tests.retrieve.cases import METRICS, make_case, named, resources, same
+from tests.retrieve.cases import METRICS, make_case, named, same, search
 
 HARD = ("random", "far from the origin", "one giant", "tiny", "below the normal range", "zeros", "half precision")
 """Cases that try the bound of an estimate."""
@@ -61,7 +60,7 @@ def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (matrix.astype(np.float32) for matrix in (case.queries, case.vectors))
     x, q = torch.from_numpy(vectors), torch.from_numpy(queries)
-    bounds = Estimates(q, lengths(q), metric, mean_of(x[:100], case.rows, metric), low=low)
+    bounds = Estimates(Side(q), lengths(q), metric, mean_of(x[:100], case.rows, metric), low=low)
     placed = bounds.place(x, case.rows)
     estimates = bounds.products(bounds.points, placed).double().numpy()
     bound = (bounds.length[:, None] * placed.spread + placed.extra).numpy()
@@ -135,8 +134,7 @@ def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None
 def test_steps_of_a_gpu_mix_no_devices() -> None:
     """On a device without values, which refuses operands in main memory as a GPU does."""
     q, places = torch.empty(5, 128, device="meta"), torch.arange(5, device="meta")
-    tile = Tile(places, q, q[:, 0], q[0], q[0])
-    steps = [fixed_tensor_sum(q.double()), pack(tile.most(places, places), places), *unpack(places)]
+    steps = [fixed_tensor_sum(q.double()), pack(q[:, 0], places), *unpack(places)]
     assert {step.device.type for step in steps} == {"meta"}
     with pytest.raises(RuntimeError, match="device"):
         fixed_tensor_sum(q.double() - torch.ones(128))
@@ -145,10 +143,5 @@ def test_steps_of_a_gpu_mix_no_devices() -> None:
 def test_merged_rankings_are_the_ranking_of_all() -> None:
     case = make_case("duplicates", candidates=900)
     whole = case.search(named("float32"), "l2", 40)
-    halves = [
-        named("float32").search(
-            case.queries, [block], metric="l2", depth=40, excluded=case.excluded, resources=resources()
-        )
-        for block in case.blocks(300)
-    ]
+    halves = [search(named("float32"), case.queries, [block], "l2", 40, case.excluded) for block in case.blocks(300)]
     assert same(merged(halves, len(case.queries), 40), whole)

@@ -105,8 +105,9 @@ def _search(
         kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
         singles = np.empty(len(rows), np.float32)
         scratch = np.empty(len(rows), np.float64), singles, singles.view(np.uint32)
-        some = queries.part(first, last).csr
-        search_block(some, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
+        some = queries.part(first, last)
+        columns = some.offsets, some.terms, some.times
+        search_block(columns, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
 
     for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
         done(documents)
