@@ -25,7 +25,7 @@ import numpy as np
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Graph
-from pipeline.studies.mdcr.candidates import by_overlap, graph_candidates
+from pipeline.studies.mdcr.build import by_overlap, graph_candidates
 
 PAPERS, LINKS, QUERIES, COUNT = 8_000_000, 188_000_000, 3_800, 10
 _BLOCK = 1_000_000

@@ -20,7 +20,7 @@ from pathlib import Path
 from pipeline.core import progress
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.sources.collection import open_jsonl
+from pipeline.sources.collection import JsonLines
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
@@ -48,10 +48,10 @@ def main() -> None:
         with gzip.open(options.input, "rt", encoding="utf-8") as lines:
             papers.write_text("".join(itertools.islice(lines, QUICK if options.quick else PAPERS)), encoding="utf-8")
         runner = Runner(root, Resources(workers=options.workers))
-        corpus = runner.make(corpus_task("papers", open_jsonl(papers, "paper_id=id")))
+        corpus = runner.make(corpus_task("papers", JsonLines(papers, "paper_id=id")))
         steps = {
             "tags": tags_task(corpus),
-            "neighbours": neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")),
+            "neighbours": neighbours_task(corpus, NeighboursConfig("all")),
         }
         for name, task in steps.items():
             wall, processor = time.perf_counter(), processor_seconds()

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.studies.registry import STUDIES, find
+from pipeline.studies.base import STUDIES, find
 
 COMPARE = ["compare", "bm25:tuned", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
 """On the pools of the study ``large_scale``."""

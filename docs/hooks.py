@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files
 import pipeline
 from pipeline.cli.arguments import parser
 from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.studies.registry import STUDIES, find
+from pipeline.studies.base import STUDIES, find
 
 ROOT = Path(__file__).parents[1]
 FRAMES = (

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cluster.batch import check_not_running
-from pipeline.core import plugins
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
+from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.settings import convert
@@ -57,7 +57,7 @@ def open(  # noqa: A001
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
     spell_as(_as_keywords)
-    plugins.load()
+    load_plugins()
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
 

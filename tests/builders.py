@@ -40,7 +40,7 @@ from pipeline.core.schema import (
     SHARD_ROWS,
 )
 from pipeline.core.task import Inputs, Task
-from pipeline.core.text import id_keys, title_key
+from pipeline.core.text import id_keys, title_keys
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, POOLS, name_corpus
 from pipeline.corpus.reader import Corpus
@@ -196,7 +196,7 @@ def _count_citations(rows: list[dict[str, Any]], edges: list[tuple[int, int]]) -
 def _attributes(rows: list[dict[str, Any]]) -> pa.Table:
     columns = {
         "key": id_keys([paper["paper_id"] for paper in rows]),
-        "title_key": [title_key(paper["title"]) for paper in rows],
+        "title_key": title_keys([paper["title"] for paper in rows]),
         "fields": [sum(1 << FIELD_BIT[name] for name in set(paper["fields"]) & FIELD_BIT.keys()) for paper in rows],
         "year": [NO_YEAR if paper["year"] is None else paper["year"] for paper in rows],
         "n_outbound": [paper["n_outbound"] for paper in rows],

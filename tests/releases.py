@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,16 @@ from typing import Any
 import numpy as np
 
 from pipeline.sources.base import PaperBatch, Release
+
+
+def id_key(paper_id: str) -> int:
+    """Return the key of a paper id by its plain definition (:func:`pipeline.core.text.id_keys`)."""
+    if re.fullmatch("0|[1-9][0-9]{0,17}", paper_id):
+        return int(paper_id)
+    if re.fullmatch("[A-Za-z](0|[1-9][0-9]{0,15})", paper_id):
+        return 1 << 62 | (ord(paper_id[0]) - 64) << 56 | int(paper_id[1:])
+    digest = hashlib.blake2b(paper_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") | 1 << 63
 
 
 def s2orc_record(paper_id: str, **values: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ CHANGES = [
     (
         "a column of every table",
         "scores/summary.py",
-        '        "deviation": dev',
+        '        "deviation": float',
         '        "median": float(np.median(one.values)),\n',
     ),
 ]

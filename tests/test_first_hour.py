@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from pipeline.studies.registry import STUDIES
+from pipeline.studies.base import STUDIES
 from tests.cli.test_make import make
 from tests.wheel import by_wheel
 from tests.wheel import installed as installed

@@ -15,8 +15,8 @@ import pytest
 from pipeline.cli.arguments import parser
 from pipeline.cli.spelling import with_variables
 from pipeline.encode import names, registry
+from pipeline.studies.base import STUDIES, find
 from pipeline.studies.recipe import find_recipe, read_recipe, replaced_systems, with_settings
-from pipeline.studies.registry import STUDIES, find
 from pipeline.studies.scirepeval.systems import multi_format
 from tests.test_docs import COMMANDS, ROOT
 

@@ -21,6 +21,7 @@ _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
 
 _MARGIN = "points: test whether systems are equivalent, within this difference of a measure in percent"
+_RESAMPLE = "what intervals count as drawn: queries (default), papers (the samples of a pool), or both"
 _CORPUS = "name of the corpus (default: the only one)"
 
 _RUNNING: Mapping[str, dict[str, Any]] = {
@@ -167,6 +168,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     )
     compare.add_argument("--model", help="the systems with commas, as make passes them")
     compare.add_argument("--margin", type=float, help=_MARGIN)
+    compare.add_argument("--resample", help=_RESAMPLE)
     compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choosing(compare, systems=False)
@@ -370,4 +372,5 @@ def _shown(command: argparse.ArgumentParser, formats: str) -> None:
         "--family", help="tests that Holm's correction takes together: system (default), or the whole table"
     )
     group.add_argument("--margin", type=float, help=_MARGIN)
+    group.add_argument("--resample", help=_RESAMPLE)
     group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

@@ -18,7 +18,7 @@ from pipeline.core.progress import say
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
-from pipeline.studies import registry
+from pipeline.studies.base import find
 from pipeline.studies.recipe import read_recipe
 
 _OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
@@ -52,7 +52,7 @@ def score(options: argparse.Namespace) -> None:
     if options.scores is not None:
         _score_file(options, split)
         return
-    chosen = registry.find("mdcr_eval")
+    chosen = find("mdcr_eval")
     changes = {"input": str(options.benchmark), "systems": options.model, "split": split}
     if options.bm25_index:
         changes["bm25_index"] = options.bm25_index
@@ -74,8 +74,7 @@ def score(options: argparse.Namespace) -> None:
 
 def _score_file(options: argparse.Namespace, split: str) -> None:
     from pipeline.studies.mdcr import exchange
-    from pipeline.studies.mdcr.layout import read_lists
-    from pipeline.studies.mdcr.lists import MEASURES
+    from pipeline.studies.mdcr.lists import MEASURES, read_lists
 
     if options.model is not None or options.export_scores is not None:
         raise InputError(

@@ -16,8 +16,7 @@ from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Task
-from pipeline.core.units import Slice
+from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import find_corpus, name_corpus
 from pipeline.encode import hub
 

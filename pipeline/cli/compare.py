@@ -14,14 +14,13 @@ from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import registry
+from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose
 from pipeline.scores.compare import compare as compared
 from pipeline.scores.compare import compare_pairs, most_different, paired
-from pipeline.scores.comparison import as_records, as_text, pair_tables
+from pipeline.scores.comparison import as_records, as_text, page_of, pair_tables
 from pipeline.scores.labels import labelled
-from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
-from pipeline.scores.page.comparison import page_of
 from pipeline.scores.render import render_table
 from pipeline.scores.store import stored, values
 from pipeline.stages.systems import stored_names

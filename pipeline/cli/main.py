@@ -62,12 +62,12 @@ def _open_streams() -> None:
 def _run(words: list[str]) -> None:
     from pipeline.cli import spelling
     from pipeline.cli.arguments import parser
-    from pipeline.core import plugins
+    from pipeline.core.install import load_plugins
 
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
-    plugins.load()
+    load_plugins()
     top, commands = parser()
     typed = words
     spell_as(spelling.as_options)

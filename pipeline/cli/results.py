@@ -21,19 +21,18 @@ from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import Draws
+from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
-from pipeline.scores.figures import FORMATS, draw, drawing, save
 from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import SHOWN, build_tables, shown
-from pipeline.scores.naming import folder_names
 from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
-from pipeline.scores.records import as_csv, records
+from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
-from pipeline.scores.summary import USUAL, summarise, summarise_samples
+from pipeline.scores.summary import USUAL, as_csv, records, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
@@ -124,6 +123,7 @@ def write_report(options: argparse.Namespace) -> None:
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
     shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
+    shown_by["resample"] = options.resample
     look = [f"{how}-{value}" for how, value in shown_by.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, look).values()]
@@ -192,9 +192,11 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
 
 
 def draws_of(options: argparse.Namespace) -> Draws:
-    """Return what decides the tests of tables and comparisons; the margin is typed in points."""
-    margin = getattr(options, "margin", None)
-    return Draws(family=getattr(options, "family", None) or "system", margin=None if margin is None else margin / 100)
+    """Return what decides the intervals and tests of tables and comparisons; the margin is typed in points."""
+    family, margin, resample = (getattr(options, name, None) for name in ("family", "margin", "resample"))
+    return Draws(
+        family=family or "system", margin=None if margin is None else margin / 100, resample=resample or "queries"
+    )
 
 
 def check_shown(options: argparse.Namespace) -> None:

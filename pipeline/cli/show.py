@@ -28,7 +28,7 @@ from pipeline.core.workspace import (
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
-_SHOWN = ("measures", "format", "baseline", "family", "margin", "sort")
+_SHOWN = ("measures", "format", "baseline", "family", "margin", "resample", "sort")
 """Options of how a table is shown."""
 
 _OPTIONS: dict[str, set[str]] = {
@@ -83,8 +83,7 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     """Print the profile of one corpus, and draw its figures into ``--output``."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.scores.profile import profile
-    from pipeline.scores.profile_text import render_profile, save_profile_plots
+    from pipeline.scores.profile import profile, render_profile, save_profile_plots
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]

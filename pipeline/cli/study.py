@@ -17,8 +17,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.scores.render import render_table
-from pipeline.studies import registry
-from pipeline.studies.base import Study
+from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
 from pipeline.studies.run import check_input
 
@@ -27,10 +26,10 @@ def study(options: argparse.Namespace) -> None:
     """Run a study and print its tables; without a name, list the studies."""
     workspace = Workspace(read.runner(options))
     if options.study is None:
-        studies = map(registry.find, registry.STUDIES)
+        studies = map(find, STUDIES)
         print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
-    chosen = registry.find(options.study)
+    chosen = find(options.study)
     path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
     settings = with_settings(options.set)
     recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
@@ -75,8 +74,7 @@ def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
     """Print what a study would make, with time and disk."""
-    from pipeline.studies.estimate import estimate
-    from pipeline.studies.run import plan
+    from pipeline.studies.run import estimate, plan
 
     steps, rest = plan(workspace, chosen, recipe)
     estimates = estimate(workspace, steps)

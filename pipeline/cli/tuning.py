@@ -13,7 +13,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import REPORTS, find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.heatmap import ParameterGrid, render_heatmap, save_heatmap
+from pipeline.scores.plot import ParameterGrid, render_heatmap, save_heatmap
 from pipeline.stages.tune import Grid, Tuning, tune_task
 
 

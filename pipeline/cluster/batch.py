@@ -28,8 +28,7 @@ from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import with_inputs
-from pipeline.core.task import Task
-from pipeline.core.units import Slice
+from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import JOBS
 
 _RECORD = "jobs.json"

@@ -11,8 +11,7 @@ from typing import Any
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import Progress, say
-from pipeline.core.task import Facts
-from pipeline.core.units import Assignment, Executor, divide, run_assignment
+from pipeline.core.task import Assignment, Executor, Facts, divide, run_assignment
 
 _PARTS_PER_PLACE = 4
 """Ray tasks for each process: more balance the load and lose less with a node, fewer load the encoder less often."""

@@ -12,8 +12,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Facts, Task
-from pipeline.core.units import Assignment
+from pipeline.core.task import Assignment, Facts, Task
 from pipeline.core.workdir import Workdir
 
 _LIGHT = ("pool",)

@@ -1,4 +1,4 @@
-"""Lists in CSR form: offsets, and the concatenated entries of all lists."""
+"""Lists in CSR form (offsets, and the concatenated entries of all lists), and look-ups in sorted keys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+Owners = npt.NDArray[np.integer]
 
 
-def offsets_of(owners: npt.NDArray[np.integer], count: int) -> Ints:
+def offsets_of(owners: Owners, count: int) -> Ints:
     """Return where the entries of each of ``count`` owners start and end, int64 ``[count + 1]``.
 
     Args:
@@ -34,3 +36,21 @@ def slices(sizes: npt.NDArray[np.integer], most: int, total: int) -> Iterator[sl
         before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + total, "right"))
         yield slice(start, start := min(max(stop, start + 1), start + most))
+
+
+def places(rising: Keys, keys: Keys) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the place of each key in an array of distinct, rising keys, int64, and whether it is there."""
+    if not len(rising):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+    place = np.minimum(np.searchsorted(rising, keys), len(rising) - 1)
+    return place, rising[place] == keys
+
+
+def distinct_pairs(owner: Owners, keys: Keys) -> tuple[Owners, Keys]:
+    """Return the distinct pairs of an owner and a key, rising by owner, then key."""
+    order = np.argsort(keys)
+    order = order[np.argsort(owner[order], kind="stable")]
+    owner, keys = owner[order], keys[order]
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = (owner[1:] != owner[:-1]) | (keys[1:] != keys[:-1])
+    return owner[first], keys[first]

@@ -1,8 +1,9 @@
-"""Files: atomic writes, checksums, memory-mapped Arrow."""
+"""Files: atomic writes, checksums, memory-mapped Arrow, locks."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -13,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from pipeline.core.errors import CorruptError, InputError, MdcrError, StageError
+from pipeline.core.progress import say
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
 
@@ -184,3 +186,42 @@ def remove_abandoned(folder: Path) -> None:
             temporary.unlink(missing_ok=True)
         except PermissionError:  # it runs, as another user
             continue
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the builder's lock of an artifact. The system frees it when its holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = lock_file(path)
+    handle = lock.open("a")
+    try:
+        while not _acquire(handle, lock):
+            handle.close()
+            handle = lock.open("a")
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        handle.close()
+
+
+def lock_file(path: Path) -> Path:
+    """Return the lock of an artifact; beside a published one it is of a running or killed builder."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def _acquire(handle: IO[str], lock: Path) -> bool:
+    """Lock an open file. False: its last holder has removed it, so a new one must be opened."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"another process is building {lock.stem.removeprefix('.')}: waiting for it")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        say(f"no locks on {lock.parent} ({error.strerror}): run one builder at a time there")
+        return True
+    try:
+        return os.fstat(handle.fileno()).st_ino == lock.stat().st_ino
+    except FileNotFoundError:
+        return False

@@ -1,10 +1,14 @@
-"""The line that installs what is missing: by the pip of this environment, extras from the checkout."""
+"""Other packages: the line that installs what is missing, and what plug-ins register."""
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+
+from pipeline.core.errors import InputError
 
 _CHECKOUT = Path(__file__).parents[2]
 
@@ -22,3 +26,20 @@ def pip_extra(name: str) -> str:
 def _shown(path: Path) -> str:
     """Return a path as it is written in the working folder, if it is below that."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+@functools.cache
+def load_plugins() -> None:
+    """Load the modules that entry points of the group ``mdcr`` name; they register encoders, measures and sources.
+
+    Raises:
+        InputError: one cannot be loaded.
+    """
+    for entry in sorted(entry_points(group="mdcr"), key=lambda entry: entry.name):
+        try:
+            entry.load()
+        except Exception as error:
+            raise InputError(
+                f"the plug-in {entry.name} ({entry.value}) cannot be loaded ({type(error).__name__}: {error})",
+                "Mend its package, or uninstall it",
+            ) from error

@@ -17,10 +17,8 @@ from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import Steps, say
-from pipeline.core.publish import lock_file, locked, publish, replace_files
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Job, Task
-from pipeline.core.units import Executor, Slice, run_slice, run_units
+from pipeline.core.task import Executor, Inputs, Job, Slice, Task, run_slice, run_units
 from pipeline.core.workdir import Workdir
 
 
@@ -121,7 +119,7 @@ class Runner:
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
                 stack.enter_context(files.disk_errors(path.parent))
-                stack.enter_context(locked(path))
+                stack.enter_context(files.locked(path))
             damage = {task.id: self._damage(task) for task in needed}
             missing = [task for task in needed if damage[task.id] is None and not self._publish_finished(task)]
             if missing:
@@ -137,7 +135,7 @@ class Runner:
 
     def _unfinished(self, task: Task) -> bool:
         """Whether a build or repair was killed before it had cleared its traces."""
-        return self._repair_folder(task).exists() or lock_file(self.path(task)).exists()
+        return self._repair_folder(task).exists() or files.lock_file(self.path(task)).exists()
 
     def _publish_finished(self, task: Task) -> bool:
         """Publish an artifact whose builder was killed after it had written the manifest; False: there is none."""
@@ -150,7 +148,7 @@ class Runner:
             return False
         if artifact.id != task.id or artifact.damaged():
             return False
-        publish(Workdir(folder), artifact.manifest, self.path(task))
+        Workdir(folder).publish(artifact.manifest, self.path(task))
         return True
 
     def _repair_folder(self, task: Task) -> Path:
@@ -196,7 +194,7 @@ class Runner:
             raise
         seconds = time.monotonic() - started
         for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
-            publish(work, _manifest(task, read, work, counted, seconds), self.path(task))
+            work.publish(_manifest(task, read, work, counted, seconds), self.path(task))
         self._steps.end(kinds, stage, seconds)
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
@@ -220,7 +218,7 @@ class Runner:
         differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing if recorded else None}
         manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
-        replace_files(work, manifest, path, {output.path: output.sha256 for output in intact}, set(before))
+        work.replace_files(manifest, path, {output.path: output.sha256 for output in intact}, set(before))
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
         try:

@@ -118,11 +118,7 @@ def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting
 
 
 def checked(config: Any) -> None:
-    """Convert every field of a frozen dataclass to its type, in place.
-
-    Raises:
-        InputError: a value is of another type.
-    """
+    """Convert every field of a frozen dataclass to its type, in place. InputError if a value is of another type."""
     for name, kind in get_type_hints(type(config)).items():
         if not dataclasses.is_dataclass(kind):
             object.__setattr__(config, name, convert(getattr(config, name), kind, name))

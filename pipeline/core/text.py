@@ -84,20 +84,12 @@ def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) ->
 
 
 def integer(text: str) -> int:
-    """Return the integer that a file writes in ASCII digits; Python's own ``int`` also takes ``1_0`` and ``١``.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return the integer that a file writes in ASCII digits, else ValueError; ``int`` also takes ``1_0`` and ``١``."""
     return int(_plain(text))
 
 
 def number(text: str) -> float:
-    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, as :func:`integer` does.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, else ValueError."""
     return float(_plain(text))
 
 
@@ -153,15 +145,10 @@ def same_title_form(title: str) -> str:
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", title).casefold()))
 
 
-def title_key(title: str) -> int:
-    """Return a 64-bit key of the compared form of a title; 0 where nothing of it remains."""
-    form = same_title_form(title)
-    return (_hash(form) or 1) if form else 0
-
-
-def title_keys(titles: pa.LargeStringArray) -> Keys:
-    """Return :func:`title_key` of each title, uint64 ``[n]``."""
-    return np.fromiter(map(title_key, titles.to_pylist()), np.uint64, len(titles))
+def title_keys(titles: Sequence[str]) -> Keys:
+    """Return a 64-bit key of the compared form of each title, uint64 ``[n]``; 0 where nothing of it remains."""
+    forms = map(same_title_form, titles)
+    return np.fromiter(((_hash(form) or 1) if form else 0 for form in forms), np.uint64, len(titles))
 
 
 def doi_key(doi: str) -> int:
@@ -173,25 +160,17 @@ def doi_key(doi: str) -> int:
     return _hash(form[start:]) or 1
 
 
-def id_key(paper_id: str) -> int:
-    """Return a 64-bit key of a paper id.
+def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
+    """Return a 64-bit key of each paper id, uint64 ``[n]``.
 
     A canonical decimal id of at most 18 digits (S2ORC, S2AG) is its own key. One letter before at most 16 digits
     (OpenAlex) gives bit 62, the letter in the six bits below it, and the number: exact too. Any other id is a 63-bit
     BLAKE2b hash with the top bit set. Corpus building refuses two ids of one corpus with the same key.
     """
-    if _canonical(paper_id, 18):
-        return int(paper_id)
-    if _canonical(paper_id[1:], 16) and paper_id[0].isascii() and paper_id[0].isalpha():
-        return 1 << 62 | (ord(paper_id[0]) - 64) << 56 | int(paper_id[1:])
-    return _hash(paper_id) | 1 << 63
-
-
-def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
-    """Return :func:`id_key` of each id, uint64 ``[n]``; decimal and lettered ids are converted together."""
     ids = paper_ids if isinstance(paper_ids, pa.Array) else pa.array(paper_ids, pa.large_string())
     keys = np.empty(len(ids), np.uint64)
-    decimal = _is_decimal(ids)
+    digits = pc.and_(pc.ascii_is_decimal(ids), pc.less_equal(pc.binary_length(ids), 18))
+    decimal = pc.and_(digits, pc.or_(pc.invert(pc.starts_with(ids, "0")), pc.equal(ids, "0")))
     keys[np.asarray(decimal)] = _numbers(ids.filter(decimal))
     rest = np.flatnonzero(pc.invert(decimal))
     ids = ids.take(rest)
@@ -206,12 +185,6 @@ def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
     return keys
 
 
-def _is_decimal(ids: pa.LargeStringArray) -> pa.BooleanArray:
-    """Return which ids are canonical decimal numbers of at most 18 digits."""
-    digits = pc.and_(pc.ascii_is_decimal(ids), pc.less_equal(pc.binary_length(ids), 18))
-    return pc.and_(digits, pc.or_(pc.invert(pc.starts_with(ids, "0")), pc.equal(ids, "0")))
-
-
 def _numbers(digits: pa.LargeStringArray) -> Keys:
     numbers: Keys = np.asarray(pc.cast(digits, pa.uint64()))
     return numbers
@@ -219,7 +192,3 @@ def _numbers(digits: pa.LargeStringArray) -> Keys:
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def _canonical(digits: str, most: int) -> bool:
-    return 0 < len(digits) <= most and digits.isascii() and digits.isdecimal() and (digits[0] != "0" or digits == "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline.core import files
 from pipeline.core.artifact import matches
 from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError
-from pipeline.core.manifest import Output
+from pipeline.core.manifest import MANIFEST, Manifest, Output
 
 _DONE = ".done"
 _SCRATCH = "scratch"
@@ -160,6 +160,39 @@ class Workdir:
         """Return the planned units; None without a readable plan."""
         plan = files.read_json(self.path / _PLAN)
         return plan if isinstance(plan, dict) else None
+
+    def publish(self, manifest: Manifest, path: Path) -> None:
+        """Write the manifest and move the folder to its final name; it replaces a folder without a manifest."""
+        manifest.write(self.path)
+        self.clear_records()
+        if path.exists():
+            shutil.rmtree(path)
+        self.path.rename(path)
+        for abandoned in path.glob(".*.tmp"):  # of processes that were lost
+            abandoned.unlink(missing_ok=True)
+        files.sync(path.parent)
+
+    def replace_files(self, manifest: Manifest, path: Path, intact: Mapping[str, str], recorded: Set[str]) -> None:
+        """Move the files that differ into a published artifact one by one, and its manifest last.
+
+        Whenever this is killed the artifact is still there, whole or damaged, and the next repair goes on.
+
+        ``intact`` has the checksums of published files that are known to be intact, ``recorded`` the names that the
+        old manifest lists.
+        """
+        for output in manifest.outputs:
+            if intact.get(output.path) != output.sha256 and not matches(path, output):
+                (path / output.path).parent.mkdir(parents=True, exist_ok=True)
+                (self.path / output.path).replace(path / output.path)
+        listed = {output.path for output in manifest.outputs}
+        folders = {name.split("/")[0] for name in listed if "/" in name}
+        inside = {file for name in folders for file in (path / name).rglob("*") if file.is_file()}
+        for name in (recorded | {file.relative_to(path).as_posix() for file in inside}) - listed:
+            (path / name).unlink(missing_ok=True)
+        files.sync(path)
+        manifest.write(self.path)
+        (self.path / MANIFEST).replace(path / MANIFEST)
+        files.sync(path)
 
     def _records(self) -> list[Path]:
         """Return all records: listed ones, and those of files whose names are known."""

@@ -27,11 +27,7 @@ RELEASES = "corpora/releases"
 
 
 def checked_name(name: str) -> str:
-    """Return a corpus's name after checking that it can be part of a folder's.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Return a corpus's name after checking that it can be part of a folder's. InputError if it cannot."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise InputError(f"{name!r} is not a name for a corpus", "Use letters, digits, '-', '_' and '.'")
     return name

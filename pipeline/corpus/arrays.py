@@ -1,17 +1,14 @@
-"""Arrays on disk: scratch files that grow, and Arrow files of one record batch."""
+"""Scratch arrays on disk that grow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.core.errors import CorruptError
-from pipeline.core.workdir import Workdir
 
 Array = npt.NDArray[Any]
 
@@ -50,18 +47,8 @@ class GrowingArray:
 
 
 def read_array(path: Path, dtype: npt.DTypeLike, start: int, stop: int) -> Array:
-    """Return ``array[start:stop]`` of a raw array file.
-
-    Raises:
-        CorruptError: the file is shorter.
-    """
+    """Return ``array[start:stop]`` of a raw array file. CorruptError if the file is shorter."""
     array = np.fromfile(path, dtype, stop - start, offset=start * np.dtype(dtype).itemsize)
     if len(array) < stop - start:
         raise CorruptError(f"{path} is too short", "Run the command again with --repair")
     return array
-
-
-def write_arrays(out: Workdir, name: str, schema: pa.Schema, arrays: Sequence[Array]) -> None:
-    """Write arrays as the one record batch of an Arrow file, without a second copy in memory."""
-    batch = pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], schema=schema)
-    out.arrow(name, [batch], schema)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,20 @@ from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import Extraction, part_of_run, run_files
+from pipeline.corpus.extract import read_part, run_files
 from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
-from pipeline.corpus.merge import Merge
-from pipeline.corpus.order import REPEATED, Order, order_papers
+from pipeline.corpus.merge import REPEATED, Merge, Order, order_papers
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
-from pipeline.sources.base import JoinedRelease, QuerySet, Release
+from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
 
 _RUN_BYTES = 256 * 2**20
-_SHOWN = 5
+_SHOWN, _MOST_EXAMPLES = 5, 100
 
 
-def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Resources) -> dict[str, Any]:
+def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[str, Any]:
     """Write the corpus of a release into ``out`` and return its counts.
 
     Holds at most ``resources.memory`` bytes, beside about 300 MB for each process and the pages of memory-mapped
@@ -40,73 +40,65 @@ def build_corpus(release: Release | JoinedRelease, out: Workdir, resources: Reso
     scratch = out.scratch()
     brought = release.queries()  # a bad query is refused before the papers are read
     read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
-    extracted = extract(read, release.allow_empty, list(enumerate(read.parts())), out, resources)
-    counts = _total(extracted)
+    parts = extract(read, list(enumerate(read.parts())), out, resources)
+    total = Batch(read=0)
+    for part in parts:
+        total.add_counts(Batch(**{name: part[name] for name in vars(total)}))
+    _say_dropped(total.examples)
     if isinstance(read, Joined):
         read.discard()
 
-    if not counts["kept"] and not release.allow_empty:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items())
+    if total.read == total.dropped.total() and not release.allow_empty:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.dropped.items()))
         raise InputError(
-            f"a corpus must have a paper, got none from {counts['read']:,} records"
+            f"a corpus must have a paper, got none from {total.read:,} records"
             f"{f' (dropped: {reasons})' if reasons else ''}",
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
-    runs = run_files(scratch, [part["runs"] for part in extracted])
+    runs = run_files(scratch, [part["runs"] for part in parts])
     order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
     merge = Merge(runs, order, SHARD_ROWS, scratch)
-    dropped = Counter(counts["dropped"]) + merge.write(out, resources.workers, resources.memory)
-    if repeated := _first_repeated(runs, order, read):
-        counts["examples"].append(repeated)
-        say(f"dropped {repeated}")
-    counts |= {"kept": order.papers, "dropped": dict(dropped), "shards": -(-order.papers // SHARD_ROWS)}
+    dropped = total.dropped + merge.write(out, resources.workers, resources.memory)
+    examples = total.examples[:_MOST_EXAMPLES]
+    if repeated := _first_repeated(runs, order, release):
+        examples.append(repeated)
+        _say_dropped([repeated])
+    counts: dict[str, Any] = {"read": total.read, "kept": order.papers, "dropped": dropped}
     counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
-    counts["prefilter"] = _prefilter(merge.shards)
     if brought is not None:
         counts |= _write_queries(out, brought, order.papers)
-        counts["noted"] = dict(sorted((Counter(counts["noted"]) + brought.noted).items()))
-        counts["examples"] += brought.examples
-        for example in brought.examples[:_SHOWN]:
-            say(f"dropped {example}")
-    return counts
+        total.noted += brought.noted
+        examples += brought.examples
+        _say_dropped(brought.examples)
+    return {
+        **counts,
+        "noted": total.noted,
+        "examples": examples,
+        "shards": -(-order.papers // SHARD_ROWS),
+        "prefilter": _prefilter(merge.shards),
+    }
 
 
-def extract(
-    release: Release | Joined, allow_empty: bool, parts: list[tuple[int, str]], out: Workdir, resources: Resources
-) -> list[dict[str, Any]]:
+def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resources: Resources) -> list[dict[str, Any]]:
     """Read some parts of a release, given with their numbers, into sorted runs; return the counts of each."""
     run_bytes = min(_RUN_BYTES, resources.memory // (8 * resources.workers))
-    extraction = Extraction(release, allow_empty, out.scratch(), run_bytes)
+    read = functools.partial(read_part, release, out.scratch(), run_bytes)
     done: dict[int, dict[str, Any]] = {}
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
-        for (number, _), counts in unordered(extraction, parts, resources.workers):
+        for (number, _), counts in unordered(read, parts, resources.workers):
             done[number] = counts
             progress.add(1, f"{sum(c['read'] for c in done.values()):,} records")
     return [done[number] for number, _ in parts]
 
 
-def _total(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    dropped: Counter[str] = Counter()
-    noted: Counter[str] = Counter()
-    examples: list[str] = []
-    for part in parts:
-        dropped.update(part["dropped"])
-        noted.update(part["noted"])
-        examples += part["examples"]
+def _say_dropped(examples: Sequence[str]) -> None:
     for example in examples[:_SHOWN]:
         say(f"dropped {example}")
-    return {
-        "read": sum(part["read"] for part in parts),
-        "kept": sum(part["kept"] for part in parts),
-        "dropped": dict(sorted(dropped.items())),
-        "noted": dict(sorted(noted.items())),
-        "examples": examples[:100],
-    }
 
 
-def _first_repeated(runs: list[Path], order: Order, release: Release | Joined) -> str | None:
+def _first_repeated(runs: list[Path], order: Order, release: Release) -> str | None:
     """Return ``reason: part: id`` of the lowest id that an earlier record has too."""
-    parts = list(release.parts())
+    parts = release.parts()
     lowest, example = 2 * int(REPEATED), None
     for number, run in enumerate(runs):
         ids = files.read_arrow(run).column("paper_id")
@@ -114,7 +106,7 @@ def _first_repeated(runs: list[Path], order: Order, release: Release | Joined) -
         repeated = np.flatnonzero(rows >= REPEATED)
         if len(repeated) and rows[repeated[0]] < lowest:
             lowest = int(rows[repeated[0]])
-            place = release.source if isinstance(release, Joined) else parts[part_of_run(run)]
+            place = release.source if isinstance(release, JoinedRelease) else parts[int(run.name.split("-")[1])]
             example = f"duplicate_id: {place}: {ids[int(repeated[0])].as_py():.80}"
     return example
 
@@ -130,21 +122,21 @@ def _prefilter(shards: list[Path]) -> dict[str, int]:
 
 
 def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, int]:
-    """Write the queries a release brings, and its judgements: of papers the corpus has, and positives it lacks."""
+    """Write the queries a release brings, their judgements and exclusions, and the positives the corpus lacks."""
     if papers == 0:
         raise InputError("the release has queries but no papers", "Check the input folder")
     row_of = _rows_of({paper for _, paper, _ in brought.judgements}, out.path)
     position = {query_id: i for i, query_id in enumerate(brought.query_ids)}
     judged = [(position[query], row_of.get(paper, -1), grade) for query, paper, grade in brought.judgements]
     known = [judgement for judgement in judged if judgement[1] >= 0]
-    missing = sorted((query, grade) for query, row, grade in judged if row < 0 and grade >= 1)
-    columns = np.array(sorted(known), np.int64).reshape(-1, 3).T
+    missing = [(query, grade) for query, row, grade in judged if row < 0 and grade >= 1]
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
-    out.arrow("judgements.arrow", table(JUDGEMENTS, *columns), JUDGEMENTS)
+    out.arrow("judgements.arrow", _sorted(JUDGEMENTS, known), JUDGEMENTS)
     if brought.exclusions is not None:
-        out.arrow("exclusions.arrow", _excluded(brought.exclusions, position, out.path), EXCLUSIONS)
-    columns = np.array(missing, np.int64).reshape(-1, 2).T
-    out.arrow("missing.arrow", table(MISSING, *columns), MISSING)
+        row_of = _rows_of({paper for _, paper in brought.exclusions}, out.path)
+        excluded = {(position[q], row_of[p]) for q, p in brought.exclusions if q in position and p in row_of}
+        out.arrow("exclusions.arrow", _sorted(EXCLUSIONS, excluded), EXCLUSIONS)
+    out.arrow("missing.arrow", _sorted(MISSING, missing), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
@@ -152,12 +144,8 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     }
 
 
-def _excluded(pairs: Sequence[tuple[str, str]], position: dict[str, int], folder: Path) -> pa.Table:
-    """Return the pairs whose query and paper the corpus has, sorted, each once."""
-    row_of = _rows_of({paper for _, paper in pairs}, folder)
-    known = {(position[query], row_of[paper]) for query, paper in pairs if query in position and paper in row_of}
-    columns = np.array(sorted(known), np.int64).reshape(-1, 2).T
-    return table(EXCLUSIONS, *columns)
+def _sorted(schema: pa.Schema, rows: Collection[tuple[int, ...]]) -> pa.Table:
+    return table(schema, *np.array(sorted(rows), np.int64).reshape(-1, len(schema)).T)
 
 
 def _rows_of(ids: set[str], folder: Path) -> dict[str, int]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +14,7 @@ from pipeline.core import files
 from pipeline.core.errors import EmptyFileError
 from pipeline.core.schema import ATTRIBUTES
 from pipeline.core.text import id_keys, title_keys
-from pipeline.sources.base import RAW_PAPERS, PaperBatch
+from pipeline.sources.base import RAW_PAPERS, Batch, PaperBatch, Release
 
 _Batch = TypeVar("_Batch")
 
@@ -25,55 +23,32 @@ RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abs
 """Schema of a run: texts, keys of the cited papers, and the attributes of the corpus."""
 
 
-class Parts(Protocol):
-    """What is read in parts: a release, or one whose tables are joined."""
-
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one part."""
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """Turns one part into runs; travels to worker processes.
+def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[int, str]) -> dict[str, Any]:
+    """Turn one part of a release into runs, unless that is done; return what was counted, and the number of ``runs``.
 
     A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order.
 
-    Attributes:
-        release: what is read, in parts.
-        allow_empty: whether a file may be empty.
+    Args:
+        release: its parts hold papers.
         scratch: where the runs go.
-        run_bytes: approximate bytes of a run; three times as many are held in memory. The result does not depend on it.
+        run_bytes: approximate bytes of a run; three times as many are held in memory. The corpus does not depend on it.
+        numbered: number and name of the part.
     """
-
-    release: Parts
-    allow_empty: bool
-    scratch: Path
-    run_bytes: int
-
-    def __call__(self, numbered: tuple[int, str]) -> dict[str, Any]:
-        """Read part ``numbered = (number, name)`` and return its counts."""
-        number, part = numbered
-        record = self.scratch / part_record(number)
-        if isinstance(counts := files.read_json(record), dict):
-            return counts
-        total: dict[str, Any] = {"read": 0, "kept": 0, "examples": []}
-        dropped: Counter[str] = Counter()
-        noted: Counter[str] = Counter()
-        runs = 0
-        read = unless_empty(self.release.read(part), self.allow_empty)
-        for batches in grouped(read, lambda batch: batch.papers.nbytes, self.run_bytes):
-            for batch in batches:
-                total["read"] += batch.read
-                total["kept"] += batch.papers.num_rows
-                total["examples"] += batch.examples
-                dropped += batch.dropped
-                noted += batch.noted
-            if any(batch.papers.num_rows for batch in batches):
-                _write_run(self.scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
-                runs += 1
-        total |= {"runs": runs, "dropped": dropped, "noted": noted}
-        files.write_text(record, json.dumps(total))
-        return total
+    number, part = numbered
+    record = scratch / part_record(number)
+    if isinstance(counts := files.read_json(record), dict):
+        return counts
+    total, runs = Batch(read=0), 0
+    read = unless_empty(release.read(part), release.allow_empty)
+    for batches in grouped(read, lambda batch: batch.papers.nbytes, run_bytes):
+        for batch in batches:
+            total.add_counts(batch)
+        if any(batch.papers.num_rows for batch in batches):
+            _write_run(scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
+            runs += 1
+    counts = {"runs": runs, **vars(total)}
+    files.write_text(record, json.dumps(counts))
+    return counts
 
 
 def _write_run(path: Path, batches: list[PaperBatch]) -> None:
@@ -83,7 +58,7 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     columns |= {
         "cited": columns["outbound"],
         "key": pa.array(id_keys(columns["paper_id"])),
-        "title_key": pa.array(title_keys(columns["title"])),
+        "title_key": pa.array(title_keys(columns["title"].to_pylist())),
         "n_outbound": pc.list_value_length(columns["outbound"]).cast(pa.int32()),
         "title_chars": _characters(columns["title"]),
         "abstract_chars": _characters(columns["abstract"]),
@@ -92,7 +67,7 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
 
 
 def _characters(texts: pa.Array) -> pa.Array:
-    """Return the characters of stored texts; the line end of the last given sentence does not count."""
+    """Return the characters of stored texts, without the line end of the last given sentence."""
     return pc.subtract(pc.utf8_length(texts).cast(pa.int32()), pc.ends_with(texts, "\n").cast(pa.int32()))
 
 
@@ -120,7 +95,7 @@ def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batc
 
 
 def part_record(number: int) -> str:
-    """Return the name of the file that records the counts of part ``number``; it is written when the part is done."""
+    """Return the name of the file with the counts of part ``number``, which is written when the part is done."""
     return f"part-{number:05d}.json"
 
 

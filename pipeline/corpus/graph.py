@@ -10,15 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.csr import places
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.schema import INDICES, INDPTR
 from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray, write_arrays
+from pipeline.corpus.arrays import GrowingArray
 
 NOWHERE = np.uint32(0xFFFF_FFFF)
 """Row of a reference to a paper that is not in the corpus."""
@@ -50,12 +52,9 @@ class KeyIndex(NamedTuple):
     def find(self, keys: Keys) -> Rows:
         """Return the row of each key, :data:`NOWHERE` where the index has none."""
         rows = np.full(len(keys), NOWHERE)
-        if len(self.keys):
-            order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
-            rising = keys[order]
-            place = np.minimum(np.searchsorted(self.keys, rising), len(self.keys) - 1)
-            present = self.keys[place] == rising
-            rows[order[present]] = self.rows[place[present]]
+        order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
+        place, present = places(self.keys, keys[order])
+        rows[order[present]] = self.rows[place[present]]
         return rows
 
 
@@ -98,10 +97,8 @@ class CitationGraph:
         edges = self._resolve(*directions["outgoing"], listed)
         self._transpose(*directions["outgoing"], *directions["incoming"])
         for name, (ends, rows) in directions.items():
-            write_arrays(out, f"{name}-indptr.arrow", INDPTR, [ends.array()])
-            write_arrays(out, f"{name}-indices.arrow", INDICES, [rows.array()])
+            write_direction(out, name, ends.array(), rows)
             ends.close()
-            rows.close()
         return {"references": listed, "references_in_corpus": edges}
 
     def _arrays(self, name: str) -> tuple[GrowingArray, GrowingArray]:
@@ -200,6 +197,13 @@ class CitationGraph:
             bounds = ends.read(first, last + 1)
             citing = np.repeat(np.arange(first, last, dtype=np.uint32), np.diff(bounds))
             yield citing, rows.read(int(bounds[0]), int(bounds[-1]))
+
+
+def write_direction(out: Workdir, name: str, offsets: Ints, rows: GrowingArray) -> None:
+    """Write one direction of the citation graph as CSR; ``rows`` is closed."""
+    out.arrow(f"{name}-indptr.arrow", pa.table([offsets], schema=INDPTR), INDPTR)
+    out.arrow(f"{name}-indices.arrow", pa.table([rows.array()], schema=INDICES), INDICES)
+    rows.close()
 
 
 def _grouped(owner: Ints, rows: Rows, owners: int) -> tuple[Ints, Rows]:

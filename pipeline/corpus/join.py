@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import offsets_of, ranges
+from pipeline.core.csr import Ints, distinct_pairs, offsets_of, places
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.text import Keys, id_keys
 from pipeline.corpus.extract import unless_empty
-from pipeline.corpus.partition import PartitionWriter, read_partition
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Abstracts, Citations, JoinedRelease, PaperBatch
+from pipeline.sources.base import (
+    BATCH_ROWS,
+    RAW_PAPERS,
+    Abstracts,
+    Batch,
+    Citations,
+    JoinedRelease,
+    PaperBatch,
+    Release,
+)
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
 _OTHER = pa.field("other", pa.uint64(), nullable=False)
@@ -43,18 +52,21 @@ _HELD_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(Release):
     """The partitions of a release: part ``i`` has the papers of partition ``i`` with all their data.
 
     Attributes:
-        source: name of the release's source.
         folder: where the partitions are.
         partitions: how many there are.
     """
 
-    source: str
     folder: Path
     partitions: int
+    source = "joined tables"
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return nothing: the corpus is that of the release."""
+        return {}
 
     def parts(self) -> Sequence[str]:
         """Return the numbers of the partitions, after a part that holds only the counts of partitioning."""
@@ -66,24 +78,23 @@ class Joined:
             yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
             return
         papers = self._table("papers", part)
-        keys = id_keys(papers.column("paper_id").combine_chunks())
+        keys, place = np.unique(id_keys(papers.column("paper_id").combine_chunks()), return_inverse=True)
         noted: Counter[str] = Counter()
-        texts = _abstracts_of(papers.column("abstract").combine_chunks(), keys, self._table("abstracts", part), noted)
+        inline = papers.column("abstract").combine_chunks()
+        texts = _abstracts_of(inline, keys, place, self._table("abstracts", part), noted)
         references = _references_of(keys, self._table("outgoing", part), noted)
         inbound = _inbound_of(keys, self._table("incoming", part))
-        noted["papers_without_abstract"] += int(np.count_nonzero(np.asarray(pc.equal(texts, ""))))
-        for start in range(0, len(papers), BATCH_ROWS):
-            rows = slice(start, min(start + BATCH_ROWS, len(papers)))
+        noted["papers_without_abstract"] += pc.equal(texts, "").true_count
+        for start in range(0, max(len(papers), 1), BATCH_ROWS):
+            rows = place[start : start + BATCH_ROWS]
             columns = {
                 name: papers.column(name).slice(start, BATCH_ROWS).combine_chunks() for name in papers.column_names
             }
             columns["abstract"] = texts.slice(start, BATCH_ROWS)
-            columns["outbound"] = references.lists(rows)
+            columns["outbound"] = references.take(rows)
             columns["n_inbound"] = pa.array(inbound[rows])
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
             yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
-        if not len(papers):
-            yield PaperBatch(_NO_PAPERS, read=0, noted=noted)
 
     def _table(self, table: str, part: str) -> pa.Table:
         stems = [path.with_suffix("") for path in sorted(self.folder.glob("part-*.json"))]
@@ -113,7 +124,7 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
-    return Joined(release.source, folder, partitions)
+    return Joined(folder, partitions)
 
 
 def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: int, numbered: tuple[int, str]) -> None:
@@ -122,27 +133,22 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: in
     record = folder / f"part-{number:05d}.json"
     if isinstance(files.read_json(record), dict):
         return
-    counts = {kind: {"read": 0, "kept": 0, "dropped": Counter[str]()} for kind in ("papers", "abstracts", "citations")}
-    total: dict[str, Any] = {**counts, "noted": Counter[str](), "examples": []}
+    totals = {kind: Batch(read=0) for kind in ("papers", "abstracts", "citations")}
     with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, memory) as writer:
-        for batch in unless_empty(release.read_table(part), release.allow_empty):
-            kind, kept = _write(writer, batch)
-            total[kind]["read"] += batch.read
-            total[kind]["kept"] += kept
-            total[kind]["dropped"] += batch.dropped
-            total["examples"] += batch.examples
-            total["noted"] += batch.noted
-    files.write_text(record, json.dumps(total))
+        for batch in unless_empty(release.read(part), release.allow_empty):
+            totals[_write(writer, batch)].add_counts(batch)
+    files.write_text(record, json.dumps({kind: vars(total) for kind, total in totals.items()}))
 
 
-def _write(writer: PartitionWriter, batch: PaperBatch | Abstracts | Citations) -> tuple[str, int]:
+def _write(writer: PartitionWriter, batch: PaperBatch | Abstracts | Citations) -> str:
+    """Write a batch, and return what it holds."""
     if isinstance(batch, PaperBatch):
         writer.add("papers", batch.papers, id_keys(batch.papers.column("paper_id")))
-        return "papers", batch.papers.num_rows
+        return "papers"
     if isinstance(batch, Abstracts):
         rows = pa.RecordBatch.from_arrays([pa.array(batch.keys), batch.texts], schema=_TABLES["abstracts"])
         writer.add("abstracts", rows, batch.keys)
-        return "abstracts", len(batch.keys)
+        return "abstracts"
     apart = batch.citing != batch.cited
     for table, keys, others in (
         ("outgoing", batch.citing, batch.cited),
@@ -150,99 +156,142 @@ def _write(writer: PartitionWriter, batch: PaperBatch | Abstracts | Citations) -
     ):
         rows = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table])
         writer.add(table, rows, keys)
-    return "citations", len(batch.citing)
+    return "citations"
 
 
 def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
     """Return a batch without papers that carries what was counted while the tables were partitioned."""
-    dropped: Counter[str] = Counter()
-    noted: Counter[str] = Counter()
-    examples: list[str] = []
+    total = PaperBatch(_NO_PAPERS, read=0)
     for part in parts:
-        dropped.update(part["papers"]["dropped"])
-        noted.update(part["noted"])
-        examples += part["examples"]
-        for kind in ("abstracts", "citations"):
-            noted[f"{kind}: read"] += part[kind]["read"]
-            for reason, count in part[kind]["dropped"].items():
-                noted[f"{kind}: dropped, {reason}"] += count
-    return PaperBatch(_NO_PAPERS, read=dropped.total(), dropped=dropped, noted=noted, examples=examples)
+        for kind, counts in part.items():
+            total.noted += counts["noted"]
+            total.examples += counts["examples"]
+            if kind == "papers":
+                total.dropped += counts["dropped"]
+            else:
+                total.noted[f"{kind}: read"] += counts["read"]
+                total.noted += Counter({f"{kind}: dropped, {reason}": n for reason, n in counts["dropped"].items()})
+    total.read = total.dropped.total()
+    return total
 
 
-def _abstracts_of(inline: pa.LargeStringArray, keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.LargeStringArray:
-    """Return the abstract of each paper: the first of the table, else the paper's own."""
-    theirs = table.column("key").combine_chunks().to_numpy()
-    first, place = np.unique(theirs, return_index=True)
-    unknown = int(np.count_nonzero(~np.isin(theirs, keys)))
-    noted["abstracts: dropped, of_no_paper"] += unknown
-    known = np.isin(first, keys)
-    texts = table.column("text").combine_chunks()
-    again = np.flatnonzero(np.isin(theirs, keys))
-    again = again[place[np.searchsorted(first, theirs[again])] != again]
-    same = pc.equal(texts.take(again), texts.take(place[np.searchsorted(first, theirs[again])]))
+def _abstracts_of(
+    inline: pa.LargeStringArray, keys: Keys, place: Ints, table: pa.Table, noted: Counter[str]
+) -> pa.LargeStringArray:
+    """Return the abstract of the paper of each ``keys[place]``: the first of the table, else the paper's own."""
+    theirs, texts = (table.column(name).combine_chunks() for name in ("key", "text"))
+    owner, known = places(keys, theirs.to_numpy())
+    rows = np.flatnonzero(known)
+    first = np.full(len(keys), -1)
+    first[owner[rows[::-1]]] = rows[::-1]
+    again = rows[first[owner[rows]] != rows]
+    same = pc.equal(texts.take(again), texts.take(first[owner[again]]))
+    noted["abstracts: dropped, of_no_paper"] += len(known) - len(rows)
     noted["abstracts: dropped, repeated"] += same.true_count
     noted["abstracts: dropped, repeated_other_text"] += same.false_count
-    noted["abstracts: kept"] += int(np.count_nonzero(known))
-    if not len(first):
-        return inline
-    at = np.minimum(np.searchsorted(first, keys), len(first) - 1)
-    rows = pa.array(place[at], mask=first[at] != keys)
-    return pc.coalesce(texts.take(rows), inline)
+    noted["abstracts: kept"] += len(rows) - len(again)
+    chosen = first[place]
+    return pc.coalesce(texts.take(pa.array(chosen, mask=chosen < 0)), inline)
 
 
-@dataclass(frozen=True)
-class _References:
-    """References in CSR form over distinct papers, and the place of each paper's among them."""
-
-    offsets: npt.NDArray[np.int64]
-    cited: Keys
-    place: npt.NDArray[np.int64]
-
-    def lists(self, rows: slice) -> pa.LargeListArray:
-        """Return what some papers cite."""
-        starts, ends = self.offsets[self.place[rows]], self.offsets[self.place[rows] + 1]
-        lengths = ends - starts
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        cited = self.cited[ranges(starts, lengths)]
-        return pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type)
-
-
-def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> _References:
-    """Return the distinct papers that each paper cites, without itself."""
-    distinct, place = np.unique(keys, return_inverse=True)
+def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.LargeListArray:
+    """Return the distinct papers that the paper of each key cites, without itself."""
     citing, cited = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
     apart = citing != cited
-    noted["citations: dropped, self"] += len(citing) - int(np.count_nonzero(apart))
-    owner, known = _places(distinct, citing[apart])
-    noted["citations: dropped, citing_paper_unknown"] += len(owner) - int(np.count_nonzero(known))
-    owner, cited = _pairs(owner[known], cited[apart][known])
-    noted["citations: dropped, repeated"] += int(np.count_nonzero(known)) - len(owner)
-    noted["citations: kept"] += len(owner)
-    return _References(offsets_of(owner, len(distinct)), cited, place)
+    owner, known = places(keys, citing[apart])
+    noted["citations: dropped, self"] += len(citing) - len(owner)
+    noted["citations: dropped, citing_paper_unknown"] += int(np.count_nonzero(~known))
+    owners, cited = distinct_pairs(owner[known], cited[apart][known])
+    noted["citations: dropped, repeated"] += int(np.count_nonzero(known)) - len(owners)
+    noted["citations: kept"] += len(owners)
+    return pa.LargeListArray.from_arrays(offsets_of(owners, len(keys)), cited, type=RAW_PAPERS.field("outbound").type)
 
 
 def _inbound_of(keys: Keys, table: pa.Table) -> npt.NDArray[np.int32]:
-    """Return how many distinct papers cite each paper, int32 ``[n]``."""
-    distinct, place = np.unique(keys, return_inverse=True)
+    """Return how many distinct papers cite the paper of each key."""
     cited, citing = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
-    owner, known = _places(distinct, cited)
-    owner, _ = _pairs(owner[known], citing[known])
-    return np.bincount(owner, minlength=len(distinct))[place].astype(np.int32)
+    owner, known = places(keys, cited)
+    owners, _ = distinct_pairs(owner[known], citing[known])
+    return np.bincount(owners, minlength=len(keys)).astype(np.int32)
 
 
-def _places(distinct: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the place of each key in ``distinct``, and whether it is there."""
-    if not len(distinct):
-        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-    place = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
-    return place, distinct[place] == keys
+def partition_of(keys: Keys, partitions: int) -> npt.NDArray[np.int64]:
+    """Return the partition of each key, from 0 to ``partitions`` - 1; neighbouring keys go to different ones."""
+    with np.errstate(over="ignore"):
+        mixed = keys * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(32)) % np.uint64(partitions)).astype(np.int64)
 
 
-def _pairs(owner: npt.NDArray[np.int64], other: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
-    """Return the distinct pairs, sorted."""
-    order = np.lexsort((other, owner))
-    owner, other = owner[order], other[order]
-    if len(owner):
-        first = np.concatenate([[True], (owner[1:] != owner[:-1]) | (other[1:] != other[:-1])])
-        owner, other = owner[first], other[first]
-    return owner, other
+class PartitionWriter:
+    """Writes the rows of several tables, partition by partition, to ``STEM.TABLE.arrow`` each.
+
+    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch.
+
+    Args:
+        stem: path of the files without their ends.
+        schemas: the tables, by name.
+        partitions: number of partitions.
+        held_bytes: approximate bytes of rows held in memory before they are written.
+    """
+
+    def __init__(self, stem: Path, schemas: Mapping[str, pa.Schema], partitions: int, held_bytes: int) -> None:
+        self._stem, self._partitions, self._held_bytes = stem, partitions, held_bytes
+        self._pending: dict[str, list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]] = {name: [] for name in schemas}
+        self._held = 0
+        self._written: dict[str, list[int]] = {name: [] for name in schemas}
+        self._sinks = {name: pa.OSFile(str(_path(stem, name)), "wb") for name in schemas}
+        self._files = {name: pa.ipc.new_file(self._sinks[name], schema) for name, schema in schemas.items()}
+
+    def __enter__(self) -> PartitionWriter:
+        return self
+
+    def add(self, table: str, rows: pa.RecordBatch, keys: Keys) -> None:
+        """Add rows of one table; each goes to the partition of its key, after the rows added before."""
+        if rows.num_rows:
+            self._pending[table].append((rows, partition_of(keys, self._partitions)))
+            self._held += rows.nbytes
+        if self._held >= self._held_bytes:
+            self._write()
+
+    def _write(self) -> None:
+        for name, pending in self._pending.items():
+            if not pending:
+                continue
+            rows = pa.Table.from_batches([batch for batch, _ in pending])
+            partitions = np.concatenate([partition for _, partition in pending])
+            pending.clear()
+            order = np.argsort(partitions, kind="stable")
+            rows = rows.take(order).combine_chunks().to_batches()[0]
+            bounds = offsets_of(partitions[order], self._partitions)
+            for partition in np.flatnonzero(np.diff(bounds)).tolist():
+                start, stop = bounds[partition], bounds[partition + 1]
+                self._files[name].write_batch(rows.slice(start, stop - start))
+                self._written[name].append(partition)
+        self._held = 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._write()
+        for name, written in self._written.items():
+            self._files[name].close()
+            self._sinks[name].close()
+            if kind is None:
+                np.save(_path(self._stem, name).with_suffix(".npy"), np.array(written, np.int64))
+                files.sync(_path(self._stem, name))
+
+
+def read_partition(stems: Sequence[Path], table: str, schema: pa.Schema, partition: int) -> pa.Table:
+    """Return the rows of one partition of a table, file after file, in the order they were added in."""
+    batches = []
+    for stem in stems:
+        written = np.flatnonzero(np.load(_path(stem, table).with_suffix(".npy")) == partition)
+        if len(written):
+            reader = pa.ipc.open_file(pa.memory_map(str(_path(stem, table))))
+            batches += [reader.get_batch(number) for number in written.tolist()]
+    return pa.Table.from_batches(batches, schema)
+
+
+def _path(stem: Path, table: str) -> Path:
+    return stem.with_name(f"{stem.name}.{table}.arrow")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.marks import counted
 from pipeline.corpus.near import near_pairs
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask, has_text, prefilter
-from pipeline.corpus.queries import Queries, choose_queries, field_cited
+from pipeline.corpus.prefilter import Mask, counted, has_text, prefilter
+from pipeline.corpus.queries import choose_queries, field_cited
 from pipeline.corpus.reader import Corpus, Rows
 
 
@@ -43,7 +43,9 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.N
         found = np.unique(np.concatenate([removed, near_pairs(corpus, queries.rows, candidates)]), axis=0)
         near = {"excluded_near_duplicate": len(found) - len(removed)}
         removed = found
-    _write(out, queries, config.field, candidates, removed)
+    removed = removed[np.lexsort((removed[:, 1], removed[:, 0]))]
+    names, grades = pa.array([config.field] * len(queries.rows), pa.string()), np.ones(len(queries.positives))
+    write_pool(out, (queries.rows, names), candidates, (queries.owner, queries.positives, grades), removed.T)
     return {
         **queries.counts,
         "candidates": len(candidates),
@@ -82,16 +84,14 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     given = corpus.exclusions
     pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
     excluded = np.unique(pairs.astype(np.int64), axis=0)
-    rows = np.arange(len(query_ids), dtype=np.uint32)
-    out.arrow("queries.arrow", table(POOL_QUERIES, rows, pa.nulls(len(rows), pa.string())), POOL_QUERIES)
-    out.arrow("candidates.arrow", table(CANDIDATES, np.arange(len(corpus), dtype=np.uint32)), CANDIDATES)
-    out.arrow("exclusions.arrow", table(EXCLUSIONS, *excluded.T), EXCLUSIONS)
-    out.arrow("qrels.arrow", judgements, JUDGEMENTS)
+    queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
+    judged = [column.to_numpy() for column in judgements.columns]
+    write_pool(out, queries, np.arange(len(corpus)), judged, excluded.T)
     out.arrow("missing.arrow", corpus.missing, MISSING)
-    judged = np.unique(judgements.column("query").to_numpy()[grades > 0])
+    answered = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
-        "queries": len(rows),
-        "queries_without_positive": len(rows) - len(judged),
+        "queries": len(query_ids),
+        "queries_without_positive": len(query_ids) - len(answered),
         "positives": int(np.count_nonzero(grades > 0)),
         "positives_not_in_collection": corpus.missing.num_rows,
         "judgements": len(grades),
@@ -146,16 +146,25 @@ def _exclusions(
     return self_pairs, np.stack([owner[others], rows[others]], axis=1)
 
 
-def _write(
-    out: Workdir, queries: Queries, field: str | None, candidates: Rows, exclusions: npt.NDArray[np.int64]
+def write_pool(
+    out: Workdir, queries: Iterable[Any], candidates: Any, judged: Iterable[Any], excluded: Iterable[Any]
 ) -> None:
-    names = pa.array([field] * len(queries.rows), pa.string())
-    out.arrow("queries.arrow", table(POOL_QUERIES, queries.rows, names), POOL_QUERIES)
-    out.arrow("candidates.arrow", table(CANDIDATES, candidates), CANDIDATES)
-    grades = np.ones(len(queries.positives), np.int16)
-    out.arrow("qrels.arrow", table(JUDGEMENTS, queries.owner, queries.positives, grades), JUDGEMENTS)
-    exclusions = exclusions[np.lexsort((exclusions[:, 1], exclusions[:, 0]))]
-    out.arrow("exclusions.arrow", table(EXCLUSIONS, exclusions[:, 0], exclusions[:, 1]), EXCLUSIONS)
+    """Write the tables of a pool.
+
+    Args:
+        out: where they go.
+        queries: row and field of each query, rising rows.
+        candidates: rows, rising.
+        judged: query, row and grade of each judgement.
+        excluded: query and row of each candidate that a query does not rank.
+    """
+    for name, schema, columns in (
+        ("queries", POOL_QUERIES, queries),
+        ("candidates", CANDIDATES, [candidates]),
+        ("qrels", JUDGEMENTS, judged),
+        ("exclusions", EXCLUSIONS, excluded),
+    ):
+        out.arrow(f"{name}.arrow", table(schema, *columns), schema)
 
 
 def table(schema: pa.Schema, *columns: Any) -> pa.Table:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.encode.base import Matrix
 from pipeline.encode.vectorfiles import COLUMNS, LINES, VectorFile
-from pipeline.sources.lines import read_lines
+from pipeline.sources.records import read_lines
 
 IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")

@@ -26,7 +26,7 @@ from pipeline.core.text import number as decimal
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import pairs, query_of
 from pipeline.measure.trec import unescape
-from pipeline.sources.lines import read_blocks, read_lines
+from pipeline.sources.records import read_blocks, read_lines
 
 MEMORY = 2**31
 """Bytes that reading a run takes, about, where the caller does not say."""

@@ -62,6 +62,11 @@ class Run:
         """Return how many papers each query retrieved, int64 ``[queries]``."""
         return np.diff(self.offsets)
 
+    def among(self, kept: Mask) -> Run:
+        """Return the papers that are ``kept``, bool ``[papers of the corpus]``."""
+        inside = kept[self.rows]
+        return Run(_shortened(self.offsets, inside), self.rows[inside])
+
     @functools.cached_property
     def depth(self) -> int:
         """Length of the longest list."""
@@ -111,8 +116,14 @@ class Qrels:
 
     def graded(self, least: int) -> Qrels:
         """Return the papers of a grade of ``least`` or more, without the other judgements."""
-        kept = self.grades >= least
-        return Qrels(np.concatenate([[0], np.cumsum(kept)])[self.offsets], self.rows[kept], self.grades[kept])
+        return self._kept(self.grades >= least)
+
+    def among(self, kept: Mask) -> Qrels:
+        """Return the papers that are ``kept``, bool ``[papers of the corpus]``, without the other judgements."""
+        return self._kept(kept[self.rows])
+
+    def _kept(self, kept: Mask) -> Qrels:
+        return Qrels(_shortened(self.offsets, kept), self.rows[kept], self.grades[kept])
 
 
 def check_measurable(qrels: Qrels, run: Run) -> None:
@@ -193,6 +204,12 @@ def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.
     np.minimum(place, len(known) - 1, out=place)
     place[known[place] != values] = -1
     return place
+
+
+def _shortened(offsets: Offsets, kept: Mask) -> Offsets:
+    """Return the offsets of lists of which some entries are kept."""
+    counts: Offsets = np.concatenate([[0], np.cumsum(kept)])
+    return counts[offsets]
 
 
 def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:

@@ -36,6 +36,21 @@ def resampled(items: int, *, seed: int, item: object = "", resamples: int) -> It
         yield np.bincount(flat.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
 
 
+def sample_weights(samples: int, *, seed: int, item: object = "", resamples: int) -> Floats:
+    """Return the weight of each sample of a pool in each resample of their mean, float64 ``[samples, resamples]``.
+
+    They add up to 1. A weighted mean of figures is t-distributed about their mean, with its standard error and
+    ``samples - 1`` degrees of freedom: three samples drawn with replacement would spread too little.
+    """
+    if samples == 1:
+        return np.ones((1, resamples))
+    random = generator(seed, "samples", item)
+    normal = random.standard_normal((samples, resamples))
+    scale = np.sqrt(random.chisquare(samples - 1, resamples) * samples)
+    weights: Floats = 1 / samples + (normal - normal.mean(axis=0)) / scale
+    return weights
+
+
 def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> tuple[Iterator[Floats], bool]:
     """Return who changes sides in each pattern, blocks of float64 ``[patterns, queries]``, and whether all are tried.
 

@@ -37,18 +37,6 @@ PERCENTILE_QUERIES = 100
 """From so many queries on, percentile intervals are as wide as they say."""
 
 
-def mean_and_deviation(values: npt.ArrayLike) -> tuple[float, float | None]:
-    """Return mean and sample standard deviation (``n - 1``) of one figure a sample; one sample has no deviation.
-
-    Raises:
-        InputError: there is no value.
-    """
-    figures = np.asarray(values, dtype=np.float64)
-    if figures.size == 0:
-        raise InputError("there are no samples to average", "Score at least one")
-    return float(figures.mean()), float(figures.std(ddof=1)) if figures.size > 1 else None
-
-
 def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Floats:
     """Return the mean of each row over queries drawn with replacement, for every resample.
 
@@ -209,8 +197,9 @@ def mean_of_means(
 ) -> Means:
     """Return the mean over groups of the mean over queries.
 
-    With ``units`` whole units are resampled, from all groups at once; a resampled mean is one over the queries drawn.
-    Without ``resamples`` they are 1,000, or 10,000 where the interval is BCa or its level is above 95%.
+    With ``units`` whole units are resampled, from all groups at once; a resampled mean is one over the queries drawn,
+    and over the groups that have any. Without ``resamples`` they are 1,000, or 10,000 where the interval is BCa or its
+    level is above 95%.
     """
     values = list(groups.values())
     if resamples is None:
@@ -226,14 +215,11 @@ def mean_of_means(
     sums, sizes = _by_unit(groups, units)
     item = next(iter(groups)) if len(groups) == 1 else "fields"
     times = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
-    drawn = [dots(of_group, times) / dots(size[None], times) for of_group, size in zip(sums, sizes, strict=True)]
-    draws = np.mean(drawn, axis=0)
-    # The influence of each unit, as a value whose mean is that of the groups, for the acceleration of BCa.
-    shares = [
-        (of_group - group.mean(axis=1, keepdims=True) * size) * sizes.shape[1] / size.sum()
-        for of_group, group, size in zip(sums, values, sizes, strict=True)
-    ]
-    return Means(means, *confidence_interval(draws, np.mean(shares, axis=0) + means[:, None], level=level), draws)
+    counts = [dots(size[None], times) for size in sizes]
+    drawn = [dots(of_group, times) / np.maximum(count, 1) for of_group, count in zip(sums, counts, strict=True)]
+    draws = np.sum(drawn, axis=0) / np.sum(np.array(counts) > 0, axis=0)
+    influence = np.mean(_influence(groups, units), axis=0)
+    return Means(means, *confidence_interval(draws, influence + means[:, None], level=level), draws)
 
 
 def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
@@ -243,6 +229,15 @@ def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
     sums = [[np.bincount(places[group], row, len(names)) for row in values] for group, values in groups.items()]
     sizes = [np.bincount(places[group], minlength=len(names)) for group in groups]
     return np.array(sums), np.array(sizes, np.float64)
+
+
+def _influence(groups: Groups, units: Units) -> Floats:
+    """Return what each unit adds to the mean of each group, float64 ``[groups, rows, units]``; their mean is 0."""
+    sums, sizes = _by_unit(groups, units)
+    means = np.array([values.mean(axis=1, keepdims=True) for values in groups.values()])
+    sizes = sizes[:, None, :]
+    influence: Floats = (sums - means * sizes) * sizes.shape[2] / sizes.sum(axis=2, keepdims=True)
+    return influence
 
 
 def interval(values: Floats, seed: int, item: str = "") -> Interval:
@@ -329,7 +324,7 @@ def paired_differences(
     gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
     counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
     p_values = permutation_of_means(changes, seed, units=units, item=item, permutations=permutations)
-    return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes), *counts)
+    return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes, units), *counts)
 
 
 def permutation_of_means(
@@ -350,28 +345,35 @@ def permutation_of_means(
     return paired_permutation(flipped, seed=seed, item=name if item is None else item, permutations=permutations)
 
 
-def standardised_effect(changes: Groups) -> Floats:
+def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
     """Return the mean difference over the standard deviation (``n - 1``) of the differences, float64 ``[rows]``.
 
-    Of several groups it is the mean of theirs. NaN of one query, or where all differences are equal.
+    Of several groups it is the mean of theirs. With ``units`` the deviation is that between units, each a mean over its
+    queries as they weigh in the group. NaN of one query or unit, or where all differences are equal.
     """
     effects = []
-    for values in changes.values():
-        deviation = values.std(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
-        effects.append(np.divide(values.mean(axis=1), deviation, out=np.full(len(values), np.nan), where=deviation > 0))
+    for name, values in changes.items():
+        means, spread = values.mean(axis=1), values
+        if units is not None:
+            (spread,) = _influence({name: values}, {name: units[name]})
+        count = spread.shape[1]
+        deviation = spread.std(axis=1, ddof=1) if count > 1 else np.zeros(len(values))
+        effects.append(np.divide(means, deviation, out=np.full(len(values), np.nan), where=deviation > 0))
     mean: Floats = np.mean(effects, axis=0)
     return mean
 
 
-def equivalence(changes: Groups, margin: float) -> Floats:
+def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:
     """Return the p-value of equivalence: that the mean difference over groups lies within a margin, float64 ``[rows]``.
 
     Two one-sided t-tests (Schuirmann 1987); with several groups, which vary each in their own way, by Welch's degrees
-    of freedom. A group of one query proves nothing: 1.
+    of freedom. With ``units`` the test is over units, drawn from all groups at once. A group of one query, or a single
+    unit, proves nothing: 1.
 
     Args:
         changes: value of the first system less that of the second.
         margin: the largest difference that does not matter, set before the figures are seen; a fraction.
+        units: what is drawn as one; None: each query.
 
     Raises:
         InputError: the margin is not positive.
@@ -381,10 +383,11 @@ def equivalence(changes: Groups, margin: float) -> Floats:
     if not margin > 0:
         raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
     means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
-    if min(values.shape[1] for values in changes.values()) < 2:
+    parts = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
+    if min(values.shape[1] for values in parts) < 2:
         return np.ones(len(means))
-    freedom = np.array([[values.shape[1] - 1] for values in changes.values()])
-    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in changes.values()])
+    freedom = np.array([[values.shape[1] - 1] for values in parts])
+    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in parts])
     error = np.sqrt(variances.sum(axis=0)) / len(variances)
     room = margin - np.abs(means)
     constant = error == 0

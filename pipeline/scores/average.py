@@ -13,9 +13,25 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import LEVEL, PERMUTATIONS, RESAMPLES, bootstrap_means
+from pipeline.measure.resampling import sample_weights
+from pipeline.measure.statistics import (
+    LEVEL,
+    PERMUTATIONS,
+    RESAMPLES,
+    TAIL_RESAMPLES,
+    bootstrap_means,
+    confidence_interval,
+    interval_kind,
+)
 
 FAMILY = Literal["system", "table"]
+RESAMPLE = Literal["queries", "papers", "both"]
+RESAMPLED = {
+    "queries": "queries",
+    "papers": "samples of candidates",
+    "both": "queries and samples of candidates",
+}
+"""What notes say of :attr:`Draws.resample`."""
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
@@ -33,7 +49,7 @@ class Draws:
 
     Attributes:
         seed: of the bootstrap and the permutation test; None: that of the pools.
-        resamples: of the bootstrap over queries.
+        resamples: of the bootstrap; 0: 1,000, or 10,000 where samples are resampled, since few have long tails.
         level: of its interval.
         permutations: sign flips of the paired test.
         alpha: adjusted p-values below it are marked.
@@ -41,17 +57,24 @@ class Draws:
             a table, or those of the whole ``table``. The mean over fields is a family of its own.
         margin: a difference that does not matter, set before the figures are seen, as a fraction; None: systems are
             not tested for equivalence.
+        resample: what intervals count as drawn: ``queries``; ``papers``, the samples of a pool (its random draws of
+            candidates); or ``both``, two ways. Tests are over queries.
     """
 
     seed: int | None = None
-    resamples: int = RESAMPLES
+    resamples: int = 0
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
     family: FAMILY = "system"
     margin: float | None = None
+    resample: RESAMPLE = "queries"
 
     def __post_init__(self) -> None:
+        if self.resample not in get_args(RESAMPLE):
+            raise InputError(f"--resample={self.resample!r} is unknown", nearest(self.resample, get_args(RESAMPLE)))
+        if self.resamples == 0:
+            object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
         if self.family not in get_args(FAMILY):
             raise InputError(f"--family={self.family!r} is unknown", nearest(self.family, get_args(FAMILY)))
         if self.margin is not None and not 0 < self.margin < 1:
@@ -65,6 +88,17 @@ class Draws:
             return self.seed
         seed = runs["seed"].first()
         return 13 if seed is None else int(seed)
+
+    def kind(self, queries: int, groups: int = 1) -> str:
+        """Return the kind of interval of a mean over so many queries of some groups."""
+        return "percentile" if self.resample == "papers" else interval_kind(queries, groups)
+
+    def interval(self, means: Floats, *values: Floats) -> tuple[Floats, Floats]:
+        """Return the interval of resampled means (:func:`pipeline.measure.statistics.confidence_interval`)."""
+        if self.resample == "papers":
+            low, high = np.quantile(means, [(1 - self.level) / 2, (1 + self.level) / 2], axis=1)
+            return low, high
+        return confidence_interval(means, *values, level=self.level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +129,11 @@ PROTOCOL = Draws()
 def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]:
     """Return each measure of each system on each setup of one kind, averaged over its samples.
 
-    All samples of a setup have the same queries, so the interval is over queries, each with its mean over samples.
-    Fields are resampled independently; systems and measures share the queries drawn.
+    All samples of a setup have the same queries. Fields are resampled independently; systems and measures share the
+    queries and samples drawn.
+
+    Raises:
+        InputError: samples of one pool have other queries, or samples are resampled and a pool has one alone.
     """
     averages: dict[Key, Average] = {}
     seed = draws.seed_of(scores)
@@ -104,8 +141,12 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
         setup: Setup = (part["field"][0], int(part["size"][0]))
         samples_of = _values_of_samples(part)
         keys = list(samples_of)
-        means = np.stack([np.mean([values for _, values in samples_of[key].values()], axis=0) for key in keys])
-        drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
+        values = [np.stack([of_sample for _, of_sample in samples_of[key].values()]) for key in keys]
+        means = np.stack([of_key.mean(axis=0) for of_key in values])
+        if draws.resample == "queries":
+            drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
+        else:
+            drawn = _over_samples(values, draws, seed, setup)
         for key, mean, resampled in zip(keys, means, drawn, strict=True):
             samples = samples_of[key]
             averages[setup, *key] = Average(
@@ -117,6 +158,29 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
                 pools=tuple(pool for pool, _ in samples.values()),
             )
     return averages
+
+
+def _over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setup) -> Floats:
+    """Return means over resampled samples, of all queries or of resampled ones, float64 ``[rows, resamples]``.
+
+    Args:
+        values: float64 ``[samples, queries]`` of each row.
+        draws: what is resampled.
+        seed: of the draws.
+        setup: what the samples are of.
+    """
+    counts, item, whole = [len(of_row) for of_row in values], setup[0] or "", np.concatenate(values)
+    if draws.resample == "papers" and min(counts) == 1:
+        raise InputError(
+            f"--resample=papers needs 2 samples or more of each pool, got 1 of {item or 'the dataset'} {setup[1]:,}",
+            "Score more with --samples=3, or write --resample=both",
+        )
+    means = np.broadcast_to(whole.mean(axis=1, keepdims=True), (len(whole), draws.resamples))
+    if draws.resample == "both":
+        means = bootstrap_means(whole, seed=seed, item=item, resamples=draws.resamples)
+    weights = {n: sample_weights(n, seed=seed, item=item, resamples=draws.resamples) for n in set(counts)}
+    parts = np.split(means, np.cumsum(counts)[:-1])
+    return np.stack([(part * weights[len(part)]).sum(axis=0) for part in parts])
 
 
 def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:

@@ -1,17 +1,20 @@
-"""The title of a table and its provenance, made from the pools it shows."""
+"""What a table is called: its title, its provenance, and the folder of its report."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import canonical, format_count
+from pipeline.core.config import canonical, digest, file_name, format_count
+from pipeline.core.workspace import corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.measure.statistics import interval_kind
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, RESAMPLED
+from pipeline.scores.choose import option
 
 DATASET = "dataset level"
 
@@ -107,8 +110,9 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
     config = flat(json.loads(pools["pool_settings"][0]))
     scored = pools["queries"] - pools["queries_without_positive"]
-    kinds = " or ".join(sorted({interval_kind(count) for count in scored}))
-    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if name in config]
+    drawn_as = summary["resample"][0]
+    kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if drawn_as != "papers" else "percentile"
+    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
     seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
     drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
@@ -116,7 +120,58 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     if json.loads(pools["pool_settings"][0]).get("documents") == "named":
         source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
-        f"Provenance: {source}; ties: "
-        f"score descending, then paper id descending; bootstrap over queries: {summary['resamples'][0]:,} resamples, "
+        f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
+        f"{RESAMPLED[drawn_as]}: {summary['resamples'][0]:,} resamples, "
         f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
     )
+
+
+_LONGEST = 120
+
+
+def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], further: Sequence[str]) -> dict[str, str]:
+    """Return a folder name for each kind of pool: corpus and kind, then what was chosen.
+
+    Args:
+        root: the workspace.
+        runs: labelled rankings.
+        chosen: as given to :func:`pipeline.scores.choose.choose`.
+        further: what else decides the tables.
+    """
+    corpus_name = corpus_folders(root)
+    # The kind names the corpus, and what separates tables, whether it was chosen or not.
+    asked = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].separates}
+    asked.pop("corpus", None)
+    parts = [_part(option(name)[2:], value) for name, value in asked.items() if value is not None]
+    names: dict[str, str] = {}
+    for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
+        corpus = corpus_name.get(run["corpus"], run["corpus"])
+        name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]))
+        same = sum(name == other or other.startswith(f"{name}_table-") for other in names.values())
+        names[run["kind"]] = f"{name}_table-{same + 1}" if same else name
+    return names
+
+
+def _kind(settings: Mapping[str, Any]) -> list[str]:
+    config = flat(settings)
+    parts = [str(config["year"])] if config.get("year") else []
+    parts += ["validation"] if config.get("split") == "validation" else []
+    parts += [_part("queries", config["queries"])] if "queries" in config else []
+    parts += [_part("seed", config["seed"])] if "seed" in config else []
+    return parts + [_plain(rule) for rule in unusual(settings)]
+
+
+def _part(name: str, value: Any) -> str:
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) == 19 and name == "field":
+        return "field-all"
+    return f"{name}-{'+'.join(format_count(v) if type(v) is int and name == 'size' else _plain(v) for v in values)}"
+
+
+def _plain(value: Any) -> str:
+    return file_name(str(value), kept=".=,@()+-").lower()
+
+
+def _cut(name: str) -> str:
+    """Return a name that file systems take; a long one ends in a digest of all of it."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{digest(name)[:8]}"

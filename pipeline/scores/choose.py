@@ -66,8 +66,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         runs = runs.filter(corpus=find_corpus(root, corpus).name)
         if runs.is_empty():
             raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
-    runs = _narrowed(runs, SETTINGS, chosen, _pool_settings)
-    runs = _narrowed(runs, _OF_SYSTEMS, chosen, _system_settings)
+    runs = _narrowed(runs, chosen)
     if systems is not None:
         runs = _of_systems(runs, systems)
     runs = _newest_tunings(runs)
@@ -104,10 +103,11 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
     if chosen.get("corpus") is not None:
         corpus = find_corpus(root, chosen["corpus"]).id
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
-    frame = pl.DataFrame(
-        {"place": range(len(pools)), "pool_settings": [json.dumps(canonical(p.manifest.config)) for p in pools]}
-    )
-    kept = _narrowed(frame, SETTINGS, chosen, _pool_settings) if pools else frame
+    if not pools:
+        return []
+    settings = [json.dumps(canonical(pool.manifest.config)) for pool in pools]
+    frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
+    kept = _narrowed(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
     return [pools[place] for place in kept["place"]]
 
 
@@ -136,43 +136,29 @@ def is_called(run: Settings, name: str) -> bool:
     return means(system_of(run["system"]), name)
 
 
-def _pool_settings(run: Settings) -> Settings:
-    config = json.loads(run["pool_settings"])
-    return {name: value_in(config, name) for name in SETTINGS}
+def _stored_as(run: Settings, name: str) -> Any:
+    """Return the value of a setting of pools or systems that a ranking was made with."""
+    if name in SETTINGS:
+        return value_in(json.loads(run["pool_settings"]), name)
+    if name == "precision":
+        return [part for part in (run["precision"] or "").split("+") if part]
+    return json.loads(run["settings"]).get(name) if name == "missing_positives" else run[name]
 
 
-def _system_settings(run: Settings) -> Settings:
-    precisions = (run["precision"] or "").split("+")
-    missing = json.loads(run["settings"]).get("missing_positives")
-    return {
-        "depth": run["depth"],
-        "precision": [p for p in precisions if p],
-        "engine": run["engine"],
-        "missing_positives": missing,
-    }
-
-
-def _narrowed(
-    runs: pl.DataFrame, names: Iterable[str], chosen: Settings, settings_of: Callable[[Settings], Settings]
-) -> pl.DataFrame:
-    """Return the rows that fit every setting that is given.
+def _narrowed(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
+    """Return the rows that fit every setting of pools and systems that is given.
 
     Raises:
         InputError: no row fits one, or no row has it.
     """
-    settings = [settings_of(run) for run in runs.iter_rows(named=True)]
-    for name in names:
+    for name in (*SETTINGS, *_OF_SYSTEMS):
         wanted = canonical(chosen.get(name))
         if wanted is None:
             continue
-        stored_values = [canonical(one.get(name)) for one in settings]
+        stored_values = [canonical(_stored_as(run, name)) for run in runs.iter_rows(named=True)]
         values_there = {str(one) for value in stored_values for one in _several(value) if one is not None}
-        fits = [_fits(name, value, wanted) for value in stored_values]
-        runs, settings = (
-            runs.filter(pl.Series(fits, dtype=pl.Boolean)),
-            [s for s, fit in zip(settings, fits, strict=True) if fit],
-        )
-        if not settings or (name in _OF_SYSTEMS and str(wanted) not in values_there):
+        runs = runs.filter(pl.Series([_fits(name, value, wanted) for value in stored_values], dtype=pl.Boolean))
+        if runs.is_empty() or (name in _OF_SYSTEMS and str(wanted) not in values_there):
             got = ", ".join(map(str, _several(wanted)))
             listed = ", ".join(sorted(values_there, key=_natural)) or "left out"
             one_of = "one of " if len(values_there) > 1 else ""

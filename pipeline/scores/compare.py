@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, holm, interval_kind, paired_differences
+from pipeline.measure.statistics import equivalence, holm, permutation_of_means, standardised_effect
 from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Setup, average, families, in_order
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
@@ -29,6 +29,7 @@ DIFFERENCES = {
     "queries": pl.Int64,
     "interval": pl.String,
     "level": pl.Float64,
+    "resample": pl.String,
     "measure": pl.String,
     "first_value": pl.Float64,
     "second_value": pl.Float64,
@@ -50,8 +51,9 @@ DIFFERENCES = {
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
 ``first`` and ``second`` are labels; ``scope`` is what the pools are of (:func:`pipeline.scores.caption.scope`);
-``difference`` is the second less the first, ``low`` and ``high`` bound its bootstrap interval over queries
-(``interval`` is its kind); ``p_value`` is of the paired permutation test, ``p_adjusted`` by Holm's correction over the
+``difference`` is the second less the first, ``low`` and ``high`` bound its bootstrap interval over
+what ``resample`` names (``interval`` is its kind);
+``p_value`` is of the paired permutation test, ``p_adjusted`` by Holm's correction over the
 ``tests`` of its measure (the mean over fields is a test apart); ``effect`` is the standardised difference
 (:func:`pipeline.measure.statistics.standardised_effect`); ``p_equivalent`` is of equivalence within the ``margin``,
 null without one; ``finding`` is one of :data:`FINDINGS`; ``wins`` counts the queries on which the second is better;
@@ -143,28 +145,31 @@ def _differences(
         for label in labels
     )
     changes = {field: second[field] - values for field, values in first.items()}
-    differences = paired_differences(
-        changes,
-        seed,
-        signs=[sign_of(name) for name in names],
-        resamples=draws.resamples,
-        permutations=draws.permutations,
-        level=draws.level,
+    drawn = np.array(
+        [
+            np.mean([b.draws - a.draws for a, b in zip(*(averages[label, name] for label in labels), strict=True)], 0)
+            for name in names
+        ]
     )
+    low, high = draws.interval(drawn, *changes.values())
     every, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in place}
-    means = ([values.mean(axis=1) for values in groups.values()] for groups in (first, second))
-    first_value, second_value = (np.mean(of_fields, axis=0) for of_fields in means)
+    gains = every * np.array([[sign_of(name)] for name in names])
+    value, first_value, second_value = (
+        np.mean([values.mean(axis=1) for values in groups.values()], axis=0) for groups in (changes, first, second)
+    )
     return pl.DataFrame({
         "first": labels[0], "second": labels[1], "field": place[0][0] if len(place) == 1 else AVERAGE, "scope": where,
         "size": sizes.pop() if len(sizes) == 1 else None,
         "pools": [[pool for part in averages[labels[0], names[0]] for pool in part.pools]] * len(names),
-        "queries": every.shape[1], "interval": interval_kind(every.shape[1], len(place)), "level": draws.level,
-        "measure": names, "first_value": first_value, "second_value": second_value,
-        "difference": differences.value, "low": differences.low, "high": differences.high,
-        "p_value": differences.p_value, "p_adjusted": None, "tests": None, "effect": differences.effect,
+        "queries": every.shape[1], "interval": draws.kind(every.shape[1], len(place)), "level": draws.level,
+        "resample": draws.resample, "measure": names, "first_value": first_value, "second_value": second_value,
+        "difference": value, "low": low, "high": high,
+        "p_value": permutation_of_means(changes, seed, permutations=draws.permutations),
+        "p_adjusted": None, "tests": None, "effect": standardised_effect(changes),
         "margin": draws.margin,
         "p_equivalent": equivalence(changes, draws.margin) if draws.margin else None, "finding": None,
-        "wins": differences.wins, "ties": differences.ties, "losses": differences.losses, "changes": list(every),
+        "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
+        "changes": list(every),
     }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect").fill_nan(None))  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A comparison of two systems as tables and as text for a terminal."""
+"""A comparison of two systems as tables, as text for a terminal, and as a page."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
+from pipeline.core.provenance import code_version
 from pipeline.core.text import printable
-from pipeline.scores.average import AVERAGE
+from pipeline.measure.measures import sign_of
+from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
+from pipeline.scores.caption import listing
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Table, TableRow, label_of
+from pipeline.scores.summary import as_csv
+from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
 
 _TITLE = 64
 """Characters of a title."""
@@ -28,18 +35,36 @@ def pool_of(row: Mapping[str, Any]) -> str:
 
 def difference_table(differences: pl.DataFrame, title: str) -> Table:
     """Return differences (:data:`pipeline.scores.compare.DIFFERENCES`) as a table, a row for each pool and measure."""
-    rows, margin = differences.rows(named=True), differences["margin"][0]
-    some, several = rows[0], differences.select("field", "size").unique().height > 1
+    several = differences.select("field", "size").unique().height > 1
+    rows = {
+        f"{pool_of(row)}, {label_of(row['measure'])}" if several else label_of(row["measure"]): row
+        for row in differences.iter_rows(named=True)
+    }
+    values = {differences[name][0]: f"{name}_value" for name in ("first", "second")}
+    return _table(title, "pool, measure" if several else "measure", rows, values, differences)
+
+
+def pair_tables(differences: pl.DataFrame) -> list[Table]:
+    """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
+    tables = []
+    for part in differences.partition_by("field", "size", "measure", maintain_order=True):
+        some = part.row(0, named=True)
+        title = f"All pairs, {label_of(some['measure'])} ({pool_of(some)}, {some['queries']:,} queries)"
+        rows = {f"{row['second']} less {row['first']}": row for row in part.iter_rows(named=True)}
+        tables.append(_table(title, "pair", rows, {}, part))
+    return tables
+
+
+def _table(
+    title: str, corner: str, rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], differences: pl.DataFrame
+) -> Table:
+    """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
+    alike = () if differences["margin"][0] is None else ("p, equivalent",)
+    labels = (*values, "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
     lines = [
-        TableRow(
-            f"{pool_of(row)}, {label_of(row['measure'])}" if several else label_of(row["measure"]),
-            (*(f"{100 * row[name]:.1f}" for name in ("first_value", "second_value")), *_figures(row)),
-        )
-        for row in rows
+        TableRow(label, (*(f"{100 * row[name]:.1f}" for name in values.values()), *_figures(row)))
+        for label, row in rows.items()
     ]
-    alike = () if margin is None else ("p, equivalent",)
-    labels = (some["first"], some["second"], "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
-    corner = "pool, measure" if several else "measure"
     return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), _notes(differences))
 
 
@@ -65,27 +90,14 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
-        f"Percent; differences in points{less}. Brackets: {some['level']:.0%} interval over queries ({kinds}). Effect: "
-        "mean difference over the standard deviation of the differences. p: paired permutation test"
-        f"{corrected}{averages}. wins: queries on which {winner} is better.",
+        f"Percent; differences in points{less}. Brackets: {some['level']:.0%} interval over "
+        f"{RESAMPLED[some['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
+        f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
+        "better.",
     ]
     if margin is not None:
         notes.append(f"p, equivalent: the difference lies within {100 * margin:g} points, by two one-sided t-tests.")
     return tuple(notes)
-
-
-def pair_tables(differences: pl.DataFrame) -> list[Table]:
-    """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
-    tables = []
-    for part in differences.partition_by("field", "size", "measure", maintain_order=True):
-        rows = part.rows(named=True)
-        some, margin = rows[0], rows[0]["margin"]
-        lines = [TableRow(f"{row['second']} less {row['first']}", _figures(row)) for row in rows]
-        alike = () if margin is None else ("p, equivalent",)
-        labels = ("difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
-        title = f"All pairs, {label_of(some['measure'])} ({pool_of(some)}, {some['queries']:,} queries)"
-        tables.append(Table(title, "pair", tuple(Column("", label) for label in labels), tuple(lines), _notes(part)))
-    return tables
 
 
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
@@ -94,7 +106,7 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
     for part in differences.partition_by("field", "size", maintain_order=True):
         some = part.row(0, named=True)
         of_pool = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
-        shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level")
+        shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
         figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
         parts = {
             "differences": figures.rows(named=True),
@@ -139,3 +151,150 @@ def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:
     for row in rows:
         cells = (c.ljust(w) if n == text else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
         yield "  ".join(cells).rstrip()
+
+
+_POINTS = 201
+"""Points of a curve over queries."""
+
+_RANKED = 3
+"""Relevant papers whose ranks a table shows; the browser has all."""
+
+
+def page_of(
+    differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = PROTOCOL
+) -> Page:
+    """Return the page of a comparison.
+
+    Args:
+        differences: of :func:`pipeline.scores.compare.compare`.
+        queries: of :func:`pipeline.scores.compare.most_different`.
+        runs: the rankings of both systems, columns :data:`pipeline.scores.store.RUNS`.
+        scores: their scores.
+        draws: of the intervals and tests.
+    """
+    some = differences.row(0, named=True)
+    places = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    source = (
+        f"corpus {runs['corpus'][0]}; pools {', '.join(name for place in places for name in place['pools'])}; "
+        f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
+        f"{draws.permutations:,} permutations; seed {draws.seed_of(runs)}"
+    )
+    measures = differences["measure"].unique(maintain_order=True).to_list()
+    rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)
+    parts: list[Part] = [_part("differences", difference_table(differences, "Differences"), rows, source)]
+    parts += _charts(differences, source)
+    if len(queries):
+        parts.append(_part("queries", *_most_different(differences, queries), source))
+    parts.append(browser(runs, scores, measures, draws))
+    what = ", ".join(map(pool_of, places)) if len(places) < 4 else f"{len(places)} pools"
+    count = sum({place["field"]: place["queries"] for place in places}.values())
+    facts = {"figures": source, "code": code_version()}
+    listed = listing(runs, (some["first"], some["second"]), _best(differences))
+    return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
+
+
+def _of_pools(differences: pl.DataFrame) -> pl.DataFrame:
+    """Return the differences without those of the mean over fields."""
+    return differences.filter(pl.col("field").ne_missing(AVERAGE))
+
+
+def _best(differences: pl.DataFrame) -> str:
+    """Return the better row by the first measure: of the mean over fields, else on the largest pool."""
+    first = differences.filter(measure=differences["measure"][0])
+    rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
+    row = max(rows, key=lambda row: row["size"] or 0)
+    second = row["difference"] * sign_of(row["measure"]) > 0
+    name, value = (row["second"], row["second_value"]) if second else (row["first"], row["first_value"])
+    return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
+
+
+def _part(name: str, table: Table, rows: Sequence[Mapping[str, Any]], source: str) -> TablePart:
+    return TablePart(name, table, {"csv": as_csv(rows), "tex": render_table(table, "latex")}, source)
+
+
+def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[Table, list[dict[str, Any]]]:
+    some = differences.row(0, named=True)
+    measure = label_of(some["measure"])
+    pools = {
+        name: pool_of(place) + f", sample {number}" * (len(place["pools"]) > 1)
+        for place in _of_pools(differences).unique(["field", "size"]).iter_rows(named=True)
+        for number, name in enumerate(place["pools"], 1)
+    }
+    change = pl.col("second") - pl.col("first")
+    rows = queries.sort(change.abs(), descending=True, maintain_order=True).rows(named=True)
+    lines = [
+        TableRow(
+            row["title"] or row["query_id"],
+            (
+                *(f"{100 * row[name]:.1f}" for name in ("first", "second")),
+                f"{100 * (row['second'] - row['first']):+.1f}",
+                _ranks(row["positives"]),
+                pools[row["pool"]],
+                "–" if row["year"] is None else str(row["year"]),
+            ),
+        )
+        for row in rows
+    ]
+    labels = (some["first"], some["second"], "difference", "ranks of its positives", "pool", "year")
+    notes = (f"Ranks: by {some['first']} → by {some['second']}; –: not retrieved. All are in the queries below.",)
+    title = f"Queries that differ most in {measure}"
+    table = Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes)
+    kept = ("query_id", "title", "year", "pool", "first", "second")
+    records = [
+        {
+            **{name: row[name] for name in kept},
+            "positives": [f"{p['paper_id']} {_both_ranks(p)}" for p in row["positives"]],
+        }
+        for row in rows
+    ]
+    return table, records
+
+
+def _ranks(positives: Sequence[Mapping[str, Any]]) -> str:
+    shown = list(map(_both_ranks, positives[:_RANKED]))
+    left = len(positives) - len(shown)
+    return ", ".join(shown) + (f" and {left} more" if left else "")
+
+
+def _both_ranks(positive: Mapping[str, Any]) -> str:
+    return f"{positive['first_rank'] or '–'} → {positive['second_rank'] or '–'}"
+
+
+def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
+    """Yield the differences by pool, where there are several, and how they are spread over queries."""
+    some = differences.row(0, named=True)
+    label = f"{some['second']} less {some['first']}"
+    by_measure = differences.partition_by("measure", maintain_order=True)
+    if by_measure[0].height > 1:
+        yield Chart(
+            title="Difference by pool",
+            x_label="",
+            unit=f"points, {label}",
+            views={
+                label_of(part["measure"][0]): [
+                    Series(
+                        label,
+                        [float(place) for place in range(len(part))],
+                        *(part[name].to_list() for name in ("difference", "low", "high")),
+                    )
+                ]
+                for part in by_measure
+            },
+            categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
+            provenance=source,
+        )
+    yield Chart(
+        title="Difference by query",
+        x_label="queries by rising difference (%)",
+        unit=f"points, {label}",
+        views={
+            label_of(part["measure"][0]): [_curve(row) for row in _of_pools(part).iter_rows(named=True)]
+            for part in by_measure
+        },
+        provenance=source,
+    )
+
+
+def _curve(row: Mapping[str, Any]) -> Series:
+    shares = np.linspace(0, 1, min(row["queries"], _POINTS))
+    return Series(pool_of(row), (100 * shares).tolist(), np.quantile(row["changes"], shares).tolist())

@@ -28,7 +28,7 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     Args:
         path: CSV with the columns :data:`COLUMNS`, perhaps some of :data:`OPTIONAL`, in any order, perhaps among
             others; ``#`` starts a comment line.
-        records: the figures (:func:`pipeline.scores.longcsv.records`).
+        records: the figures (:func:`pipeline.scores.summary.records`).
         tolerance: the largest difference allowed, a fraction.
 
     Raises:

@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.core.config import changed_fields, format_count
 from pipeline.core.errors import InputError
+from pipeline.encode.registry import Training, trainings
 
 _SPELLED = {"compute": "precision", "search": "engine"}
 """What labels call a setting, where users know it by another name."""
@@ -30,7 +31,8 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
         InputError: pools of one kind, field and size are of several settings.
     """
     if together:
-        return _labelled(_of_one_kind(runs))
+        _refuse_mixtures(runs := runs.with_columns(pl.lit("together").alias("kind")))
+        return _labelled(runs)
     asked = pl.col("pool_settings").str.json_path_match("$.size")
     everything = (asked == "all").fill_null(value=False)
     twin = everything & (~everything).any().over("kind", "field", "size")
@@ -38,12 +40,6 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     _refuse_mixtures(runs)
     parts = [_labelled(part) for part in runs.with_row_index("place").partition_by("kind", maintain_order=True)]
     return pl.concat(parts).sort("place").drop("place") if parts else runs
-
-
-def _of_one_kind(runs: pl.DataFrame) -> pl.DataFrame:
-    runs = runs.with_columns(pl.lit("together").alias("kind"))
-    _refuse_mixtures(runs)
-    return runs
 
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:
@@ -60,6 +56,16 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
         differing += [f"depth {run['depth']}"] if depths else []
         label_of[row] = f"{run['system']} ({', '.join(differing)})" if differing else run["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
+
+
+def trainings_of(system: str) -> dict[str, Training]:
+    """Return what the encoders of a stored system were trained on, by name."""
+    return trainings(system.partition("@")[0])
+
+
+def trained_on(system: str) -> str:
+    """Return it in a few words: ``citations to 2021``; empty for a system without a known encoder."""
+    return "; ".join(dict.fromkeys(filter(None, (training.short for training in trainings_of(system).values()))))
 
 
 def text(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -72,46 +71,36 @@ def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """Return one table of a summary (:func:`build_tables`)."""
-    rankings = runs_of(table, runs)
+    rankings, rows = runs_of(table, runs), table.rows(named=True)
     if table["over"][0] == "sizes":
-        grid = pivot(table, ["label"], ["size", "measure"])
-        columns = [Column(format_count(size), label_of(measure)) for size, measure in grid.columns]
+        columns = _present(table, "size", "measure")
+        figures = {(row["label"], (row["size"], row["measure"])): figure_of(row) for row in rows}
+        heads = [Column(format_count(size), label_of(measure)) for size, measure in columns]
         trained = dict(table.select("label", "trained_on").iter_rows())
-        columns += [Column("", "trained on")] if any(trained.values()) else []
         further = {label: (text,) if any(trained.values()) else () for label, text in trained.items()}
-        lines = [TableRow(label, (*cells, *further[label])) for (label,), cells in grid.lines]
+        heads += [Column("", "trained on")] if any(trained.values()) else []
+        lines = [
+            TableRow(label, (*(figures.get((label, column)) for column in columns), *texts))
+            for label, texts in further.items()
+        ]
         below = notes(table, rankings, "column")
-        return Table(title(table, rankings), "system", tuple(columns), tuple(lines), below)
-    grid = pivot(table, ["field"], ["measure", "label"])
-    facts = table.group_by("field", maintain_order=True).agg(pl.col(*_FACTS.values()).first()).rows_by_key("field")
-    lines = []
-    for (field,), cells in grid.lines:
-        counts = ["" if count is None else f"{count:,}" for count in facts[field][0]]
-        lines.append(TableRow(field, (*cells, *counts), field == AVERAGE))
-    columns = [Column(label_of(measure), label) for measure, label in grid.columns] + [Column("", n) for n in _FACTS]
+        return Table(title(table, rankings), "system", tuple(heads), tuple(lines), below)
+    columns = _present(table, "measure", "label")
+    figures = {(row["field"], (row["measure"], row["label"])): figure_of(row) for row in rows}
+    facts, lines = table.unique("field", keep="first", maintain_order=True), []
+    for field, *counts in facts.select("field", *_FACTS.values()).iter_rows():
+        cells = [figures.get((field, column)) for column in columns]
+        lines.append(TableRow(field, (*cells, *("" if n is None else f"{n:,}" for n in counts)), field == AVERAGE))
+    heads = [Column(label_of(measure), label) for measure, label in columns] + [Column("", name) for name in _FACTS]
     below = notes(table, rankings, "row and measure")
-    return Table(title(table, rankings), "field", tuple(columns), tuple(lines), below)
+    return Table(title(table, rankings), "field", tuple(heads), tuple(lines), below)
 
 
-@dataclass(frozen=True)
-class Pivot:
-    """Figures by row and column, in order of appearance: the keys of the columns, and key and figures of each line."""
-
-    columns: Sequence[tuple[Any, ...]]
-    lines: Sequence[tuple[tuple[Any, ...], Sequence[Cell | None]]]
-
-
-def pivot(summary: pl.DataFrame, rows: Sequence[str], columns: Sequence[str]) -> Pivot:
-    """Return the figures of a summary by the values of some of its columns; a figure that is not there is None."""
-    places = {name: list(summary[name].unique(maintain_order=True)) for name in columns}
-    figures = {
-        (tuple(row[name] for name in rows), tuple(row[name] for name in columns)): figure_of(row)
-        for row in summary.iter_rows(named=True)
-    }
-    present = {column for _, column in figures}
-    kept = [column for column in itertools.product(*places.values()) if column in present]
-    keys = list(dict.fromkeys(key for key, _ in figures))
-    return Pivot(kept, [(key, [figures.get((key, column)) for column in kept]) for key in keys])
+def _present(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """Return the values that some columns have together, each in order of first appearance."""
+    present = set(table.select(names).iter_rows())
+    places = itertools.product(*(table[name].unique(maintain_order=True) for name in names))
+    return [place for place in places if place in present]
 
 
 def figure_of(row: dict[str, Any]) -> Cell:

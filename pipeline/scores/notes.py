@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.marks import sentence
+from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.prefilter import sentence as metadata_gaps
 from pipeline.encode import registry
-from pipeline.scores import origins, text_only, training
-from pipeline.scores.average import AVERAGE
+from pipeline.measure.engines import precision_among
+from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.statistics import mean_of_means
+from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, is_given, provenance
-from pipeline.scores.labels import text
+from pipeline.scores.labels import text, trainings_of
+from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.tables import percent
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
@@ -29,20 +36,16 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         compared: which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
-    gaps = sentence(map(json.loads, pools["metadata_gaps"]))
-    settings = json.loads(pools["pool_settings"][0])
-    given = is_given(settings)
+    given = is_given(json.loads(pools["pool_settings"][0]))
     lines = [
         _reading(table, runs, compared),
         _significance(table, runs),
         _collection(table, runs) if given else _pools(table),
-    ]
-    lines += [
         _missing(runs),
-        gaps,
-        text_only.sentence(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
-        origins.sentences(runs, settings),
-        training.sentence(table["system"].unique(maintain_order=True)),
+        metadata_gaps(map(json.loads, pools["metadata_gaps"])),
+        _text_only(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
+        "" if given else _origins(runs),
+        _trained_on(table["system"].unique(maintain_order=True)),
         _published(table, runs),
         _parameters(runs),
         _measured(runs),
@@ -55,9 +58,11 @@ def _reading(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     several = (table["samples"].list.len() > 1).any()
     what = "mean over samples of the mean over queries" if several else "mean over queries"
     deviation = " ± standard deviation over samples" if several else ""
+    resample = table["resample"][0]
+    over = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
     alike = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
     best = f" Bold or *: best of its {compared}{alike}." if table["label"].n_unique() > 1 else ""
-    return f"Percent: {what}{deviation} [{table['level'][0]:.0%} interval].{best}"
+    return f"Percent: {what}{deviation} [{table['level'][0]:.0%} interval{over}].{best}"
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
@@ -187,3 +192,102 @@ def _measured(runs: pl.DataFrame) -> str:
         f"Measured on {' and '.join(tops)} of each query; denominators count all positives of the query in the pool. "
         f"Ranked entries with a tied score: {tied}."
     )
+
+
+def _trained_on(systems: Iterable[str]) -> str:
+    known = {name: training for system in systems for name, training in trainings_of(system).items() if training.on}
+    texts = [f"{name}: {training.on} (to {training.until or 'an unknown year'})" for name, training in known.items()]
+    return f"Trained on: {'. '.join(texts)}." if texts else ""
+
+
+_GAP = 0.01
+"""Difference of the shares without an abstract from which on the figures are given."""
+
+
+def _text_only(runs: pl.DataFrame, seed: int, *, by_field: bool) -> str:
+    """Return MAP with its interval by system, for each size, or ``by_field`` the mean over fields.
+
+    Only first samples whose positives and negatives differ in the share without an abstract count; empty without any.
+    """
+    if "pool_path" not in runs.columns:
+        return ""
+    gapped = runs.filter(pl.col("sample") == pl.col("sample").min().over("field", "size"))
+    gapped = gapped.filter(pl.col("metadata_gaps").map_elements(_differ_in_abstracts, return_dtype=pl.Boolean))
+    scopes = [gapped] if by_field else gapped.partition_by("size", maintain_order=True)
+    texts = [text for scope in scopes if len(scope) for text in _of_scope(scope, seed, by_field)]
+    return f"MAP among candidates with an abstract alone: {'; '.join(texts)}." if texts else ""
+
+
+def _differ_in_abstracts(gaps: str) -> bool:
+    counts = json.loads(gaps).values()
+    shares = [count["without_abstract"] / max(count["papers"], 1) for count in counts]
+    return bool(shares) and max(shares) - min(shares) >= _GAP
+
+
+def _of_scope(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
+    labels, groups = list(runs["label"].unique(maintain_order=True)), {}
+    for part in runs.partition_by("pool", maintain_order=True):
+        pool = opened_pool(part.row(0, named=True))
+        if pool is None or part["label"].to_list() != labels:
+            continue
+        queries = len(pool.query_rows)
+        qrels, kept = Qrels.from_table(pool.qrels, queries), has_text(pool.corpus.attributes, PrefilterConfig())
+        tables = [artifact(run, "ranking").arrow("ranking.arrow") for run in part.iter_rows(named=True)]
+        values = np.stack([precision_among(qrels, Run.from_table(table, queries), kept) for table in tables])
+        answered = ~np.isnan(values[0])
+        if answered.any():
+            groups[part["field"][0] or ""] = values[:, answered]
+    if groups:
+        means = mean_of_means(groups, seed)
+        shown = (
+            f"{label} {percent(value)} [{percent(low)}, {percent(high)}]"
+            for label, value, low, high in zip(labels, means.value, means.low, means.high, strict=True)
+        )
+        where = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
+        yield f"{where}: {', '.join(shown)}"
+
+
+_KINDS = {"OpenAlex": r"W\d+", "arXiv": r"(\d{4}\.\d{4,5}|[a-z-]+(\.[A-Z]{2})?/\d{7})(v\d+)?", "number": r"\d+"}
+"""Ids that tell where a record comes from; a joined corpus has several kinds."""
+
+ORIGINS = {"field": pl.String, "year": pl.Int64, "ids": pl.String, "queries": pl.Int64}
+"""Columns of :func:`origins`."""
+
+
+def origins(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the number of queries by field, year and kind of id, columns :data:`ORIGINS`.
+
+    Queries of one field and year count once, whatever number of pools they are in. Pools whose corpus is gone, and
+    queries that are no papers, are left out.
+    """
+    found: set[tuple[str, int, str, str]] = set()
+    for run in runs.unique(["field", "year", "pool"], keep="first", maintain_order=True).iter_rows(named=True):
+        pool = opened_pool(run)
+        if pool is not None and pool.queries_are_papers:
+            ids = pool.query_ids()
+            years = pool.corpus.attributes["year"][pool.query_rows].tolist()
+            found |= {(run["field"] or DATASET, year, kind_of(one), one) for one, year in zip(ids, years, strict=True)}
+    frame = pl.DataFrame(sorted(found), schema=["field", "year", "ids", "id"], orient="row")
+    counted = frame.group_by("field", "year", "ids", maintain_order=True).agg(pl.len().alias("queries"))
+    return counted.cast(ORIGINS)
+
+
+def kind_of(paper_id: str) -> str:
+    """Return which of the known kinds an id is of, else ``other``."""
+    return next((name for name, pattern in _KINDS.items() if re.fullmatch(pattern, paper_id)), "other")
+
+
+def _origins(runs: pl.DataFrame) -> str:
+    """Return kinds of ids by field, and which fields have one kind alone; empty where all ids are of one kind."""
+    if "pool_path" not in runs.columns:
+        return ""
+    frame = origins(runs)
+    if frame["ids"].n_unique() < 2:
+        return ""
+    parts, alone = [], []
+    for of_field in frame.partition_by("field", maintain_order=True):
+        field, kinds = of_field["field"][0], of_field.group_by("ids", maintain_order=True).agg(pl.col("queries").sum())
+        parts.append(f"{field} {', '.join(f'{kind} {count:,}' for kind, count in kinds.iter_rows())}")
+        alone += [field] if len(kinds) == 1 and frame["field"].n_unique() > 1 else []
+    warning = f" Of one source alone: {', '.join(alone)}; a difference between fields may be one between sources."
+    return f"Queries by kind of id: {'; '.join(parts)}.{warning if alone else ''}"

@@ -1,22 +1,193 @@
-"""Plots of frames of scores, for notebooks: ``mdcr.plot.by_size(frame)``.
+"""All that matplotlib draws. In a notebook: ``mdcr.plot.by_size(frame)``, ``mdcr.plot.by_field(frame)``.
 
-A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` returns it. Figures are matplotlib's.
+A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` returns it.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
-from pipeline.scores.figures import draw, drawing
-from pipeline.scores.page.parts import Chart
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
+
+FORMATS = ("svg", "pdf", "png")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+"""Okabe and Ito (2008): distinguishable with any colour vision."""
+MARKERS = "osD^vPX*"
+WIDTH = 3.4
+"""Inches: one column of a two-column page."""
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "mdcr",
+}
+_METADATA = {
+    "svg": ({"Date": None}, "Description"),
+    "pdf": ({"CreationDate": None}, "Subject"),
+    "png": ({"Software": None}, "Description"),
+}
+"""By format: metadata left out because it changes from run to run, and the key of the provenance."""
+
+
+@contextmanager
+def drawing() -> Iterator[Any]:
+    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError("figures need matplotlib, which is not installed", pip_extra("plot")) from error
+    defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
+    with mpl.rc_context({**defaults, **_STYLE}):
+        yield Figure
+
+
+def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
+    """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
+    written = []
+    for suffix in formats:
+        path = stem.with_name(f"{stem.name}.{suffix}")
+        unset, described = _METADATA[suffix]
+        with files.replacing(path) as temporary:
+            figure.savefig(temporary, format=suffix, metadata={**unset, described: source})
+        written.append(path)
+    return written
+
+
+def draw(figure_class: Any, chart: Chart, view: str) -> Any:
+    """Return one view of a chart as a figure.
+
+    Over categories, a system has a dot with its interval in each. Over positions, it has points and a band, and a line
+    between the points, or its own curve.
+    """
+    series, across = chart.views[view], len(chart.categories) > 0
+    height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
+    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    for number, line in enumerate(series):
+        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
+        values, low, high = (
+            [100 * v for v in ends] for ends in (line.values, _ends(line.low, line), _ends(line.high, line))
+        )
+        if across:
+            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in line.x]
+            spans = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+            axes.errorbar(values, places, xerr=spans, ls="", ms=3, lw=0.8, **look)
+            continue
+        axes.fill_between(line.x, low, high, color=look["color"], alpha=0.15, lw=0)
+        axes.plot(line.x, values, ls="" if line.curve else "-", lw=1.2, ms=4, **look)
+        if line.curve:
+            axes.plot(*zip(*((x, 100 * y) for x, y in line.curve), strict=True), lw=0.8, color=look["color"])
+    (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
+    figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
+    return figure
+
+
+def _over_categories(axes: Any, chart: Chart, label: str) -> None:
+    count = len(chart.categories)
+    for place in range(0, count, 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="0.95", lw=0)
+    axes.set_yticks(range(count), chart.categories)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(label)
+
+
+def _over_positions(axes: Any, chart: Chart, label: str) -> None:
+    axes.set_xscale("log" if chart.log else "linear")
+    if chart.ticks:
+        axes.set_xticks(list(chart.ticks), list(chart.ticks.values()))
+        axes.set_xticks([], minor=True)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(label)
+    axes.set_title(chart.title, fontsize=8)
+
+
+def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
+    """Return ends of intervals; a value without one is its own."""
+    return [v if e is None else e for v, e in zip(series.values, ends or series.values, strict=True)]
+
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterGrid:
+    """Figures over two settings, named ``row_name`` and ``column_name``, with the values ``rows`` and ``columns``.
+
+    Attributes:
+        values: fractions, float64 ``[rows, columns]``.
+        note: text below.
+    """
+
+    title: str
+    row_name: str
+    column_name: str
+    rows: Sequence[float]
+    columns: Sequence[float]
+    values: npt.NDArray[np.float64]
+    note: str
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Row and column of the greatest value, the first of equals."""
+        row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
+        return int(row), int(column)
+
+
+def render_heatmap(shown: ParameterGrid) -> str:
+    """Return the table as text, in percent, the best value marked with ``*``."""
+    corner = f"{shown.row_name} \\ {shown.column_name}"
+    lines = [shown.title, "", corner + "".join(f"{value:>8g}" for value in shown.columns)]
+    lines.append("-" * len(lines[-1]))
+    for i, value in enumerate(shown.rows):
+        texts = [f"{100 * v:.2f}{'*' if (i, j) == shown.best else ' '}" for j, v in enumerate(shown.values[i])]
+        lines.append((f"{value:g}".rjust(len(corner)) + "".join(text.rjust(8) for text in texts)).rstrip())
+    return "\n".join([*lines, "", textwrap.fill(shown.note, _WIDTH)]) + "\n"
+
+
+def save_heatmap(shown: ParameterGrid, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw a heat map and return the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with drawing() as figure_class:
+        figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(100 * shown.values, cmap="cividis", aspect="auto", origin="lower")
+        axes.set_xticks(range(len(shown.columns)), [f"{value:g}" for value in shown.columns])
+        axes.set_yticks(range(len(shown.rows)), [f"{value:g}" for value in shown.rows])
+        axes.set_xlabel(shown.column_name)
+        axes.set_ylabel(shown.row_name)
+        row, column = shown.best
+        axes.plot([column], [row], marker="o", ms=9, mfc="none", mec="white", mew=1.2)
+        figure.colorbar(image, ax=axes, label="MAP (%)")
+        return save(figure, folder / "grid", formats, f"{shown.title}. {shown.note}")
 
 
 def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.fields import FIELD_BIT
+from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import printable
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
-from pipeline.corpus.reader import Corpus
+from pipeline.corpus.reader import Corpus, Graph
+from pipeline.scores.plot import COLOURS, FORMATS, WIDTH, drawing, save
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 Profile = Mapping[str, Any]
@@ -31,10 +34,10 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     given = corpus.has_query_texts()
     kept, counted = (None, {}) if given else prefilter(attributes, PrefilterConfig())
     degrees = {
-        "references listed": attributes["n_outbound"],
-        "references in the corpus": _Degrees(corpus.outgoing.indptr),
-        "citations listed": attributes["n_inbound"],
-        "citations in the corpus": _Degrees(corpus.incoming.indptr),
+        "references listed": _blocks(attributes["n_outbound"]),
+        "references in the corpus": _degrees_of(corpus.outgoing),
+        "citations listed": _blocks(attributes["n_inbound"]),
+        "citations in the corpus": _degrees_of(corpus.incoming),
     }
     listed = int(sum(block.sum(dtype=np.int64) for block in _blocks(attributes["n_outbound"])))
     resolved = len(corpus.outgoing.indices)
@@ -57,21 +60,13 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     }
 
 
-class _Degrees:
-    """Degrees of a CSR graph, computed when a slice is read."""
-
-    def __init__(self, indptr: npt.NDArray[np.int64]) -> None:
-        self._indptr = indptr
-
-    def __len__(self) -> int:
-        return len(self._indptr) - 1
-
-    def __getitem__(self, rows: slice) -> npt.NDArray[np.int64]:
-        return np.diff(self._indptr[rows.start : min(rows.stop, len(self)) + 1])
-
-
-def _blocks(values: Any) -> Any:
+def _blocks(values: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     return (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
+
+
+def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
+    indptr = graph.indptr
+    return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
 def share(part: int, whole: int) -> float | None:
@@ -91,7 +86,7 @@ def _text(attributes: Attributes) -> dict[str, Any]:
         "abstract_share": share(abstracts, papers),
         "abstract_of_30_chars": long_enough,
         "abstract_of_30_chars_share": share(long_enough, papers),
-        "abstract_chars": _distribution(attributes["abstract_chars"], among_nonzero=True),
+        "abstract_chars": _distribution(_blocks(attributes["abstract_chars"]), among_nonzero=True),
     }
 
 
@@ -128,13 +123,13 @@ def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _distribution(values: Any, *, among_nonzero: bool = False) -> dict[str, Any]:
+def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = False) -> dict[str, Any]:
     """Return mean, quantiles and maximum of integers, exactly, by counting them.
 
     The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
     counted = np.zeros(1, np.int64)
-    for block in _blocks(values):
+    for block in blocks:
         of_block = np.bincount(block)
         counted = np.pad(counted, (0, max(0, len(of_block) - len(counted))))
         counted[: len(of_block)] += of_block
@@ -166,3 +161,159 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
         same = groups(attributes, rule, config.min_title_chars, memory)
         profile[label] = {"groups": len(same.starts), "extra_papers": same.extra}
     return profile
+
+
+_RECENT = 20
+_BAR = 24
+
+
+def render_profile(profile: Profile) -> str:
+    """Return the profile as text; years before the last twenty are summed by decade."""
+    text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
+    last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
+    kept = profile["prefiltered"]
+    dropped = [
+        (f"  dropped, {name.removeprefix('dropped_').replace('_', ' ')}", count, None)
+        for name, count in profile["prefilter"].items()
+        if name.startswith("dropped_")
+    ]
+    sections = [
+        [f"corpus {profile['corpus']} ({profile['source']}, {profile['artifact']})"],
+        _facts(
+            ("papers", profile["papers"], None),
+            ("with a title", text["title"], text["title_share"]),
+            ("with an abstract", text["abstract"], text["abstract_share"]),
+            ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
+            *([] if kept is None else [("kept by the prefilter", kept, share(kept, profile["papers"]))]),
+            *dropped,
+            ("references listed", references["listed"], None),
+            ("references in the corpus", references["in_corpus"], references["share"]),
+            ("with a DOI", duplicates["with_doi"], share(duplicates["with_doi"], profile["papers"])),
+            ("same DOI as another", duplicates["same_doi"]["extra_papers"], None),
+            ("same title and year", duplicates["same_title_and_year"]["extra_papers"], None),
+        ),
+        _table("year", _decades(profile["years"], last - _RECENT + 1), "none"),
+        _table("field", profile["fields"], "none"),
+        _degrees({**profile["degrees"], "abstract, characters": text["abstract_chars"]}),
+    ]
+    for title, counts in (("dropped, records of the release", "dropped"), ("noted in the release", "noted")):
+        if profile[counts]:
+            facts = ((name, count, None) for name, count in sorted(profile[counts].items()))
+            sections.append([title, *_facts(*facts)])
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
+    facts = tuple((printable(label), count, fraction) for label, count, fraction in facts)
+    width = max(len(label) for label, _, _ in facts)
+    return [
+        f"  {label.replace('_', ' '):{width}}{count:>16,}" + ("" if fraction is None else f"{fraction:>9.1%}")
+        for label, count, fraction in facts
+    ]
+
+
+def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:
+    """Return the years, those of decades before ``since`` summed by decade."""
+    summed: dict[Any, dict[str, Any]] = {}
+    for row in years:
+        year = row["year"]
+        label = f"{year // 10 * 10}s" if year is not None and year < since // 10 * 10 else year
+        into = summed.setdefault(label, dict.fromkeys(row, 0) | {"year": label})
+        for name in row.keys() - {"year"}:
+            into[name] += row[name]
+    return list(summed.values())
+
+
+def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
+    labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
+    width = max(len(name), *map(len, labels)) if labels else len(name)
+    most = max((row["papers"] for row in rows), default=0) or 1
+    counted = bool(rows) and "prefiltered" in rows[0]
+    lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}" + f"{'prefiltered':>14}" * counted]
+    for label, row in zip(labels, rows, strict=True):
+        fraction = share(row["with_abstract"], row["papers"])
+        bar = "█" * round(_BAR * row["papers"] / most)
+        shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
+        kept = f"{row['prefiltered']:>14,}" if counted else ""
+        lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{kept}  {bar}".rstrip())
+    return lines
+
+
+def _degrees(rows: dict[str, Any]) -> list[str]:
+    width = max(map(len, rows))
+    lines = [_columns(f"  {'of a paper':{width}}", ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"])]
+    for label, row in rows.items():
+        values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
+        lines.append(_columns(f"  {label:{width}}", [_number(value) for value in values]))
+    return lines
+
+
+def _columns(label: str, texts: Sequence[str]) -> str:
+    return f"{label}{texts[0]:>13}" + "".join(f"{text:>9}" for text in texts[1:])
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+
+
+def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw papers by year, papers by field and the degree distributions, and return the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    source = f"corpus {profile['corpus']} {profile['artifact']}"
+    with drawing() as figure_class:
+        for name, draw in (("years", _draw_years), ("fields", _draw_fields), ("degrees", _draw_degrees)):
+            written += save(draw(figure_class, profile), folder / f"{profile['corpus']}-{name}", formats, source)
+    return written
+
+
+def _draw_years(figure_class: Any, profile: Profile) -> Any:
+    figure = figure_class(figsize=(WIDTH, 2.4), layout="constrained")
+    axes = figure.subplots()
+    rows = [row for row in profile["years"] if row["year"] is not None]
+    years = [row["year"] for row in rows]
+    layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
+    for number, (column, label) in enumerate(layers[: 2 if profile["prefiltered"] is None else 3]):
+        axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
+    axes.set_xlabel("year")
+    axes.set_ylabel("papers")
+    axes.set_yscale("symlog", linthresh=10)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=6, handlelength=1.2)
+    return figure
+
+
+def _draw_fields(figure_class: Any, profile: Profile) -> Any:
+    rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
+    figure = figure_class(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(rows))
+    axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
+    if profile["prefiltered"] is not None:
+        axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
+    axes.set_yticks(places, [row["field"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xlabel("papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=7, handlelength=1.2)
+    return figure
+
+
+def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
+    """Fraction of papers with at least n references or citations, at powers of two."""
+    figure = figure_class(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots()
+    papers = max(profile["papers"], 1)
+    for number, (label, row) in enumerate(profile["degrees"].items()):
+        counts = row["histogram"][1:]
+        fractions = [sum(counts[place:]) / papers for place in range(len(counts))]
+        points = [(2**place, value) for place, value in enumerate(fractions) if value]
+        style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("at least")
+    axes.set_ylabel("fraction of papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
+    return figure

@@ -1,13 +1,13 @@
-"""A table in the format a user asks for; Markdown here, the others in modules of their own."""
+"""Tables as text: for a terminal, as Markdown, and as LaTeX."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.scores import latex, terminal
-from pipeline.scores.tables import Cell, Column, PublishedCell, Table, Value, percent
+from pipeline.scores.tables import Cell, Column, PublishedCell, Table, Value, blocks, groups, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -15,8 +15,8 @@ FORMATS = ("terminal", "markdown", "csv", "latex")
 def render_table(table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
     """Return one table as text that ends with a line break; ``output`` is ``terminal``, ``markdown`` or ``latex``."""
     if output == "terminal":
-        return terminal.render(table, width, ansi=ansi)
-    return latex.render(table) if output == "latex" else _markdown(table)
+        return _terminal(table, width, ansi=ansi)
+    return _latex(table) if output == "latex" else _markdown(table)
 
 
 def check_format(output: str) -> None:
@@ -50,3 +50,158 @@ def _text(value: Value) -> str:
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
     return f"{shown}{value.marks}{deviation} [{percent(value.low)}, {percent(value.high)}]"
+
+
+_GAP = "  "
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_WORSE, _BETTER = "\x1b[31m", "\x1b[32m"
+
+
+def _terminal(table: Table, width: int = 100, *, ansi: bool = False) -> str:
+    """Return a table as aligned text.
+
+    A table wider than ``width`` is split into blocks, with the row labels repeated. With ``ansi``, the best figures are
+    bold, not marked by ``*``, and differences to published figures have colours.
+    """
+    shown = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
+    labels = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
+    widths = [len(texts[0]) + len(_GAP) for texts in shown]
+    parts = [table.title]
+    start = 0
+    for block in blocks(table, widths, width - labels):
+        end = start + len(block.columns)
+        parts.append(_block(block, shown[start:end], labels))
+        start = end
+    wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    parts.append("\n".join(map(wrapper.fill, table.notes)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(table: Table, shown: Sequence[Sequence[str]], labels: int) -> str:
+    widths = [len(texts[0]) for texts in shown]
+    lines = []
+    if any(column.group for column in table.columns):
+        spans, start = [], 0
+        for label, count in groups(table.columns):
+            room = sum(widths[start : start + count]) + len(_GAP) * (count - 1)
+            spans.append(f" {label} ".center(room, "-") if label else " " * room)
+            start += count
+        lines.append((" " * labels + _GAP + _GAP.join(spans)).rstrip())
+    lines.append((table.corner.ljust(labels) + _GAP + _GAP.join(texts[0] for texts in shown)).rstrip())
+    rule = "-" * (labels + sum(widths) + len(_GAP) * len(widths))
+    lines.append(rule)
+    for number, line in enumerate(table.lines, 1):
+        if line.summary:
+            lines.append(rule)
+        lines.append((line.label.ljust(labels) + _GAP + _GAP.join(texts[number] for texts in shown)).rstrip())
+    return "\n".join(lines)
+
+
+def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
+    """Return the label and the values of a column, all of one width; figures are aligned part by part."""
+    marks = max((len(value.marks) for value in values if isinstance(value, Cell)), default=0)
+    parts = [_parts(value, ansi, max(marks, 1) + (not ansi)) for value in values]
+    widths = [max(map(len, pieces)) for pieces in zip(*(pieces for pieces in parts if len(pieces) > 1), strict=True)]
+    texts = [
+        "".join(text.rjust(w) for text, w in zip(pieces, widths, strict=True)) if pieces[1:] else pieces[0]
+        for pieces in parts
+    ]
+    width = max(map(len, (column.label, *texts)))
+    shown = [text.rjust(width) for text in texts]
+    if ansi:
+        shown = [_marked(text, value) for text, value in zip(shown, values, strict=True)]
+    return [column.label.rjust(width), *shown]
+
+
+def _parts(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
+    if isinstance(value, PublishedCell):
+        return percent(value.value), *(f" {text}" if text else "" for text in (value.interval, value.difference))
+    if not isinstance(value, Cell):
+        return ("-" if value is None else str(value),)
+    return (
+        percent(value.value),
+        ("*" * (value.best and not ansi) + value.marks).ljust(marks),
+        "" if value.deviation is None else f" ±{percent(value.deviation)}",
+        f" [{percent(value.low)}, {percent(value.high)}]",
+    )
+
+
+def _marked(text: str, value: Value) -> str:
+    if isinstance(value, PublishedCell) and value.worse is not None:
+        return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
+    if not isinstance(value, Cell) or not value.best:
+        return text
+    return text.replace(percent(value.value), f"{_BOLD}{percent(value.value)}{_PLAIN}", 1)
+
+
+_COLUMNS = 4
+"""Columns that fit on a page with their intervals; more are split into blocks below each other."""
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "†": r"\textsuperscript{\dag}",
+    "±": r"$\pm$",
+    "≈": r"\textsuperscript{$\approx$}",
+    "–": "--",
+}
+
+
+def _latex(table: Table) -> str:
+    """Return a ``table*`` with the rules of ``booktabs`` and the colours of ``xcolor``; the notes follow."""
+    parts = [r"\begin{table*}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]
+    parts.append(
+        "\n\\par\\medskip\n".join(_tabular(block) for block in blocks(table, [1] * len(table.columns), _COLUMNS))
+    )
+    notes = " \\\\\n".join(escape_latex(note) for note in table.notes)
+    parts.append(r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright" + f"\n{notes}")
+    parts += [r"\end{minipage}", r"\end{table*}"]
+    return "\n".join(parts) + "\n"
+
+
+def escape_latex(text: str) -> str:
+    """Return text with LaTeX markup escaped."""
+    return re.sub("|".join(map(re.escape, _ESCAPES)), lambda match: _ESCAPES[match[0]], text)
+
+
+def _tabular(table: Table) -> str:
+    lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
+    if any(column.group for column in table.columns):
+        spans, rules, start = [], [], 2
+        for label, count in groups(table.columns):
+            spans.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(label)}}}")
+            if label:
+                rules.append(rf"\cmidrule(lr){{{start}-{start + count - 1}}}")
+            start += count
+        lines += [f" & {' & '.join(spans)} \\\\", "".join(rules)]
+    lines.append(" & ".join(escape_latex(text) for text in (table.corner, *(c.label for c in table.columns))) + r" \\")
+    lines.append(r"\midrule")
+    for line in table.lines:
+        if line.summary:
+            lines.append(r"\midrule")
+        lines.append(" & ".join([escape_latex(line.label), *map(_latex_text, line.values)]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _latex_text(value: Value) -> str:
+    if isinstance(value, PublishedCell):
+        interval = rf"{{\scriptsize {value.interval}}}" if value.interval else ""
+        shown = " ".join(filter(None, (percent(value.value), interval, value.difference)))
+        return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"
+    if not isinstance(value, Cell):
+        return escape_latex("–" if value is None else str(value))
+    shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
+    deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
+    return (
+        rf"{shown}{escape_latex(value.marks)} {{\scriptsize {deviation}[{percent(value.low)}, {percent(value.high)}]}}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -69,7 +69,7 @@ FACTS = {
 }
 """What is known of each ranking besides. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.marks.counted`), ``replaced`` says that other tunings were left out."""
+(:func:`pipeline.corpus.prefilter.counted`), ``replaced`` says that other tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -97,15 +97,6 @@ EXPORTED = [*IDENTITY, *_OF_QUERIES]
 """Columns of a file of scores."""
 
 
-class ScoredRun(NamedTuple):
-    """The artifacts of one ranking that was scored; ``corpus`` is None if it is gone."""
-
-    scores: Sequence[Artifact]
-    ranking: Artifact
-    pool: Artifact
-    corpus: Artifact | None
-
-
 def stored(root: Path) -> pl.DataFrame:
     """Return everything that was scored in a workspace, columns :data:`RUNS`; what cannot be read is said and left out.
 
@@ -124,31 +115,28 @@ def stored(root: Path) -> pl.DataFrame:
         else:
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
             together.setdefault(key, []).append(artifact)
-    scored = []
+    rows = []
     for (ranking, _, _), scores in together.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
-        scored.append(ScoredRun(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
-    return runs_of_artifacts(scored)
-
-
-def runs_of_artifacts(scored: Iterable[ScoredRun]) -> pl.DataFrame:
-    """Return scored rankings as a frame, columns :data:`RUNS`, in order; those without a measure are left out."""
-    rows = [_row(run) for run in scored]
-    return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
+        rows.append(_row(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
+    return _frame(rows)
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
-    """Return evaluations that were made as a frame, columns :data:`RUNS`."""
+    """Return evaluations that were made as a frame, columns :data:`RUNS`; those without a measure are left out."""
 
     def made(part: Task | Artifact) -> Artifact:
         return part if isinstance(part, Artifact) else runner.make(part)
 
-    scored = []
+    rows = []
     for evaluation in evaluations:
-        inputs = evaluation.scores[0].inputs
-        scores = runner.make_all(evaluation.scores)
-        scored.append(ScoredRun(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
-    return runs_of_artifacts(scored)
+        inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
+        rows.append(_row(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
+    return _frame(rows)
+
+
+def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
 
 def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
@@ -210,18 +198,18 @@ def as_json(settings: Any) -> str:
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
-def _row(run: ScoredRun) -> dict[str, Any]:
-    scored, pool, counts = run.scores[0].manifest, run.pool.manifest, run.pool.manifest.counts
-    system, config = str(scored.config["system"]), run.pool.manifest.config
-    settings = {"depth": scored.counts["depth"], **settings_of(run.ranking.manifest)}
+def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Artifact | None) -> dict[str, Any]:
+    scored, pool = scores[0].manifest, of.manifest
+    counts, config, system = pool.counts, pool.config, str(scored.config["system"])
+    settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
     varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
     shared = {name: value for name, value in config.items() if name not in varied}
-    parsed = {measure for one in run.scores for measure in parse_measures(one.manifest.config["measures"])}
-    row_settings = _row_settings(system, settings, "tuning" in run.ranking.manifest.inputs)
-    tuning = run.ranking.manifest.inputs.get("tuning")
+    parsed = {measure for one in scores for measure in parse_measures(one.manifest.config["measures"])}
+    row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
+    tuning = ranking.manifest.inputs.get("tuning")
     return {
         "corpus": str(scored.provenance["corpus"]),
         "field": config.get("field"),
@@ -240,11 +228,11 @@ def _row(run: ScoredRun) -> dict[str, Any]:
         "revision": "+".join(sorted({revision for revision in _under(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
-        "pool": run.pool.name,
-        "ranking": run.ranking.name,
+        "pool": of.name,
+        "ranking": ranking.name,
         "label": system,
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
-        "scores": [one.name for one in run.scores],
+        "scores": [one.name for one in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         "positives": int(counts["positives"]),
         "positives_not_in_collection": int(counts.get("positives_not_in_collection", 0)),
@@ -256,12 +244,12 @@ def _row(run: ScoredRun) -> dict[str, Any]:
         "replaced": False,
         "row": digest([system, row_settings]),
         "row_settings": as_json(row_settings),
-        "variant": digest([run.ranking.manifest.stage_version, tuning, canonical(settings)]),
-        "published": _published_at(run.ranking)[0],
-        "corpus_path": None if run.corpus is None else str(run.corpus.path),
-        "pool_path": str(run.pool.path),
-        "ranking_path": str(run.ranking.path),
-        "score_paths": [str(one.path) for one in run.scores],
+        "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
+        "published": _published_at(ranking)[0],
+        "corpus_path": None if corpus is None else str(corpus.path),
+        "pool_path": str(of.path),
+        "ranking_path": str(ranking.path),
+        "score_paths": [str(one.path) for one in scores],
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,15 +13,9 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.core.text import csv_cell
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import (
-    confidence_interval,
-    equivalence,
-    holm,
-    mean_and_deviation,
-    permutation_of_means,
-)
-from pipeline.scores import training
+from pipeline.measure.statistics import equivalence, holm, permutation_of_means
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -32,6 +28,7 @@ from pipeline.scores.average import (
     families,
     in_order,
 )
+from pipeline.scores.labels import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
 
 USUAL = "usual"
@@ -83,6 +80,7 @@ SUMMARY = {
     "pool_settings": pl.String,
     "ties": pl.String,
     "bootstrap_seed": pl.Int64,
+    "resample": pl.String,
     "resamples": pl.Int64,
     "permutations": pl.Int64,
     "pools": pl.List(pl.String),
@@ -95,7 +93,8 @@ SUMMARY = {
 dataset level, at rising sizes) or ``fields``; ``wanted`` is the baseline that was asked for, null without tests, and
 ``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an
 average over pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation``
-the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over queries.
+the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over what
+``resample`` names (:class:`pipeline.scores.average.Draws`).
 ``p_value`` is of the paired permutation test, ``p_adjusted`` corrected over the ``tests`` of one ``family``
 (:class:`pipeline.scores.average.Draws`), ``p_equivalent`` of equivalence within the ``margin``, where one is set.
 ``trained_on`` says it of the encoders, as ``citations to 2021``. ``best`` marks the best of what is compared: the
@@ -181,17 +180,14 @@ def _usual(runs: pl.DataFrame) -> str | None:
 
 def _row(key: Key, one: Average, draws: Draws, parts: Sequence[Average] | None = None) -> dict[str, Any]:
     (field, size), label, measure = key
-    low, high = confidence_interval(
-        one.draws[None, :], *(part.values[None, :] for part in parts or [one]), level=draws.level
-    )
-    mean, deviation = mean_and_deviation(one.figures)
+    low, high = draws.interval(one.draws[None, :], *(part.values[None, :] for part in parts or [one]))
     return {
         "field": field,
         "size": size,
         "label": label,
         "measure": measure,
-        "value": mean,
-        "deviation": deviation,
+        "value": float(one.figures.mean()),
+        "deviation": float(one.figures.std(ddof=1)) if len(one.figures) > 1 else None,
         "low": float(low[0]),
         "high": float(high[0]),
         "queries": len(one.values),
@@ -322,9 +318,10 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
-            "trained_on": training.short(rankings[0]["system"]),
+            "trained_on": trained_on(rankings[0]["system"]),
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
-            "bootstrap_seed": seed, "resamples": draws.resamples, "permutations": draws.permutations,
+            "bootstrap_seed": seed, "resample": draws.resample, "resamples": draws.resamples,
+            "permutations": draws.permutations,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
             "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),
             **row,
@@ -340,3 +337,42 @@ def _best(summary: pl.DataFrame) -> pl.DataFrame:
     return summary.with_columns(
         ((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best")
     )
+
+
+_LEFT_OUT = ("table", "over", "wanted", "alpha", "best", "marked")
+"""Columns of a summary that say how it is shown."""
+
+_FIGURES = (
+    *("field", "size", "measure", "value", "deviation", "low", "high", "samples", "queries", "positives", "pools"),
+    *("p_value", "p_adjusted"),
+)
+
+
+def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return every figure with all that identifies and qualifies it."""
+    rows: list[dict[str, Any]] = summary.drop(_LEFT_OUT).rows(named=True)
+    return rows
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return records as CSV with a header (texts: :func:`pipeline.core.text.csv_cell`).
+
+    What is several is separated by ``;``, a missing value is empty.
+    """
+    lines = [{name: _cell(value) for name, value in row.items()} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    joined = ";".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return csv_cell(joined) if isinstance(joined, str) else joined
+
+
+def flat(summary: pl.DataFrame) -> pl.DataFrame:
+    """Return the figures of a summary in full precision, without what identifies their rankings: a study's CSV file."""
+    several = [pl.col("samples").list.len(), pl.col("pools").list.join(";")]
+    return summary.select("label", *_FIGURES).with_columns(several).rename({"label": "system"})

@@ -121,9 +121,9 @@ class Table:
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
-        from pipeline.scores.terminal import render
+        from pipeline.scores.render import render_table
 
-        return render(self)
+        return render_table(self)
 
     def _repr_markdown_(self) -> str:
         from pipeline.scores.render import render_table

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ RAW_PAPERS = pa.schema(
 """Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
 missing; sentences that are given stand one a line (:func:`pipeline.core.text.one_a_line`). ``year`` is
 :data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
-``outbound`` holds the distinct :func:`pipeline.core.text.id_key` of the cited ids, self removed; ``n_inbound`` counts
+``outbound`` holds the distinct :func:`pipeline.core.text.id_keys` of the cited ids, self removed; ``n_inbound`` counts
 the distinct citing ids, self removed; ``doi_key`` is the :func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where
 missing."""
 
@@ -68,6 +69,13 @@ class Batch:
     noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
+    def add_counts(self, other: Batch) -> None:
+        """Add what another batch counted."""
+        self.read += other.read
+        self.dropped += other.dropped
+        self.noted += other.noted
+        self.examples += other.examples
+
 
 @dataclass
 class PaperBatch(Batch):
@@ -81,7 +89,7 @@ class Abstracts(Batch):
     """Abstracts of papers.
 
     Attributes:
-        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of each abstract's paper.
+        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the papers.
         texts: normalised, not empty.
     """
 
@@ -94,7 +102,7 @@ class Citations(Batch):
     """Citations. An edge may come more than once, in any batch; it counts once.
 
     Attributes:
-        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_key` of the citing papers.
+        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the citing papers.
         cited: uint64 ``[n]``, of the cited ones.
     """
 
@@ -124,14 +132,16 @@ class QuerySet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Base of the releases: limits that the user sets, for every source.
+class Release(ABC):
+    """A release on disk, or a generated one. Instances travel to worker processes by pickling.
 
     Attributes:
+        source: name of the source, such as ``s2orc2020``.
         allow_empty: accept files without data and a release of which no paper is kept.
         max_text: longer texts are cut after this many characters, and counted.
     """
 
+    source: ClassVar[str]
     allow_empty: bool = False
     max_text: int = MAX_TEXT
 
@@ -139,53 +149,31 @@ class Limits:
         if self.max_text < 1:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
 
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """Return what decides the content, as plain data: checksums of the files, or the generator's settings."""
+
+    @abstractmethod
+    def parts(self) -> Sequence[str]:
+        """Return the names of the parts, in the release's order; each is read on its own, in any process."""
+
+    @abstractmethod
+    def read(self, part: str) -> Iterator[Any]:
+        """Yield what one part holds, in its order: :class:`PaperBatch` es, of a :class:`JoinedRelease` tables."""
+
     def queries(self) -> QuerySet | None:
         """Return the queries the release brings; most bring none."""
         return None
 
 
-class AnyRelease(Protocol):
-    """A release on disk, or a generated one. Instances travel to worker processes by pickling."""
-
-    @property
-    def allow_empty(self) -> bool:
-        """See :class:`Limits`."""
-
-    @property
-    def max_text(self) -> int:
-        """See :class:`Limits`."""
-
-    @property
-    def source(self) -> str:
-        """Name of the source, such as ``s2orc2020``."""
-
-    def identity(self) -> Mapping[str, Any]:
-        """Return what decides the content, as plain data: checksums of the files, or the generator's settings."""
-
-    def parts(self) -> Sequence[str]:
-        """Return the names of the parts, in the release's order; each is read on its own, in any process."""
-
-    def queries(self) -> QuerySet | None:
-        """Return the queries the release brings, if any."""
-
-
-class Release(AnyRelease, Protocol):
-    """A release whose parts hold whole papers."""
-
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one part, in its order."""
-
-
-@runtime_checkable
-class JoinedRelease(AnyRelease, Protocol):
+class JoinedRelease(Release):
     """A release in several tables, which are joined by id while a corpus is built; its parts are those of all tables.
 
+    ``read`` yields papers (with what abstracts and references they bring), :class:`Abstracts` and :class:`Citations`.
     Of several abstracts of one paper the first counts, in the order of the parts.
     """
 
-    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one part holds: papers (with what abstracts and references they bring), abstracts, citations."""
-
+    @abstractmethod
     def joined_bytes(self) -> int:
         """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
 
@@ -194,8 +182,7 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
 
     Raises:
-        InputError: the folder is missing, holds no such file, or is not fetched to its end; a folder or a broken link
-            has the name of a file.
+        InputError: the folder is missing, holds no such file, or is not fetched to its end; a match is not a file.
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
@@ -210,11 +197,7 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
 
 
 def check_files(paths: Iterable[Path]) -> None:
-    """Check that paths that have the name of a file are files.
-
-    Raises:
-        InputError: one is a folder, a device, or a link that leads nowhere or to itself.
-    """
+    """Refuse folders, devices and broken links among paths that have the name of a file."""
     for path in paths:
         if not path.is_file():
             kind = "a broken link" if path.is_symlink() else "a folder or a device"
@@ -222,11 +205,7 @@ def check_files(paths: Iterable[Path]) -> None:
 
 
 def check_finished(folder: Path) -> None:
-    """Check that nothing is being fetched into the folder of a release.
-
-    Raises:
-        InputError: something is, or was when it was killed.
-    """
+    """Refuse the folder of a release that is being fetched, or was when the fetch was killed."""
     if (folder / UNFINISHED).is_file():
         raise InputError(
             f"{folder} is not fetched to its end",

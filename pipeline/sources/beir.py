@@ -8,8 +8,8 @@ also TREC qrels (query, iteration, document, grade, between spaces); all plain o
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,27 +17,24 @@ import msgspec
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
-from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
-from pipeline.sources.lines import read_lines
-from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.base import QuerySet, find_files, fingerprint
+from pipeline.sources.papers import FileRelease, Paper
+from pipeline.sources.records import Tally, read_lines, read_records
 
 _GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
 _LARGEST_GRADE = 32_767
 
 
 @dataclass(frozen=True)
-class Beir(Limits):
+class Beir(FileRelease):
     """A BEIR data set.
 
     Attributes:
-        folder: holds documents, queries and judgements.
         judged: split of the judgements, which are ``qrels/SPLIT`` or ``qrels.SPLIT``, with ``.tsv`` or ``.txt``.
     """
 
-    folder: Path
     judged: str = "test"
-    source: str = field(default="beir", init=False)
+    source = "beir"
 
     def _file(self, stem: str) -> Path:
         stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.judged}")}[stem]
@@ -64,14 +61,17 @@ class Beir(Limits):
         paths += [self._excluding] * self._excluding.is_file()
         return {"files": fingerprint(paths, self.folder), "split": self.judged}
 
-    def parts(self) -> Sequence[str]:
+    def files(self) -> list[Path]:
         """Return the one file of documents."""
-        return [self._file("corpus").name]
+        return [self._file("corpus")]
 
-    def read(self, part: str) -> Iterator[PaperBatch]:
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        buffer = PaperBuffer(self.folder / part, self.max_text)
-        return buffer.batches(_papers(self.folder / part, buffer))
+        for number, document in _texts(path, tally):
+            if document.id in (None, ""):
+                tally.drop("no_paper_id", number)
+            else:
+                yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
     def queries(self) -> QuerySet | None:
         """Return the queries that the split judges, and their judgements; of several with one id the first.
@@ -173,14 +173,6 @@ class _StrictTally(Tally):
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
-
-
-def _papers(path: Path, tally: Tally) -> Iterator[Paper]:
-    for number, document in _texts(path, tally):
-        if document.id in (None, ""):
-            tally.drop("no_paper_id", number)
-        else:
-            yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
 
 def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:

@@ -6,24 +6,21 @@ import datetime
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
-from pipeline.sources.base import Limits, PaperBatch, find_files, fingerprint
+from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
-from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.parquet import open_parquet, read_columns
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.papers import FileRelease, Paper
+from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Our columns of a paper; all but ``paper_id`` may be missing."""
-
-FORMATS = {"jsonl": ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson"), "parquet": ("*.parquet",)}
 
 _KEYS_SHOWN = 100
 """Keys of a record without id that an error may name."""
@@ -48,63 +45,50 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Collection(Limits):
-    """A folder of files, or one file.
+class JsonLines(FileRelease):
+    """A folder of JSON lines, or one file.
 
     Attributes:
-        place: the folder or the file.
-        format: ``jsonl`` or ``parquet``.
-        columns: the collection's name of each of :data:`COLUMNS`; a dot leads into a JSON object.
+        columns: a map as :func:`parse_columns` reads it; a dot leads into a JSON object.
         allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
-    place: Path
-    format: str
-    columns: Mapping[str, str] = field(default_factory=lambda: parse_columns(None))
+    columns: str | None = None
     allow_truncated: bool = False
-
-    @property
-    def source(self) -> str:
-        """Name of the source: its format."""
-        return self.format
+    source = "jsonl"
+    patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
 
     @functools.cached_property
-    def _folder(self) -> Path:
-        return self.place.parent if self.place.is_file() else self.place
+    def names(self) -> dict[str, str]:
+        """The collection's name of each of :data:`COLUMNS`."""
+        return parse_columns(self.columns)
 
-    def _files(self) -> list[Path]:
-        if self.place.is_file():
-            return [self.place]
-        return find_files(self.place, FORMATS[self.format], f"{self.format} files")
+    @property
+    def root(self) -> Path:
+        """The folder of the files."""
+        return self.folder.parent if self.folder.is_file() else self.folder
+
+    def files(self) -> list[Path]:
+        """Return the files."""
+        if self.folder.is_file():
+            return [self.folder]
+        return find_files(self.folder, self.patterns, f"{self.source} files")
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums, the map and the settings."""
-        return {
-            "files": fingerprint(self._files(), self._folder),
-            "columns": dict(self.columns),
-            "allow_truncated": self.allow_truncated,
-        }
+        return {**super().identity(), "columns": self.names}
 
-    def parts(self) -> Sequence[str]:
-        """Return the files, by path below the folder."""
-        return [path.relative_to(self._folder).as_posix() for path in self._files()]
-
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one file.
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        """Yield the records that have an id; a mapped column that none has is counted.
 
         Raises:
-            CorruptError: the file is truncated or damaged.
-            InputError: no record of it has the column of ids.
+            InputError: no record has the column of ids.
         """
-        buffer = PaperBuffer(self._folder / part, self.max_text)
-        return buffer.batches(self._papers(self._folder / part, buffer))
-
-    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         keys: set[str] = set()
         with_id = 0
-        unseen = {theirs for ours, theirs in self.columns.items() if ours != theirs}
+        unseen = {theirs for ours, theirs in self.names.items() if ours != theirs}
         for number, record in self._records(path, tally):
-            value = _lookup(record, self.columns["paper_id"])
+            value = _lookup(record, self.names["paper_id"])
             if value is None or value == "":
                 keys.update(itertools.islice(record, _KEYS_SHOWN))
                 tally.drop("no_paper_id", number)
@@ -119,23 +103,16 @@ class Collection(Limits):
             else:
                 yield paper
         if keys and not with_id:
-            wanted = self.columns["paper_id"]
+            wanted = self.names["paper_id"]
             hint = nearest(wanted, sorted(keys)).rstrip("?")
             raise InputError(f"no record of {path} has an id in {wanted!r}", f"{hint}; use --columns")
         tally.noted.update({f"column_never_found: {name}": 1 for name in unseen})
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self.format == "jsonl":
-            return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
-        names = open_parquet(path).schema_arrow.names
-        paper_id = self.columns["paper_id"]
-        if paper_id.partition(".")[0] not in names:
-            raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
-        wanted = {name.partition(".")[0] for name in self.columns.values()}
-        return read_columns(path, [name for name in names if name in wanted], tally)
+        return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
 
     def _paper(self, record: Mapping[str, Any]) -> Paper:
-        values = {name: _lookup(record, theirs) for name, theirs in self.columns.items()}
+        values = {name: _lookup(record, theirs) for name, theirs in self.names.items()}
         values["year"] = _year(values["year"])
         paper = msgspec.convert(values, _Record)
         fields = [paper.fields] if isinstance(paper.fields, str) else paper.fields or []
@@ -151,14 +128,20 @@ class Collection(Limits):
         )
 
 
-def open_jsonl(place: Path, columns: str | None = None, **settings: Any) -> Collection:
-    """Return a collection of JSON lines, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "jsonl", parse_columns(columns), **settings)
+@dataclass(frozen=True)
+class ParquetFiles(JsonLines):
+    """A folder of Parquet files, or one file."""
 
+    source = "parquet"
+    patterns: ClassVar[Sequence[str]] = ("*.parquet",)
 
-def open_parquet_files(place: Path, columns: str | None = None, **settings: Any) -> Collection:
-    """Return a collection of Parquet files, with a map as :func:`parse_columns` reads it."""
-    return Collection(place, "parquet", parse_columns(columns), **settings)
+    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+        names = open_parquet(path).schema_arrow.names
+        paper_id = self.names["paper_id"]
+        if paper_id.partition(".")[0] not in names:
+            raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
+        wanted = {name.partition(".")[0] for name in self.names.values()}
+        return read_columns(path, [name for name in names if name in wanted], tally)
 
 
 class _Record(msgspec.Struct):
@@ -184,11 +167,7 @@ def _lookup(record: Any, name: str) -> Any:
 
 
 def _year(value: Any) -> int | None:
-    """Return the year of a number, a date, or a text that begins with four digits.
-
-    Raises:
-        ValueError: it is not a year.
-    """
+    """Return the year of a number, a date, or a text that begins with four digits. ValueError if it is not a year."""
     if value is None or value == "" or value != value:
         return None
     if isinstance(value, datetime.date):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import msgspec
 from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise, one_a_line
-from pipeline.sources.base import Limits, PaperBatch, QuerySet, find_files, fingerprint
-from pipeline.sources.lines import read_lines
-from pipeline.sources.papers import Paper, PaperBuffer
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.base import QuerySet, find_files, fingerprint
+from pipeline.sources.papers import FileRelease, Paper
+from pipeline.sources.records import Tally, read_lines, read_records
 
 FACETS: Mapping[str, tuple[str, ...]] = {
     "background": ("background", "objective"),
@@ -32,7 +31,6 @@ FACETS: Mapping[str, tuple[str, ...]] = {
 NOT_JUDGED = -1
 """The grade of a candidate that an annotator left out."""
 
-_DOCUMENTS = ("docs.jsonl*", "abstracts-*.jsonl*")
 _QUERIES, _CITED = "queries.tsv", "cited_pairs.tsv"
 _GRADES = re.compile(r"relevance_\w+")
 
@@ -71,29 +69,24 @@ class Document(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Csfcube(Limits):
+class Csfcube(FileRelease):
     """A collection in CSFCube's layout.
 
-    Attributes:
-        folder: holds ``docs.jsonl.gz`` (or ``abstracts-*.jsonl``); ``*pid2anns*-FACET.json`` or, before anything is
-            judged, ``queries.tsv`` (paper id, facet); and, where there are citations, ``cited_pairs.tsv``.
+    The folder holds ``docs.jsonl.gz`` (or ``abstracts-*.jsonl``); ``*pid2anns*-FACET.json`` or, before anything is
+    judged, ``queries.tsv`` (paper id, facet); and, where there are citations, ``cited_pairs.tsv``.
     """
 
-    folder: Path
-    source: str = field(default="csfcube", init=False)
+    source = "csfcube"
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums."""
         more = [*self.annotations().values(), self.folder / _CITED, self.folder / _QUERIES]
-        paths = [*self._documents(), *(path for path in more if path.is_file())]
+        paths = [*self.files(), *(path for path in more if path.is_file())]
         return {"files": fingerprint(paths, self.folder)}
 
-    def parts(self) -> Sequence[str]:
+    def files(self) -> list[Path]:
         """Return the files of papers."""
-        return [path.name for path in self._documents()]
-
-    def _documents(self) -> list[Path]:
-        return find_files(self.folder, _DOCUMENTS, "labelled abstracts")
+        return find_files(self.folder, ("docs.jsonl*", "abstracts-*.jsonl*"), "labelled abstracts")
 
     def annotations(self) -> dict[str, Path]:
         """Return the annotation file of each facet.
@@ -106,14 +99,10 @@ class Csfcube(Limits):
             paths[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
         return paths
 
-    def read(self, part: str) -> Iterator[PaperBatch]:
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the papers with their sentences as the abstract; a paper that has none is counted."""
-        buffer = PaperBuffer(self.folder / part, self.max_text)
-        return buffer.batches(self._papers(part, buffer))
-
-    def _papers(self, part: str, tally: Tally) -> Iterator[Paper]:
         cited = self._cited()
-        for document in self._read(part, tally):
+        for document in _documents(path, tally):
             tally.noted["paper_without_sentences"] += not document.sentences
             yield Paper(
                 id=document.id,
@@ -124,19 +113,9 @@ class Csfcube(Limits):
                 lined=True,
             )
 
-    def _read(self, part: str, tally: Tally) -> Iterator[Document]:
-        for number, document in read_records(self.folder / part, Document, tally):
-            labels = document.labels or document.pred_labels
-            if not document.id:
-                tally.drop("no_paper_id", number)
-            elif len(labels) != len(document.sents or document.abstract):
-                tally.drop("labels_not_of_sentences", number, document.id)
-            else:
-                yield document
-
     def documents(self, ids: set[str]) -> dict[str, Document]:
         """Return some papers by id; those the files lack are left out."""
-        read = (document for part in self.parts() for document in self._read(part, Tally(self.folder / part)))
+        read = (document for path in self.files() for document in _documents(path, Tally(path)))
         return {document.id: document for document in read if document.id in ids}
 
     def _cited(self) -> dict[str, list[str]]:
@@ -187,17 +166,24 @@ class Csfcube(Limits):
         return QuerySet(ids, [texts[query] for query in ids], judgements, noted, examples[:3], self_pairs)
 
 
+def _documents(path: Path, tally: Tally) -> Iterator[Document]:
+    for number, document in read_records(path, Document, tally):
+        labels = document.labels or document.pred_labels
+        if not document.id:
+            tally.drop("no_paper_id", number)
+        elif len(labels) != len(document.sents or document.abstract):
+            tally.drop("labels_not_of_sentences", number, document.id)
+        else:
+            yield document
+
+
 def query_id(paper: str, facet: str) -> str:
     """Return the id of a query, as the authors' splits name it."""
     return f"{paper}_{facet}"
 
 
 def checked_facet(name: str, place: str) -> str:
-    """Return a facet's name.
-
-    Raises:
-        InputError: there is no such facet.
-    """
+    """Return a facet's name. InputError if there is no such facet."""
     if name not in FACETS:
         raise InputError(
             f"the facet in {place} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)

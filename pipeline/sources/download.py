@@ -11,8 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent import futures
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,18 +22,16 @@ from pipeline.core import files
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.progress import Progress
 from pipeline.sources.base import UNFINISHED
-from pipeline.sources.lines import read_blocks
-from pipeline.sources.parquet import open_parquet
+from pipeline.sources.records import open_parquet, read_blocks
 from pipeline.sources.remote import (
     ATTEMPTS,
     TRANSIENT,
     Catalogue,
     Remote,
-    Wait,
     bare,
     pause,
     raise_if_hopeless,
-    say_wait,
+    wait,
 )
 
 RECORD = "release.json"
@@ -54,7 +51,6 @@ def fetch_release(
     folder: Path,
     *,
     connections: int = 4,
-    sleep: Wait | None = None,
 ) -> dict[str, Any]:
     """Fetch files of a release into ``folder`` and return the record, which is ``release.json`` there.
 
@@ -66,7 +62,6 @@ def fetch_release(
         remotes: the files, all or some of the catalogue's.
         folder: where they go, under their names.
         connections: files fetched at a time.
-        sleep: waits between attempts; None: really.
 
     Raises:
         InputError: the disk is too small, or there is no file to fetch.
@@ -88,23 +83,25 @@ def fetch_release(
     sizes = [remote.bytes for remote in remotes]
     total = None if None in sizes else sum(filter(None, sizes))
     lock = threading.Lock()
-    with Progress(total, f"fetch {catalogue.name}", "B") as progress, ThreadPoolExecutor(connections) as pool:
+    with Progress(total, f"fetch {catalogue.name}", "B") as progress, futures.ThreadPoolExecutor(connections) as pool:
 
         def report(count: int) -> None:
             with lock:
                 progress.add(count)
 
-        downloader = Downloader(session, catalogue, folder, known, report, sleep)
-        futures = {pool.submit(downloader.fetch, remote): remote for remote in remotes}
+        stop, running = threading.Event(), {}
+        for remote in remotes:
+            download = Download(session, catalogue, remote, folder / remote.name, report, stop)
+            running[pool.submit(download.fetch, known.get(remote.name, {}))] = remote
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            done, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
         finally:
-            downloader.stop.set()
+            stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
     failed = [error for future in done if (error := future.exception()) and not isinstance(error, Stopped)]
     if failed:
         raise failed[0]
-    checked = {remote.name: future.result() for future, remote in futures.items()}
+    checked = {remote.name: future.result() for future, remote in running.items()}
     record = {"release": catalogue.name, "files": dict(sorted(checked.items()))}
     files.write_text(folder / RECORD, json.dumps(record, indent=1) + "\n")
     for path in folder.rglob(_STATE):
@@ -129,142 +126,7 @@ class Stopped(Exception):  # noqa: N818
     """The download was stopped because another file failed."""
 
 
-@dataclass(frozen=True)
-class Downloader:
-    """Fetches files of one release into one folder; used by many threads at once.
-
-    Attributes:
-        session: the HTTP client.
-        catalogue: gives new addresses for expired ones.
-        folder: where the files go.
-        known: what an earlier run checked, by file name.
-        report: progress callback; receives the bytes that arrived since the last call, negative if discarded.
-        wait: sleeps; None: for the time given or until ``stop`` is set.
-        stop: set it to end all downloads.
-    """
-
-    session: httpx.Client
-    catalogue: Catalogue
-    folder: Path
-    known: Mapping[str, Mapping[str, object]]
-    report: Callable[[int], None]
-    wait: Wait | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def fetch(self, remote: Remote) -> Mapping[str, object]:
-        """Fetch one file, unless it is there, and return what was checked.
-
-        Raises:
-            StageError: the server fails repeatedly, or refuses.
-            CorruptError: the file is wrong twice.
-        """
-        path = self.folder / remote.name
-        record = Partial(path)
-        known = self.known.get(remote.name) or record.state.checked
-        if path.is_file() and _still(known, remote) and path.stat().st_size == known["bytes"]:
-            self.report(path.stat().st_size)
-            return known
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with files.disk_errors(path.parent):
-            self.report(record.size)
-            try:
-                checked = self._checked(remote, record)
-            except CorruptError:
-                try:
-                    checked = self._checked(remote, record)
-                except CorruptError as error:
-                    raise CorruptError(error.what, "The server sent it twice like this: try again later") from error
-            files.sync(record.partial)
-            record.partial.replace(path)
-            record.note(State(checked=checked))
-        return checked
-
-    def _checked(self, remote: Remote, record: Partial) -> dict[str, object]:
-        self._complete(remote, record)
-        try:
-            return check(record.partial, remote, record.state.md5)
-        except CorruptError:
-            self._restart(record)
-            raise
-
-    def _complete(self, remote: Remote, record: Partial) -> None:
-        """Append to the partial file until it is complete, or until attempts stop making progress."""
-        fruitless, most = 0, record.size
-        while fruitless < ATTEMPTS:
-            seconds = 0.0
-            try:
-                problem, seconds = self._attempt(remote, record)
-            except (httpx.RequestError, httpx.InvalidURL) as error:
-                raise_if_hopeless(remote.url, error)
-                problem = f"{type(error).__name__}: {error}"
-            if not problem:
-                return
-            fruitless = 0 if record.size > most else fruitless + 1
-            most = max(most, record.size)
-            if fruitless < ATTEMPTS:
-                seconds = max(seconds, pause(fruitless, None))
-                say_wait(remote.url, problem, seconds)
-                self._sleep(seconds)
-            if re.match(f"HTTP ({'|'.join(map(str, _EXPIRED))})", problem):
-                remote = self.catalogue.renewed(remote)
-        raise StageError(
-            f"{bare(remote.url)} could not be fetched ({problem})",
-            "Run the same command again: it resumes where it stopped",
-        )
-
-    def _attempt(self, remote: Remote, record: Partial) -> tuple[str, float]:
-        """Request what is missing.
-
-        Returns:
-            What went wrong, empty if the file is complete; the seconds that the server asks to wait.
-        """
-        start, headers = record.size, {}
-        if start and start == record.state.total:
-            return "", 0
-        if start and record.state.etag:
-            headers = {"Range": f"bytes={start}-", "If-Range": record.state.etag}
-        with self.session.stream("GET", remote.url, headers=headers) as answer:
-            if answer.status_code not in (200, 206):
-                if answer.status_code == 416:
-                    self._restart(record)
-                return f"HTTP {answer.status_code}", pause(0, answer) if answer.status_code in TRANSIENT else 0
-            sent = answer.headers.get("Content-Range", "")
-            if answer.status_code == 200 or not sent.startswith(f"bytes {start}-"):
-                self._restart(record)
-                if answer.status_code == 206:
-                    return f"the server sent another range: {sent}", 0
-            record.begin(answer)
-            with record.partial.open("ab") as handle:
-                for chunk in answer.iter_raw():
-                    if self.stop.is_set():
-                        raise Stopped
-                    handle.write(chunk)
-                    self.report(len(chunk))
-        total = record.state.total
-        if total is not None and record.size != total:
-            problem = f"the connection ended after {record.size:,} of {total:,} bytes"
-            if record.size > total:  # the file became shorter on the server
-                self._restart(record)
-            return problem, 0
-        return "", 0
-
-    def _sleep(self, seconds: float) -> None:
-        (self.wait or self.stop.wait)(seconds)
-        if self.stop.is_set():
-            raise Stopped
-
-    def _restart(self, record: Partial) -> None:
-        self.report(-record.size)
-        record.forget()
-
-
-def _still(checked: Mapping[str, object], remote: Remote) -> bool:
-    """Return whether a checked file matches the listing."""
-    listed = {"bytes": remote.bytes, "md5": remote.md5, "sha256": remote.sha256}
-    return bool(checked) and all(checked.get(k, v) == v for k, v in listed.items() if v is not None)
-
-
-class State(msgspec.Struct, frozen=True):
+class _State(msgspec.Struct, frozen=True):
     """State of a file that is being fetched, from the server's headers.
 
     Attributes:
@@ -277,41 +139,161 @@ class State(msgspec.Struct, frozen=True):
     etag: str | None = None
     total: int | None = None
     md5: str | None = None
-    checked: dict[str, object] = msgspec.field(default_factory=dict)
+    checked: dict[str, object] = {}
 
-
-class Partial:
-    """The part of a file that has arrived, and its state."""
-
-    def __init__(self, path: Path) -> None:
-        self.partial = path.with_name(f".partial-{path.name}")
-        self._json = path.with_name(_STATE.replace("*", path.name))
-        self.state = _read_json(self._json, State) or State()
-
-    @property
-    def size(self) -> int:
-        """Bytes that have arrived."""
-        return self.partial.stat().st_size if self.partial.is_file() else 0
-
-    def begin(self, answer: httpx.Response) -> None:
-        """Store what the response says about the file: ETag, length, MD5."""
+    @classmethod
+    def of(cls, answer: httpx.Response) -> _State:
+        """Return what a response says about a file."""
         total = answer.headers.get("Content-Range", "").rpartition("/")[2] or answer.headers.get("Content-Length", "")
         tag = answer.headers.get("ETag", "")
         plain = "kms" not in answer.headers.get("x-amz-server-side-encryption", "")
         digits = re.fullmatch(r'"([0-9a-f]{32})"', tag)
         etag, md5 = tag if tag.startswith('"') else None, digits[1] if digits and plain else None
-        self.note(State(etag, int(total) if total.isdecimal() else None, md5))
+        return cls(etag, int(total) if total.isdecimal() else None, md5)
 
-    def forget(self) -> None:
-        """Remove what has arrived."""
-        self.state = State()
-        self.partial.unlink(missing_ok=True)
+
+class Download:
+    """Fetches one file.
+
+    Args:
+        session: the HTTP client.
+        catalogue: gives a new address for an expired one.
+        remote: the file.
+        path: where it goes.
+        report: progress callback; receives the bytes that arrived since the last call, negative if discarded.
+        stop: set by others to end the download.
+    """
+
+    def __init__(
+        self,
+        session: httpx.Client,
+        catalogue: Catalogue,
+        remote: Remote,
+        path: Path,
+        report: Callable[[int], None],
+        stop: threading.Event,
+    ) -> None:
+        self._session, self._catalogue, self._remote, self._path = session, catalogue, remote, path
+        self._report, self._stop = report, stop
+        self._partial = path.with_name(f".partial-{path.name}")
+        self._json = path.with_name(_STATE.replace("*", path.name))
+        self._state = _read_json(self._json, _State) or _State()
+
+    def fetch(self, known: Mapping[str, object]) -> Mapping[str, object]:
+        """Fetch the file, unless it is there as an earlier run checked it, and return what was checked.
+
+        Raises:
+            StageError: the server fails repeatedly, or refuses.
+            CorruptError: the file is wrong twice.
+        """
+        known = known or self._state.checked
+        if self._path.is_file() and self._is_listed(known) and self._path.stat().st_size == known["bytes"]:
+            self._report(self._path.stat().st_size)
+            return known
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with files.disk_errors(self._path.parent):
+            self._report(self._size)
+            try:
+                checked = self._checked()
+            except CorruptError:
+                try:
+                    checked = self._checked()
+                except CorruptError as error:
+                    raise CorruptError(error.what, "The server sent it twice like this: try again later") from error
+            files.sync(self._partial)
+            self._partial.replace(self._path)
+            self._note(_State(checked=checked))
+        return checked
+
+    @property
+    def _size(self) -> int:
+        return self._partial.stat().st_size if self._partial.is_file() else 0
+
+    def _is_listed(self, checked: Mapping[str, object]) -> bool:
+        """Whether a checked file matches the listing."""
+        listed = {"bytes": self._remote.bytes, "md5": self._remote.md5, "sha256": self._remote.sha256}
+        return bool(checked) and all(checked.get(k, v) == v for k, v in listed.items() if v is not None)
+
+    def _checked(self) -> dict[str, object]:
+        self._complete()
+        try:
+            return check(self._partial, self._remote, self._state.md5)
+        except CorruptError:
+            self._restart()
+            raise
+
+    def _complete(self) -> None:
+        """Append to the partial file until it is complete, or until attempts stop making progress."""
+        fruitless, most = 0, self._size
+        while fruitless < ATTEMPTS:
+            seconds = 0.0
+            try:
+                problem, seconds = self._attempt()
+            except (httpx.RequestError, httpx.InvalidURL) as error:
+                raise_if_hopeless(self._remote.url, error)
+                problem = f"{type(error).__name__}: {error}"
+            if not problem:
+                return
+            fruitless = 0 if self._size > most else fruitless + 1
+            most = max(most, self._size)
+            if fruitless < ATTEMPTS:
+                wait(self._remote.url, problem, max(seconds, pause(fruitless, None)), self._stop)
+                self._raise_if_stopped()
+            if re.match(f"HTTP ({'|'.join(map(str, _EXPIRED))})", problem):
+                self._remote = self._catalogue.renewed(self._remote)
+        raise StageError(
+            f"{bare(self._remote.url)} could not be fetched ({problem})",
+            "Run the same command again: it resumes where it stopped",
+        )
+
+    def _attempt(self) -> tuple[str, float]:
+        """Request what is missing.
+
+        Returns:
+            What went wrong, empty if the file is complete; the seconds that the server asks to wait.
+        """
+        start, headers = self._size, {}
+        if start and start == self._state.total:
+            return "", 0
+        if start and self._state.etag:
+            headers = {"Range": f"bytes={start}-", "If-Range": self._state.etag}
+        with self._session.stream("GET", self._remote.url, headers=headers) as answer:
+            if answer.status_code not in (200, 206):
+                if answer.status_code == 416:
+                    self._restart()
+                return f"HTTP {answer.status_code}", pause(0, answer) if answer.status_code in TRANSIENT else 0
+            sent = answer.headers.get("Content-Range", "")
+            if answer.status_code == 200 or not sent.startswith(f"bytes {start}-"):
+                self._restart()
+                if answer.status_code == 206:
+                    return f"the server sent another range: {sent}", 0
+            self._note(_State.of(answer))
+            with self._partial.open("ab") as handle:
+                for chunk in answer.iter_raw():
+                    self._raise_if_stopped()
+                    handle.write(chunk)
+                    self._report(len(chunk))
+        total = self._state.total
+        if total is not None and self._size != total:
+            problem = f"the connection ended after {self._size:,} of {total:,} bytes"
+            if self._size > total:  # the file became shorter on the server
+                self._restart()
+            return problem, 0
+        return "", 0
+
+    def _raise_if_stopped(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+
+    def _restart(self) -> None:
+        self._report(-self._size)
+        self._state = _State()
+        self._partial.unlink(missing_ok=True)
         self._json.unlink(missing_ok=True)
 
-    def note(self, state: State) -> None:
-        """Store the state."""
+    def _note(self, state: _State) -> None:
         files.write_text(self._json, msgspec.json.encode(state).decode())
-        self.state = state
+        self._state = state
 
 
 def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,34 +15,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from pipeline.core.csr import places
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.text import Keys, id_keys
-from pipeline.sources.base import MAX_TEXT, Limits, PaperBatch, fingerprint
+from pipeline.sources.base import MAX_TEXT, PaperBatch, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_files import Layout
-from pipeline.sources.papers import Paper, PaperBuffer, distinct_references
-from pipeline.sources.parquet import read_rows
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.papers import FileRelease, Paper, distinct_references
+from pipeline.sources.records import Tally, read_records, read_rows
 
 _MOST = 2**31 - 1
 
 
-class Named(msgspec.Struct):
-    """A thing of the topic hierarchy; its id is a number or an address that ends in one."""
-
-    id: int | str | None = None
+class _Named(msgspec.Struct):
+    id: int | str | None = None  # a number, or an address that ends in one
 
 
-class Topic(msgspec.Struct):
-    """What is read of a topic."""
-
-    field: Named | None = None
-    subfield: Named | None = None
+class _Topic(msgspec.Struct):
+    field: _Named | None = None
+    subfield: _Named | None = None
 
 
-class Concept(msgspec.Struct):
-    """What is read of a concept."""
-
+class _Concept(msgspec.Struct):
     display_name: str | None = None
     level: int | None = None
     score: float | str | None = None
@@ -58,9 +52,9 @@ class Work(msgspec.Struct):
     abstract_inverted_index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None = None
     referenced_works: list[str] | None = None
     cited_by_count: int | None = None
-    concepts: list[Concept] | None = None
-    primary_topic: Topic | None = None
-    topics: list[Topic] | None = None
+    concepts: list[_Concept] | None = None
+    primary_topic: _Topic | None = None
+    topics: list[_Topic] | None = None
     doi: str | None = None
     is_retracted: bool | None = None
     is_paratext: bool | None = None
@@ -68,23 +62,21 @@ class Work(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class OpenAlex(Limits):
-    """A snapshot on disk.
+class OpenAlex(FileRelease):
+    """A snapshot on disk: its root, or the folder of one of its formats.
 
     Attributes:
-        folder: root of the snapshot, or the folder of one of its formats.
         fields_from: where a work's fields come from, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
         min_concept_score: score from which a level-0 concept counts; ancestors that nothing chose have 0.
         include_xpac: keep the works that OpenAlex's own interface leaves out for their quality.
         allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
-    folder: Path
     fields_from: str = "auto"
     min_concept_score: float = 0.3
     include_xpac: bool = False
     allow_truncated: bool = False
-    source: str = field(default="openalex", init=False)
+    source = "openalex"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,20 +94,19 @@ class OpenAlex(Limits):
         """Where the works are."""
         return Layout.find(self.folder)
 
+    @property
+    def root(self) -> Path:
+        """The folder of the works."""
+        return self.layout.works
+
+    def files(self) -> list[Path]:
+        """Return the files of works."""
+        return self.layout.files()
+
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings."""
-        return {
-            "files": fingerprint(self.layout.files(), self.layout.works),
-            "merged_ids": [fingerprint([path], path.parent)[path.name] for path in self.layout.merged],
-            "fields_from": self.fields_from,
-            "min_concept_score": self.min_concept_score,
-            "include_xpac": self.include_xpac,
-            "allow_truncated": self.allow_truncated,
-        }
-
-    def parts(self) -> Sequence[str]:
-        """Return the files of works, by path below their folder."""
-        return [path.relative_to(self.layout.works).as_posix() for path in self.layout.files()]
+        merged_ids = [fingerprint([path], path.parent)[path.name] for path in self.layout.merged]
+        return {**super().identity(), "merged_ids": merged_ids}
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the works of one file.
@@ -123,17 +114,17 @@ class OpenAlex(Limits):
         Raises:
             CorruptError: the file is truncated, is damaged, or holds fewer or more works than the manifest says.
         """
-        merged = read_merged(self.layout.merged)
-        path, read = self.layout.works / part, 0
-        buffer = PaperBuffer(path, self.max_text)
-        for batch in buffer.batches(self._papers(path, buffer)):
+        merged, read = read_merged(self.layout.merged), 0
+        for batch in super().read(part):
             read += batch.read
             yield merged.apply(batch)
         listed = self.layout.manifest.get(part)
         if listed and listed.records not in (None, read) and not self.allow_truncated:
-            raise CorruptError(f"{path} holds {read:,} works, its manifest says {listed.records:,}", "Fetch it again")
+            said = f"its manifest says {listed.records:,}"
+            raise CorruptError(f"{self.root / part} holds {read:,} works, {said}", "Fetch it again")
 
-    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        """Yield the works but those that are retracted, paratext or of low quality."""
         if path.suffix == ".parquet":
             works = read_rows(path, Work, tally, needed="id")
         else:
@@ -222,7 +213,7 @@ def plain_abstract(
     return " ".join(text)
 
 
-def topic_fields(topic: Topic) -> list[str]:
+def topic_fields(topic: _Topic) -> list[str]:
     """Return the field a topic counts as: by its subfield where that says more, else by its field."""
     for thing, table in ((topic.subfield, OPENALEX_SUBFIELDS), (topic.field, OPENALEX_FIELDS)):
         number = short_id(str(thing.id)) if thing else ""
@@ -232,29 +223,22 @@ def topic_fields(topic: Topic) -> list[str]:
 
 
 class Merged(NamedTuple):
-    """Works that became part of another: ``ids`` rising, and what each one is now."""
+    """Works that became part of another: keys rising, and what each one is now."""
 
     ids: Keys
     into: Keys
-
-    def place(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
-        """Return where each key stands in ``ids``, and whether it does."""
-        if not len(self.ids):
-            return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-        place = np.minimum(np.searchsorted(self.ids, keys), len(self.ids) - 1)
-        return place, self.ids[place] == keys
 
     def apply(self, batch: PaperBatch) -> PaperBatch:
         """Drop the merged works of a batch, and let references to merged works mean what they became part of."""
         papers = batch.papers
         keys = id_keys(papers.column("paper_id"))
-        gone = self.place(keys)[1]
+        _, gone = places(self.ids, keys)
         if gone.any():
             papers, keys = papers.filter(pa.array(~gone)), keys[~gone]
             batch.dropped["merged_into_another"] += int(np.count_nonzero(gone))
         outbound = papers.column("outbound")
         cited = outbound.flatten().to_numpy()
-        place, moved = self.place(cited)
+        place, moved = places(self.ids, cited)
         if moved.any():
             lengths = np.asarray(pc.list_value_length(outbound))
             offsets, kept = distinct_references(keys, lengths, np.where(moved, self.into[place], cited))
@@ -276,19 +260,22 @@ def read_merged(paths: tuple[Path, ...]) -> Merged:
         CorruptError: a file is no such CSV.
     """
     tables = [_read_csv(path) for path in paths]
-    ids = np.concatenate([np.empty(0, np.uint64), *(id_keys(table.column("id").combine_chunks()) for table in tables)])
-    into = np.concatenate([ids[:0], *(id_keys(table.column("merge_into_id").combine_chunks()) for table in tables)])
-    distinct, last = np.unique(ids[::-1], return_index=True)
-    merged = Merged(distinct, into[::-1][last])
+    none = np.empty(0, np.uint64)
+    ids, into = (
+        np.concatenate([none, *(id_keys(table.column(name).combine_chunks()) for table in tables)])
+        for name in ("id", "merge_into_id")
+    )
+    rising, last = np.unique(ids[::-1], return_index=True)
+    into = into[::-1][last]
     for _ in range(64):
-        place, again = merged.place(merged.into)
-        again &= merged.into[place] != merged.into
+        place, again = places(rising, into)
+        again &= into[place] != into
         if not again.any():
             break
-        merged = Merged(merged.ids, np.where(again, merged.into[place], merged.into))
-    if not again.any() and not np.any(merged.into == merged.ids):
-        return merged
-    raise CorruptError(f"the merged ids of {paths[0].parent} go in a circle", "Fetch them again")
+        into = np.where(again, into[place], into)
+    if again.any() or np.any(into == rising):
+        raise CorruptError(f"the merged ids of {paths[0].parent} go in a circle", "Fetch them again")
+    return Merged(rising, into)
 
 
 def _read_csv(path: Path) -> pa.Table:

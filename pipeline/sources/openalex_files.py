@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import threading
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import msgspec
 from pipeline.core.errors import CorruptError, InputError, StageError, nearest
 from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
-from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
+from pipeline.sources.remote import Remote, ask, bare, plain_name
 
 _PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
 _MERGED = ("data/merged_ids/works", "legacy-data/merged_ids/works")
@@ -69,11 +68,7 @@ class Layout:
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
-        """Return the files of works.
-
-        Raises:
-            CorruptError: one that the manifest lists is not there, or has another size.
-        """
+        """Return the files of works. CorruptError if one that the manifest lists is not there, or has another size."""
         paths = find_files(self.works, (f"updated_date=*/*{self.suffix}",), "OpenAlex works")
         listed = self.manifest
         missing = [name for name in listed if not (self.works / name).is_file()]
@@ -165,9 +160,7 @@ class S3Object:
     modified: str
 
 
-def list_objects(
-    session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000, wait: Wait = time.sleep
-) -> Iterator[S3Object]:
+def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000) -> Iterator[S3Object]:
     """Yield the objects below a prefix, page after page (ListObjectsV2).
 
     Args:
@@ -175,7 +168,6 @@ def list_objects(
         bucket: address of the bucket.
         prefix: start of their keys.
         page: objects a request.
-        wait: sleeps between attempts.
 
     Raises:
         StageError: the answer is not a listing.
@@ -184,7 +176,7 @@ def list_objects(
     tokens = set[str]()
     where = bare(bucket)
     for _ in range(_PAGES):
-        answer = ask(session, f"{bucket}/?{urlencode(query)}", wait=wait)
+        answer = ask(session, f"{bucket}/?{urlencode(query)}")
         if answer.status_code != 200:
             raise StageError(f"{where} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
         try:
@@ -217,16 +209,15 @@ class OpenAlexCatalogue:
         session: the HTTP client.
         kind: one of :data:`FORMATS`.
         endpoint: address of the bucket.
-        wait: sleeps between attempts.
 
     Raises:
         InputError: the format is unknown or not in the bucket.
     """
 
-    def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT, wait: Wait = time.sleep) -> None:
+    def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
         if kind not in FORMATS:
             raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
-        self._session, self._endpoint, self._wait, self._format = session, endpoint.rstrip("/"), wait, kind
+        self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
         self._lock = threading.Lock()
         works, merged = FORMATS[kind]
         self._works = self._first(works)
@@ -247,13 +238,9 @@ class OpenAlexCatalogue:
         return [replace(remote, sha256=listed.get(remote.name.rpartition("works/")[2])) for remote in remotes]
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file if it is unchanged.
-
-        Raises:
-            InputError: the snapshot was replaced by the next one.
-        """
+        """Return the file if it is unchanged. InputError if the snapshot was replaced by the next one."""
         with self._lock:
-            stored = list(list_objects(self._session, self._endpoint, remote.name, wait=self._wait))
+            stored = list(list_objects(self._session, self._endpoint, remote.name))
         if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
             raise InputError(
                 f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
@@ -263,7 +250,7 @@ class OpenAlexCatalogue:
 
     def _first(self, prefixes: tuple[str, ...]) -> list[S3Object]:
         for prefix in prefixes:
-            stored = list_objects(self._session, self._endpoint, prefix, wait=self._wait)
+            stored = list_objects(self._session, self._endpoint, prefix)
             kept = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
             if any(file.key.endswith((".gz", ".parquet")) for file in kept):
                 return kept
@@ -275,7 +262,7 @@ class OpenAlexCatalogue:
         return Remote(stored.key, f"{self._endpoint}/{quote(stored.key)}", stored.bytes, md5)
 
     def _manifest(self, stored: S3Object) -> dict[str, Listed]:
-        answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}", wait=self._wait)
+        answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")
         if answer.status_code != 200:
             raise StageError(f"{stored.key} cannot be read (HTTP {answer.status_code})", "Try again later")
         return read_manifest(answer.content, stored.key)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import distinct_pairs, offsets_of
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
-from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, MAX_TEXT, RAW_PAPERS, PaperBatch
+from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, MAX_TEXT, RAW_PAPERS, PaperBatch, Release, fingerprint
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -51,6 +54,47 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
     lined: bool = False
 
 
+@dataclass(frozen=True)
+class FileRelease(Release):
+    """A release in files, of which each is a part. Its own fields are settings that decide the content.
+
+    Attributes:
+        folder: where the files are.
+    """
+
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        """The folder below which parts are named."""
+        return self.folder
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """Return the files, in the release's order."""
+
+    @abstractmethod
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        """Yield the papers of one file; the records that are not kept go to ``tally``."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return the files' checksums and the settings."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _SHARED}
+        return {"files": fingerprint(self.files(), self.root), **settings}
+
+    def parts(self) -> Sequence[str]:
+        """Return the files, by path below :attr:`root`."""
+        return [path.relative_to(self.root).as_posix() for path in self.files()]
+
+    def read(self, part: str) -> Iterator[Any]:
+        """Yield the papers of one file. CorruptError if the file is truncated or damaged."""
+        buffer = PaperBuffer(self.root / part, self.max_text)
+        return buffer.batches(self.papers(self.root / part, buffer))
+
+
+_SHARED = {field.name for field in fields(FileRelease)}
+
+
 class PaperBuffer(Tally):
     """Collects the papers of one file and hands them out as :class:`PaperBatch` es."""
 
@@ -85,7 +129,8 @@ class PaperBuffer(Tally):
         self._masks.append(self._mask(paper.fields) if paper.fields else 0)
         self._cited.extend(cited)
         self._lengths.append(len(cited))
-        self._inbound.append(_citing(paper))
+        inbound = paper.inbound or 0
+        self._inbound.append(inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound))
         self._dois.append(doi_key(paper.doi) if paper.doi else 0)
 
     @property
@@ -139,12 +184,6 @@ class PaperBuffer(Tally):
         return mask
 
 
-def _citing(paper: Paper) -> int:
-    """Return how many other papers cite a paper."""
-    inbound = paper.inbound or 0
-    return inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
-
-
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
     """Remove self-citations and repetitions from each paper's references.
 
@@ -157,11 +196,6 @@ def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys)
         offsets int64 ``[n + 1]`` and the references kept, rising within a paper.
     """
     owner = np.repeat(np.arange(len(keys), dtype=np.min_scalar_type(len(keys))), lengths)  # 16 bits sort fast
-    kept = cited != keys[owner]
-    owner, cited = owner[kept], cited[kept]
-    order = np.argsort(cited)
-    order = order[np.argsort(owner[order], kind="stable")]
-    owner, cited = owner[order], cited[order]
-    first = np.ones(len(cited), dtype=bool)
-    first[1:] = (owner[1:] != owner[:-1]) | (cited[1:] != cited[:-1])
-    return offsets_of(owner[first], len(keys)), cited[first]
+    others = cited != keys[owner]
+    owner, cited = distinct_pairs(owner[others], cited[others])
+    return offsets_of(owner, len(keys)), cited

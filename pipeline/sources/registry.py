@@ -14,7 +14,7 @@ from pipeline.core.config import parse_count
 from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from pipeline.sources.base import JoinedRelease, Release
+    from pipeline.sources.base import Release
 
 
 class Option(NamedTuple):
@@ -78,8 +78,8 @@ SOURCES: dict[str, Source] = {
         (Option("judged", "split of the qrels (default: test)"),),
     ),
     "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
-    "jsonl": Source(".collection:open_jsonl", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
-    "parquet": Source(".collection:open_parquet_files", "your own Parquet files, with --columns", (_COLUMNS,)),
+    "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
+    "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns", (_COLUMNS,)),
     "synthetic": Source(
         ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",
@@ -119,7 +119,7 @@ def all_options() -> dict[str, list[tuple[str, Option]]]:
     return options
 
 
-def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release | JoinedRelease:
+def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release:
     """Return the release of a source.
 
     Args:
@@ -149,7 +149,7 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
             raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
     module, _, opener = kind.opener.partition(":")
     release = getattr(importlib.import_module(module, __package__), opener)
-    opened: Release | JoinedRelease = release(folder, **values) if kind.has_folder else release(**values)
+    opened: Release = release(folder, **values) if kind.has_folder else release(**values)
     return opened
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,8 +26,6 @@ _REDIRECTS = 10
 
 _MAX_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read whole; the longest listings have a few hundred kilobytes."""
-
-Wait = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -89,12 +87,7 @@ def client() -> httpx.Client:
 
 
 def ask(
-    session: httpx.Client,
-    url: str,
-    headers: Mapping[str, str] | None = None,
-    *,
-    wait: Wait = time.sleep,
-    patient: bool = True,
+    session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, patient: bool = True
 ) -> httpx.Response:
     """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
 
@@ -115,9 +108,7 @@ def ask(
                 return answer
             problem = f"HTTP {answer.status_code}"
         if attempt < ATTEMPTS:
-            seconds = max(pause(attempt, None), pause(0, answer))
-            say_wait(url, problem, seconds)
-            wait(seconds)
+            wait(url, problem, max(pause(attempt, None), pause(0, answer)))
     raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
 
 
@@ -130,24 +121,28 @@ def raise_if_hopeless(url: str, error: Exception, patient: bool = True) -> None:
     """
     cause: BaseException | None = error
     while cause is not None:
+        reason = ""
         if isinstance(cause, socket.gaierror):
-            raise StageError(
-                f"{bare(url)} cannot be reached: no address is known of its host ({cause.strerror})",
-                "Check the network and --endpoint",
-            ) from error
-        if isinstance(cause, ConnectionRefusedError) and not patient:
-            raise StageError(
-                f"{bare(url)} cannot be reached: the connection is refused", "Check the network and --endpoint"
-            ) from error
+            reason = f"no address is known of its host ({cause.strerror})"
+        elif isinstance(cause, ConnectionRefusedError) and not patient:
+            reason = "the connection is refused"
+        if reason:
+            raise StageError(f"{bare(url)} cannot be reached: {reason}", "Check the network and --endpoint") from error
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         raise InputError(f"{bare(url)!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
 
 
-def say_wait(url: str, problem: str, seconds: float) -> None:
-    """Print why and how long the next attempt waits."""
+def wait(url: str, problem: str, seconds: float, stop: threading.Event | None = None) -> None:
+    """Wait before the next attempt, or until ``stop`` is set, and say why."""
     if seconds:
         say(f"{bare(url)}: {problem}; the next attempt is in {span(seconds)}")
+    sleep(seconds, stop)
+
+
+def sleep(seconds: float, stop: threading.Event | None = None) -> None:
+    """Sleep, or until ``stop`` is set."""
+    (stop or threading.Event()).wait(seconds)
 
 
 def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[str, str]) -> httpx.Response:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -22,75 +21,64 @@ from pipeline.sources.base import (
     BATCH_ROWS,
     Abstracts,
     Citations,
-    Limits,
+    JoinedRelease,
     PaperBatch,
     find_files,
-    fingerprint,
 )
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
-from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-from pipeline.sources.remote import Remote, Wait, ask, bare, plain_name
+from pipeline.sources.remote import Remote, ask, bare, plain_name
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
 
 DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
 """Datasets of a corpus: bytes the join holds for each byte of a gzip and of a plain file (authors, venues and citation
-contexts are not kept)."""
+contexts are not kept). The records below have what is read of each."""
 
 
-class ExternalIds(msgspec.Struct):
-    """Identifiers elsewhere."""
-
+class _ExternalIds(msgspec.Struct):
     DOI: str | None = None
 
 
-class FieldOfStudy(msgspec.Struct):
-    """A field of study, and who says so."""
-
+class _FieldOfStudy(msgspec.Struct):
     category: str | None = None
     source: str | None = None
 
 
-class PaperRecord(msgspec.Struct):
-    """What is read of a record of ``papers``."""
-
+class _Paper(msgspec.Struct):
     corpusid: int | str | None = None
     title: str | None = None
     year: int | None = None
-    s2fieldsofstudy: list[FieldOfStudy] | None = None
-    externalids: ExternalIds | None = None
+    s2fieldsofstudy: list[_FieldOfStudy] | None = None
+    externalids: _ExternalIds | None = None
 
 
-class Abstract(msgspec.Struct):
-    """What is read of a record of ``abstracts``."""
-
+class _Abstract(msgspec.Struct):
     corpusid: int | str | None = None
     abstract: str | None = None
 
 
-class Citation(msgspec.Struct, gc=False):
-    """What is read of a record of ``citations``."""
-
+class _Citation(msgspec.Struct, gc=False):
     citingcorpusid: int | str | None = None
     citedcorpusid: int | str | None = None
 
 
 @dataclass(frozen=True)
-class S2ag(Limits):
+class S2ag(FileRelease, JoinedRelease):
     """A folder with ``papers``, ``abstracts`` and ``citations`` of one release.
 
+    The folder holds ``papers/``, ``abstracts/`` and ``citations/``, or files of those names (``papers-*.jsonl.gz``).
+
     Attributes:
-        folder: holds ``papers/``, ``abstracts/`` and ``citations/``, or files of those names (``papers-*.jsonl.gz``).
         fields_from: whose fields of study count, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
         allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
-    folder: Path
     fields_from: str = "s2-fos-model"
     allow_truncated: bool = False
-    source: str = field(default="s2ag", init=False)
+    source = "s2ag"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,22 +92,9 @@ class S2ag(Limits):
         patterns = [f"{dataset}{between}*{end}" for between in ("/", "-", "_") for end in ends]
         return find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
 
-    def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the settings."""
-        paths = [path for dataset in DATASETS for path in self._files(dataset)]
-        return {
-            "files": fingerprint(paths, self.folder),
-            "fields_from": self.fields_from,
-            "allow_truncated": self.allow_truncated,
-        }
-
-    def parts(self) -> Sequence[str]:
-        """Return the files of the three datasets, as ``DATASET:PATH`` with the path below the folder."""
-        return [
-            f"{dataset}:{path.relative_to(self.folder).as_posix()}"
-            for dataset in DATASETS
-            for path in self._files(dataset)
-        ]
+    def files(self) -> list[Path]:
+        """Return the files of the three datasets, one dataset after the other."""
+        return [path for dataset in DATASETS for path in self._files(dataset)]
 
     def joined_bytes(self) -> int:
         """Return about what the join holds of the three datasets together."""
@@ -130,38 +105,30 @@ class S2ag(Limits):
         ]
         return int(sum(sizes))
 
-    def read_table(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one file holds.
+    def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
+        """Yield what one file holds. CorruptError if the file is truncated or damaged."""
+        if part.startswith("papers"):
+            return super().read(part)
+        read = self._abstracts if part.startswith("abstracts") else self._citations
+        return read(self.folder / part)
 
-        Raises:
-            CorruptError: the file is truncated or damaged.
-        """
-        dataset, _, name = part.partition(":")
-        path = self.folder / name
-        if dataset == "papers":
-            buffer = PaperBuffer(path, self.max_text)
-            return buffer.batches(self._papers(path, buffer))
-        return self._abstracts(path) if dataset == "abstracts" else self._citations(path)
-
-    def _papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        for number, record in read_records(path, PaperRecord, tally, allow_truncated=self.allow_truncated):
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        """Yield the records of ``papers``, without abstracts and references."""
+        for number, record in read_records(path, _Paper, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
                 tally.drop("no_paper_id", number)
                 continue
-            subjects = [subject for subject in record.s2fieldsofstudy or () if self._counts(subject)]
+            subjects = [s for s in record.s2fieldsofstudy or () if self.fields_from in ("any", s.source)]
             fields = [FOLDED.get(category.casefold(), category) for s in subjects if (category := s.category)]
             doi = record.externalids.DOI if record.externalids else None
             yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
-
-    def _counts(self, subject: FieldOfStudy) -> bool:
-        return self.fields_from in ("any", subject.source)
 
     def _abstracts(self, path: Path) -> Iterator[Abstracts]:
         tally = Tally(path, self.max_text)
         ids: list[str] = []
         texts: list[str] = []
         chars = 0
-        for number, record in read_records(path, Abstract, tally, allow_truncated=self.allow_truncated):
+        for number, record in read_records(path, _Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
                 tally.drop("no_paper_id", number)
             elif text := normalise(tally.cut(record.abstract)):
@@ -180,7 +147,7 @@ class S2ag(Limits):
         tally = Tally(path)
         citing: list[str] = []
         cited: list[str] = []
-        for _, edge in read_records(path, Citation, tally, allow_truncated=self.allow_truncated):
+        for _, edge in read_records(path, _Citation, tally, allow_truncated=self.allow_truncated):
             if edge.citingcorpusid is None:
                 tally.pass_over("null_citing_id")
             elif edge.citedcorpusid is None:
@@ -204,7 +171,6 @@ class S2agCatalogue:
         api_key: the key that lists of files require; it is sent to the API, never to the storage.
         datasets: names of the datasets.
         endpoint: address of the API.
-        wait: sleeps between attempts.
 
     Raises:
         InputError: there is no such release or dataset, or the key is refused.
@@ -217,9 +183,8 @@ class S2agCatalogue:
         api_key: str | None,
         datasets: Iterable[str] = DATASETS,
         endpoint: str = ENDPOINT,
-        wait: Wait = time.sleep,
     ) -> None:
-        self._session, self._endpoint, self._wait = session, endpoint.rstrip("/"), wait
+        self._session, self._endpoint = session, endpoint.rstrip("/")
         self._key = _checked_key(api_key or "")
         self._headers = {"x-api-key": self._key} if self._key else {}
         self._lock = threading.Lock()
@@ -272,7 +237,7 @@ class S2agCatalogue:
 
     def _get(self, path: str, release: str) -> dict[str, Any]:
         url = f"{self._endpoint}/{path}"
-        answer = ask(self._session, url, self._headers, wait=self._wait)
+        answer = ask(self._session, url, self._headers)
         if answer.status_code in (401, 403):
             raise InputError(
                 f"{bare(url)} refused the request ({self._message(answer)})",
@@ -280,7 +245,7 @@ class S2agCatalogue:
                 "https://www.semanticscholar.org/product/api",
             )
         if answer.status_code == 404 and path.startswith("release/") and "/dataset/" not in path:
-            listed = ask(self._session, f"{self._endpoint}/release/", self._headers, wait=self._wait)
+            listed = ask(self._session, f"{self._endpoint}/release/", self._headers)
             try:
                 known = [str(name) for name in listed.json()] if listed.status_code == 200 else []
             except (TypeError, ValueError):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from pipeline.sources.base import Limits, PaperBatch, find_files, fingerprint
-from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.base import find_files
+from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
 _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
@@ -26,39 +25,22 @@ class Record(Paper):
 
 
 @dataclass(frozen=True)
-class S2orc2020(Limits):
-    """A folder of S2ORC metadata shards.
+class S2orc2020(FileRelease):
+    """A folder of S2ORC metadata shards, gzip or plain.
 
     Attributes:
-        folder: where ``metadata_*.jsonl.gz`` (or plain ``.jsonl``) are.
         allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
     """
 
-    folder: Path
     allow_truncated: bool = False
-    source: str = field(default="s2orc2020", init=False)
+    source = "s2orc2020"
 
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
+        """Return the shards."""
         return find_files(self.folder, _PATTERNS, "S2ORC metadata")
 
-    def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the settings."""
-        return {"files": fingerprint(self._files(), self.folder), "allow_truncated": self.allow_truncated}
-
-    def parts(self) -> Sequence[str]:
-        """Return the shards, by path below the folder."""
-        return [path.relative_to(self.folder).as_posix() for path in self._files()]
-
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one shard.
-
-        Raises:
-            CorruptError: the file is truncated or damaged.
-        """
-        buffer = PaperBuffer(self.folder / part, self.max_text)
-        return buffer.batches(self._papers(self.folder / part, buffer))
-
-    def _papers(self, path: Path, tally: Tally) -> Iterator[Record]:
+    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+        """Yield the records that have an id."""
         for number, record in read_records(path, Record, tally, allow_truncated=self.allow_truncated):
             if record.id:
                 yield record

@@ -16,7 +16,7 @@ The generative model:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, Limits, PaperBatch
+from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, Release
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -101,7 +101,7 @@ _LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l"
 
 
 @dataclass(frozen=True)
-class Synthetic(Limits):
+class Synthetic(Release):
     """A synthetic release.
 
     Attributes:
@@ -111,7 +111,7 @@ class Synthetic(Limits):
 
     papers: int
     seed: int = 13
-    source: str = field(default="synthetic", init=False)
+    source = "synthetic"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,25 +135,14 @@ class Synthetic(Limits):
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one part, a unit at a time.
-
-        Raises:
-            InputError: there is no such part.
-        """
+        """Yield the papers of one part, a unit at a time."""
         for unit in self.read_units(part):
             yield PaperBatch(unit.papers(), read=len(unit.ids))
 
     def read_units(self, part: str) -> Iterator[Unit]:
-        """Return the units of one part.
-
-        Raises:
-            InputError: there is no such part.
-        """
-        parts = self.parts()
-        if part not in parts:
-            raise InputError(f"a synthetic release of {self.papers:,} papers has no part {part!r}")
-        number = parts.index(part)
-        first, last = (self.units * edge // len(parts) for edge in (number, number + 1))
+        """Return the units of one part."""
+        number, parts = self.parts().index(part), len(self.parts())
+        first, last = (self.units * edge // parts for edge in (number, number + 1))
         return (make_unit(self, unit) for unit in range(first, last))
 
 

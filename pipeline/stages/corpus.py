@@ -16,8 +16,7 @@ from pipeline.core.task import Facts, Inputs, Job, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, checked_name
 from pipeline.corpus.build import build_corpus, extract
-from pipeline.corpus.deduplicate import write_without_duplicates
-from pipeline.corpus.duplicates import DuplicatesConfig
+from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicates
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import JoinedRelease, Release
@@ -55,7 +54,7 @@ class PartsOfRelease:
         parts = list(enumerate(self.release.parts()))
         for job in jobs:
             mine = [part for part in parts if f"scratch/{part_record(part[0])}" in job.units]
-            extract(self.release, self.release.allow_empty, mine, job.out, resources)
+            extract(self.release, mine, job.out, resources)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
@@ -63,7 +62,7 @@ class PartsOfRelease:
         return build_corpus(self.release, out, resources)
 
 
-def corpus_task(name: str, release: Release | JoinedRelease) -> Task:
+def corpus_task(name: str, release: Release) -> Task:
     """Return the task that builds the corpus users will call ``name``.
 
     Raises:

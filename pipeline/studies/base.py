@@ -1,12 +1,14 @@
-"""What a study is: a recipe, the tasks it needs, the tables and figures it makes."""
+"""What a study is: a recipe, the tasks it needs, the tables and figures it makes; and the studies by name."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.errors import InputError, nearest
 from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Table
 from pipeline.studies.recipe import RECIPES
@@ -39,7 +41,7 @@ class StudyFigure:
 
     Attributes:
         name: stem of its files.
-        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.figures`).
+        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`).
         charted: whether a chart of the page shows the same.
     """
 
@@ -99,3 +101,29 @@ class Study:
     def default_recipe(self) -> Path:
         """The recipe without ``--recipe``, of the study's name."""
         return RECIPES / f"{self.name}.toml"
+
+
+STUDIES = {
+    "pool_size": "pool_size",
+    "neighbours": "neighbours.study",
+    "scirepeval": "scirepeval.study",
+    "large_scale": "large_scale.study",
+    "mdcr": "mdcr.study",
+    "mdcr_eval": "mdcr.scores",
+    "mdcr_checks": "mdcr.checks",
+    "facets": "facets.study",
+    "facet_pools": "facets.build",
+}
+"""The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
+
+
+def find(name: str) -> Study:
+    """Return a study.
+
+    Raises:
+        InputError: no study has that name; the message suggests the nearest.
+    """
+    if name not in STUDIES:
+        raise InputError(f"the study must be one of {', '.join(STUDIES)}, got {name!r}", nearest(name, STUDIES))
+    study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY
+    return study

@@ -15,14 +15,14 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
-from pipeline.scores.figures import draw
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import shown, table_of
 from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.page.report import best_of
-from pipeline.scores.records import flat
+from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
+from pipeline.scores.summary import flat
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses

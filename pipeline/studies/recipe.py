@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest
@@ -61,7 +61,8 @@ def find_recipe(given: Path) -> Path:
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     """Read a recipe, a TOML file of all fields of ``cls`` and no other; ``changes`` replace settings.
 
-    Where ``cls`` has a field ``rules``, the file may also give any setting of pools.
+    Where ``cls`` has a field ``rules``, the file may also give any setting of pools. A number is a list of one where a
+    list is wanted, and a text where texts are.
 
     Raises:
         InputError: the file cannot be read or is not TOML, a setting is missing, unknown or of another type.
@@ -84,6 +85,11 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     if further := tuple((name, values.pop(name)) for name in rules if name in values):
         values["rules"] = further
     kinds = get_type_hints(cls)
+    for name, kind in kinds.items():
+        if get_origin(kind) is tuple and type(value := values.get(name)) in (int, float):
+            values[name] = [value]
+        if kind == tuple[str, ...] and isinstance(value := values.get(name), list):
+            values[name] = [str(item) if type(item) is int else item for item in value]
     named = {name: (value, kinds.get(name, Any), f"the setting {name}") for name, value in values.items()}
     return from_mapping(cls, {name: convert(*setting) for name, setting in named.items()})
 

@@ -12,8 +12,7 @@ from pipeline.cluster.resume import resume, wait_until_visible
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Task
-from pipeline.core.units import Slice
+from pipeline.core.task import Slice, Task
 from pipeline.core.workdir import Workdir
 from pipeline.encode import registry
 from pipeline.stages.embed import embed_tasks, store_of

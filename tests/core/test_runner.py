@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
+from pipeline.core.files import lock_file, locked
 from pipeline.core.manifest import Counts
-from pipeline.core.publish import lock_file, locked
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.task import Inputs, Task
@@ -149,7 +149,7 @@ def _repair_until(root: Path, task: Task, event: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0
 
 
-@pytest.mark.parametrize("victim", ["y", "manifest.json", "index/1"])
+@pytest.mark.parametrize("victim", ["manifest.json", "index/1"])
 def test_a_repair_killed_at_any_moment_never_loses_the_artifact(tmp_path: Path, victim: str) -> None:
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         if not out.done("index"):
@@ -186,7 +186,7 @@ def test_an_error_publishes_nothing_and_leaves_no_litter(
     assert list((tmp_path / "room").iterdir()) == []
 
 
-ONE = 'make(Path(sys.argv[1]), letters("abcdefgh", letters("xyz", pause=0.05), pause=0.05))'
+ONE = 'make(Path(sys.argv[1]), letters("abcdefgh", letters("xyz", pause=0.03), pause=0.03))'
 GROUP = """
 inner = letters("xyz", pause=0.03)
 Runner(Path(sys.argv[1]), HERE).make_all([together(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
@@ -230,7 +230,7 @@ def test_what_a_lost_process_was_writing_is_not_published(tmp_path: Path) -> Non
 def test_killed_at_any_moment_it_goes_on_and_publishes_the_same_bytes(tmp_path: Path, script: str) -> None:
     assert start(tmp_path / "whole", script).wait() == 0
     root = tmp_path / "killed"
-    for finished in (1, 5, 9):
+    for finished in (2, 7):
         process = start(root, script)
         while len(list(root.rglob("?"))) < finished:
             assert process.poll() is None

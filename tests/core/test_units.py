@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.runner import Runner
-from pipeline.core.task import Facts, Job
-from pipeline.core.units import Assignment, Slice, divide, run_assignment
+from pipeline.core.task import Assignment, Facts, Job, Slice, divide, run_assignment
 from pipeline.core.workdir import Workdir
 from tests.core.letters import HERE, Together, make, together
 

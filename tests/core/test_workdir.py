@@ -152,6 +152,6 @@ def test_no_flipped_bit_of_a_record_is_accepted(tmp_path: Path) -> None:
     write(Workdir.prepare(tmp_path), "a")
     record = tmp_path / ".a.done"
     whole, before = record.read_bytes(), Workdir(tmp_path).outputs()
-    for changed in flipped(whole, range(8 * len(whole))):
+    for changed in flipped(whole, random.Random(7).sample(range(8 * len(whole)), 300)):
         record.write_bytes(changed)
         assert Workdir(tmp_path).outputs() in ([], before)

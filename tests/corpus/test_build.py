@@ -18,7 +18,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.workdir import Workdir
-from pipeline.corpus import build, graph, merge, order
+from pipeline.corpus import build, graph, merge
 from pipeline.corpus.arrays import GrowingArray
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
@@ -89,7 +89,7 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     parallel = corpus_of(tmp_path / "b", release, workers=2)
     monkeypatch.setattr(buffer, "BATCH_ROWS", 50)
     monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
-    monkeypatch.setattr(order, "_SMALLEST_WINDOW", 3)
+    monkeypatch.setattr(merge, "_SMALLEST_WINDOW", 3)
     monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
     steps = Counter[str]()
 
@@ -105,7 +105,7 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
         steps[path.name.partition("-")[0]] += 1
         return write(path, *arguments)
 
-    for module in (graph, order):
+    for module in (graph, merge):
         monkeypatch.setattr(module, "Progress", Counted)
     monkeypatch.setattr(files, "write_arrow", write_arrow)
     tight = corpus_of(tmp_path / "c", release, memory=12_000)

@@ -11,7 +11,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.corpus import deduplicate
+from pipeline.corpus import duplicates
 from pipeline.corpus.duplicates import DuplicatesConfig, find_duplicates, groups
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.s2orc2020 import S2orc2020
@@ -86,8 +86,8 @@ def test_groups_are_what_plain_python_says(tmp_path: Path, rules: tuple[str, ...
 
 @pytest.mark.parametrize("action", ["drop", "merge"])
 def test_the_corpus_without_duplicates(tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deduplicate, "SHARD_ROWS", 64)
-    monkeypatch.setattr(deduplicate, "_BLOCK", 50)
+    monkeypatch.setattr(duplicates, "SHARD_ROWS", 64)
+    monkeypatch.setattr(duplicates, "_BLOCK", 50)
     records = random_records(400, seed=9)
     papers, stands = papers_of(records), stands_for(records)
     artifact = make(tmp_path, records, action)

@@ -13,7 +13,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.sources.base import JoinedRelease, Release
+from pipeline.sources.base import Release
 from pipeline.sources.openalex import OpenAlex
 from pipeline.sources.s2ag import S2ag
 from pipeline.sources.s2orc2020 import S2orc2020
@@ -35,7 +35,7 @@ def digest(artifact: Artifact, *files: str) -> str:
     return hashed.hexdigest()[:16]
 
 
-def digests(root: Path, release: Release | JoinedRelease, **pools: PoolConfig) -> dict[str, str]:
+def digests(root: Path, release: Release, **pools: PoolConfig) -> dict[str, str]:
     runner = Runner(root, Resources(2**30, 2))
     corpus = runner.make(corpus_task("c", release))
     tables = {"papers": ("papers-*.arrow",), "attributes": ("attributes.arrow",), "graph": GRAPH}

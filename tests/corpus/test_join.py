@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.corpus.partition import PartitionWriter, partition_of, read_partition
 from pipeline.sources.s2ag import S2ag
 from pipeline.stages.corpus import corpus_task
 from tests.corpus.test_build import check_against_oracle, contents
@@ -59,7 +57,7 @@ def build(root: Path, folder: Path, memory: int = 2**30, workers: int = 1) -> Ar
 
 def test_joined_tables_are_what_plain_python_says(tmp_path: Path) -> None:
     """Partitions, memory and workers change no byte."""
-    made, records = random_tables(400, seed=5)
+    made, records = random_tables(200, seed=5)
     folder = write_s2ag(tmp_path / "release", parts=4, **made)
     whole = build(tmp_path / "a", folder)
     for name, limits in (("b", {"workers": 2}), ("c", {"memory": 10_000})):
@@ -81,16 +79,16 @@ def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: 
     made, _ = random_tables(200, seed=6)
     folder = write_s2ag(tmp_path / "release", parts=3, **made)
     whole = build(tmp_path / "a", folder)
-    read_table = S2ag.read_table
+    read = S2ag.read
 
     def breaking(self: S2ag, part: str) -> Any:
-        for batch in read_table(self, part):
+        for batch in read(self, part):
             yield batch
             if part.startswith("citations") and "00001" in part:
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(S2ag, "read_table", breaking)
+        patch.setattr(S2ag, "read", breaking)
         build(tmp_path / "b", folder, memory=20_000)
     resumed = build(tmp_path / "b", folder)
     assert contents(resumed) == contents(whole)
@@ -113,19 +111,3 @@ def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
     reasons = ("abstracts: dropped, repeated", "abstracts: dropped, repeated_other_text")
     reasons += ("abstracts: dropped, withheld", "citations: dropped, repeated")
     assert [artifact.manifest.counts["noted"][reason] for reason in reasons] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("held", [1, 10**9])
-def test_partitions_hold_every_row_once_and_in_order(tmp_path: Path, held: int) -> None:
-    rows = np.arange(1000, dtype=np.uint64)
-    keys, schema = rows % 300, pa.schema([("key", pa.uint64()), ("other", pa.uint64())])
-    with PartitionWriter(tmp_path / "a", {"some": schema, "none": schema}, 7, held) as writer:
-        for part in (slice(start, start + 250) for start in range(0, 1000, 250)):
-            batch = {"key": keys[part], "other": rows[part]}
-            writer.add("some", pa.RecordBatch.from_pydict(batch, schema=schema), keys[part])
-    tables = [read_partition([tmp_path / "a"], "some", schema, number) for number in range(7)]
-    for number, table in enumerate(tables):
-        assert np.all(partition_of(table.column("key").to_numpy(), 7) == number)
-        assert np.all(np.diff(table.column("other").to_numpy().astype(int)) > 0)
-    assert sorted(i for table in tables for i in table.column("other").to_pylist()) == rows.tolist()
-    assert read_partition([tmp_path / "a"], "none", schema, 0).schema == schema

@@ -163,7 +163,7 @@ def test_files_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["run.json.gz", "run.lz4", "run.trec.gz", "run.parquet"])
 def test_a_run_beyond_the_memory_is_refused_before_it_is_held(pool: Pool, tmp_path: Path, name: str) -> None:
     """A file of a few kilobytes that unpacks to many megabytes."""
-    path, entries = tmp_path / name, 300_000
+    path, entries = tmp_path / name, 200_000
     if name == "run.json.gz":
         path.write_bytes(gzip.compress(b'{"10": {' + b'"9": 1, ' * entries + b'"zz": 1}}'))
     elif name == "run.lz4":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.chance import above_chance, by_chance
+from pipeline.measure.engines import above_chance, by_chance
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures
 from tests.measure.cases import qrels_table

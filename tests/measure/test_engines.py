@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.measure import hits, ranx_engine
+from pipeline.measure import engines, hits
 from pipeline.measure.engines import ENGINES, average_precision, evaluate
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
@@ -157,7 +157,7 @@ def test_one_cut_measure_alone() -> None:
 def test_block_sizes_do_not_change_values(monkeypatch: pytest.MonkeyPatch) -> None:
     case = inputs(*random_case(7, queries=50, rows=40, depth=6, positives=10, score_levels=3))
     whole = [evaluate(*case, ALL, engine) for engine in ENGINES]
-    monkeypatch.setattr(ranx_engine, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(engines, "_BLOCK_BYTES", 300)
     monkeypatch.setattr(hits, "_BLOCK", 7)
     assert all((evaluate(*case, ALL, engine) == values).all() for engine, values in zip(ENGINES, whole, strict=True))
 

@@ -18,10 +18,8 @@ from pipeline.measure.statistics import (
     holm,
     interval,
     interval_kind,
-    mean_and_deviation,
     mean_of_means,
     paired_permutation,
-    simultaneous,
 )
 
 
@@ -69,46 +67,14 @@ def test_below_100_queries_it_is_scipys_bca_at_the_expanded_level(queries: int, 
         assert (low[row], high[row]) == (pytest.approx(theirs.low), pytest.approx(theirs.high))
 
 
-@pytest.mark.parametrize(("queries", "percentile"), [(20, 0.91), (50, 0.935)])
-def test_coverage_with_few_queries(queries: int, percentile: float) -> None:
+def test_coverage_with_few_queries() -> None:
     """Average precision has a long tail: percentile intervals miss the mean of such a distribution too often."""
-    data, mean = np.random.default_rng(1).beta(0.35, 2.0, (4_000, queries)), 0.35 / 2.35
+    data, mean = np.random.default_rng(1).beta(0.35, 2.0, (4_000, 20)), 0.35 / 2.35
     means = bootstrap_means(data, seed=1)
     low, high = confidence_interval(means, data)
     assert 0.93 < np.mean((low <= mean) & (mean <= high)) < 0.96
     low, high = np.quantile(means, [0.025, 0.975], axis=1)
-    assert np.mean((low <= mean) & (mean <= high)) < percentile
-
-
-def test_coverage_of_a_mean_over_fields() -> None:
-    """Three fields of different difficulty with 30, 10 and 20 queries."""
-    parts = [np.random.default_rng(n).beta(0.35, 1.0 + n, (4_000, q)) for n, q in enumerate((30, 10, 20))]
-    mean = np.mean([0.35 / (1.35 + n) for n in range(3)])
-    means = np.mean([bootstrap_means(each, seed=1, item=n) for n, each in enumerate(parts)], axis=0)
-    low, high = confidence_interval(means, *parts)
-    assert 0.93 < np.mean((low <= mean) & (mean <= high)) < 0.96
-
-
-@pytest.mark.parametrize(("draws", "queries", "between_draws"), [(3, 150, 0.01), (20, 110, 0.03)])
-def test_coverage_over_queries_and_draws(draws: int, queries: int, between_draws: float) -> None:
-    """Values of queries on draws of candidates that share a deviation, beside one of each query and draw."""
-    random, mean, found = np.random.default_rng(77), 0.35 / 2.35, []
-    for _ in range(400):
-        of_query = random.beta(0.35, 2.0, queries)
-        of_draw = random.normal(0, between_draws, (draws, 1))
-        found.append(interval(of_query + of_draw + random.normal(0, 0.05, (draws, queries)), seed=1))
-    assert 0.92 < np.mean([low <= mean <= high for _, low, high in found]) < 0.98
-
-
-def test_intervals_of_one_draw_leave_out_what_draws_add() -> None:
-    """The interval over queries of one draw misses the mean of all draws; that over queries and draws does not."""
-    random, one, all_draws = np.random.default_rng(3), [], []
-    for _ in range(300):
-        values = random.beta(0.35, 2.0, 100) - 0.35 / 2.35 + random.normal(0, 0.05, (20, 1))
-        one.append(interval(values[0], seed=1))
-        all_draws.append(interval(values, seed=1))
-    missed, held = (np.mean([low <= 0 <= high for _, low, high in found]) for found in (one, all_draws))
-    assert missed < 0.6 < 0.92 < held
+    assert np.mean((low <= mean) & (mean <= high)) < 0.91
 
 
 def test_draws_without_a_value_of_a_query_are_left_out() -> None:
@@ -119,19 +85,6 @@ def test_draws_without_a_value_of_a_query_are_left_out() -> None:
     assert np.isnan(interval(np.full((3, 2), np.nan), seed=1)).all()
     same = np.tile(values_of_queries := np.array([0.1, 0.5, 0.9, 0.3]), (5, 1))
     assert interval(same, seed=1)[0] == pytest.approx(values_of_queries.mean())
-
-
-@pytest.mark.parametrize("queries", [60, 200])
-def test_intervals_read_together_hold_together(queries: int) -> None:
-    """Six pairs of four systems, skewed differences."""
-    random, level, held = np.random.default_rng(queries), simultaneous(6), []
-    assert level == pytest.approx(1 - 0.05 / 6)
-    for _ in range(100):
-        systems = 0.6 * random.beta(0.35, 2.0, (1, queries)) + 0.4 * random.beta(0.35, 2.0, (4, queries))
-        pairs = np.array([systems[a] - systems[b] for a, b in itertools.combinations(range(4), 2)])
-        found = mean_of_means({"": pairs}, seed=1, level=level)
-        held.append(((found.low <= 0) & (found.high >= 0)).all())
-    assert np.mean(held) >= 0.9
 
 
 def test_ends_that_lie_far_out_have_more_resamples() -> None:
@@ -208,11 +161,6 @@ def test_holm_by_hand(raw: list[float], adjusted: list[float]) -> None:
     assert holm(raw).tolist() == pytest.approx(adjusted)
 
 
-def test_mean_and_deviation_over_samples() -> None:
-    assert mean_and_deviation([1.0, 2.0, 4.0]) == (pytest.approx(7 / 3), pytest.approx(np.sqrt(7 / 3)))
-    assert mean_and_deviation([0.25]) == (0.25, None)
-
-
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="no queries"):
         bootstrap_means(np.empty((2, 0)), seed=1)
@@ -220,5 +168,3 @@ def test_bad_arguments_are_refused() -> None:
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
     with pytest.raises(InputError, match="between 0 and 1, got 95"):
         confidence_interval(np.ones((1, 10)), np.ones((1, 3)), level=95)
-    with pytest.raises(InputError, match="no samples"):
-        mean_and_deviation([])

@@ -12,8 +12,9 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.scores import origins, text_only, training
+from pipeline.scores.labels import trained_on
 from pipeline.scores.layout import build_tables, tables
+from pipeline.scores.notes import ORIGINS, kind_of, origins
 from pipeline.scores.store import artifact, opened_pool, values
 from pipeline.scores.summary import summarise
 from pipeline.stages.pool import pool_task
@@ -32,7 +33,7 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     (without,) = tables(pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "lsa")]))
     assert "trained on" not in [column.label for column in without.columns]
     assert not any("Trained on" in note for note in without.notes)
-    assert training.short("minilm@ivf:probes=0.5") == "citations to 2021"
+    assert trained_on("minilm@ivf:probes=0.5") == "citations to 2021"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     ],
 )
 def test_kinds_of_ids(paper_id: str, kind: str) -> None:
-    assert origins.kind_of(paper_id) == kind
+    assert kind_of(paper_id) == kind
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 
 def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
-    sentence = text_only.sentence(runs, 13, by_field=True)
+    table, *_ = build_tables(summarise(values(runs)), runs)
+    (sentence,) = (note for note in table.notes if note.startswith("MAP among candidates with an abstract alone"))
     expected: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
         pool = opened_pool(run)
@@ -92,13 +94,14 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     found = dict(re.findall(r"(most-cited|newest) ([\d.]+) \[", sentence))
     assert found == {label: f"{100 * np.mean(means):.1f}" for label, means in expected.items()}
     assert "mean over Art, Physics" in sentence
-    same = {"papers": 9, "without_abstract": 0}
-    assert not text_only.differs(json.dumps({"positives": same, "negatives": same}))
+    same = json.dumps({kind: {"papers": 9, "without_abstract": 0} for kind in ("positives", "negatives")})
+    table, *_ = build_tables(summarise(values(runs)), runs.with_columns(metadata_gaps=pl.lit(same)))
+    assert "MAP among" not in " ".join(table.notes)
 
 
 def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
-    frame = origins.origins(runs)
-    assert frame.columns == list(origins.ORIGINS)
+    frame = origins(runs)
+    assert frame.columns == list(ORIGINS)
     assert frame.group_by("field").agg(pl.col("queries").sum()).sort("field")["queries"].to_list() == [20, 20]
     assert set(frame["year"]) == {2019}
     assert set(zip(frame["field"], frame["ids"], strict=True)) == {("Art", "OpenAlex"), ("Physics", "number")}

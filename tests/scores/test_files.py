@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 import pytrec_eval
 
+from pipeline.cli import main
 from pipeline.core.errors import InputError
 from pipeline.scores.files import evaluate
 from pipeline.scores.layout import tables
-from tests.cli.run import mdcr, one_line_error
+from tests.cli.run import mdcr
 
 TREC_EVAL = {
     "map": "map",
@@ -93,21 +94,24 @@ def test_python_compares_runs_like_any_scores(tmp_path: Path) -> None:
     assert "Named in the files: 80 documents, 12 queries" in "".join(table.notes)
 
 
-def test_the_command_prints_intervals_and_tests_and_writes_a_page(tmp_path: Path) -> None:
+def test_the_command_prints_intervals_and_tests_and_writes_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, qrels = random_files(4)
     write(tmp_path, run, qrels, "one")
     base = write(tmp_path, random_files(5)[0], qrels, "base")
     words = ["evaluate", f"--run={tmp_path}/one.run", f"--qrels={tmp_path}/qrels.txt", f"--baseline={base}"]
-    result = mdcr(tmp_path, *words)
-    assert result.returncode == 0, result.stderr
-    rows = [line.split()[0] for line in result.stdout.splitlines() if line.strip()]
+    assert main([*words, "--root", str(tmp_path)]) == 0
+    printed_text = capsys.readouterr()
+    rows = [line.split()[0] for line in printed_text.out.splitlines() if line.strip()]
     assert rows.index("base") < rows.index("one")
-    assert "† differs from base: paired permutation test" in result.stdout
+    assert "† differs from base: paired permutation test" in printed_text.out
     page = tmp_path / "runs/reports/qrels/index.html"
     assert page.is_file()
-    assert str(page) in result.stderr
+    assert str(page) in printed_text.err
     assert mdcr(tmp_path, "open", "--quiet").stdout.strip() == str(page)
-    printed = json.loads(mdcr(tmp_path, *words, "--json").stdout)["rows"]
+    assert main([*words, "--json", "--root", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)["rows"]
     mine = (
         evaluate([base, tmp_path / "one.run"], qrels)
         .filter(measure="map")
@@ -141,12 +145,10 @@ def test_what_cannot_be_scored_is_refused(run: Any, qrels: Any, expected: str) -
         ("", "holds no data"),
     ],
 )
-def test_bad_qrels_are_one_line(tmp_path: Path, text: str, expected: str) -> None:
+def test_bad_qrels_are_refused(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "qrels.txt").write_text(text)
-    (tmp_path / "a.run").write_text("q Q0 d 1 1 x\n")
-    words = ["evaluate", f"--run={tmp_path}/a.run", f"--qrels={tmp_path}/qrels.txt"]
-    assert expected in one_line_error(mdcr(tmp_path, *words))
-    assert not (tmp_path / "runs").exists()
+    with pytest.raises(InputError, match=expected):
+        evaluate({"q": {"d": 1.0}}, tmp_path / "qrels.txt")
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -45,12 +45,12 @@ def test_figures_are_compared(root: Path, capsys: pytest.CaptureFixture[str], ro
 
 
 def test_a_table_that_was_written_is_a_golden_table(root: Path) -> None:
-    assert main(["report", "--output", str(root / "out"), "--root", str(root)]) == 0
+    assert main(["report", "--format=csv", "--output", str(root / "out"), "--root", str(root)]) == 0
     (table,) = (root / "out").glob("*/table.csv")
     check = ["show", "table", "--check", str(table), "--tolerance", "1e-12", "--root", str(root)]
     assert main(check) == 0
     lines = list(csv.DictReader(table.open()))
-    for changed in lines:
+    for changed in lines[:: len(lines) // 4]:
         rows = [{**line, "value": "0.999"} if line is changed else line for line in lines]
         text = io.StringIO()
         writer = csv.DictWriter(text, list(changed))

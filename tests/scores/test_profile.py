@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.profile import QUANTILES, _distribution, profile
-from pipeline.scores.profile_text import _decades, render_profile, save_profile_plots
+from pipeline.scores.profile import QUANTILES, _decades, _distribution, profile, render_profile, save_profile_plots
 from tests.builders import make_corpus
 
 LONG = "An abstract of more than thirty characters."
@@ -76,7 +75,7 @@ def test_counts_are_what_the_papers_say(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("nonzero", [False, True])
 def test_distributions_are_numpys(nonzero: bool) -> None:
     values = np.random.default_rng(3).geometric(0.02, 5_001) - 1
-    row = _distribution(values, among_nonzero=nonzero)
+    row = _distribution([values], among_nonzero=nonzero)
     used = values[values > 0] if nonzero else values
     assert row["mean"] == pytest.approx(used.mean())
     expected = [int(np.quantile(used, q, method="inverted_cdf")) for q in QUANTILES]
@@ -90,8 +89,8 @@ def test_distributions_are_numpys(nonzero: bool) -> None:
 
 
 def test_nothing_has_a_distribution_too() -> None:
-    assert _distribution(np.empty(0, np.int32))["mean"] is None
-    assert _distribution(np.zeros(3, np.int32), among_nonzero=True)["quantiles"]["0.5"] is None
+    assert _distribution([])["mean"] is None
+    assert _distribution([np.zeros(3, np.int32)], among_nonzero=True)["quantiles"]["0.5"] is None
 
 
 def test_earlier_years_are_summed_by_decade() -> None:

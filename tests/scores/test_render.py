@@ -14,10 +14,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.scores.average import Draws
-from pipeline.scores.latex import escape
-from pipeline.scores.records import as_csv, records
-from pipeline.scores.render import FORMATS, check_format, render_table
-from pipeline.scores.summary import summarise, summarise_samples
+from pipeline.scores.render import FORMATS, check_format, escape_latex, render_table
+from pipeline.scores.summary import as_csv, records, summarise, summarise_samples
 from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
 from tests.scores.cases import made_up, scored, tables_of
 
@@ -173,7 +171,7 @@ def test_markup_in_names_is_escaped() -> None:
     shown = render(scored(hostile, {"map": [0.5]}), "markdown")
     assert re.sub(r"\\[^\w\s]", "", shown).count("\n") == shown.count("\n")
     assert not re.search(r"<img|\[a|\[c|`|\*\*f|~g|&lt|\$h|\n# i", re.sub(r"\\[^\w\s]", "", shown))
-    assert escape(r"\{&") == r"\textbackslash{}\{\&"
+    assert escape_latex(r"\{&") == r"\textbackslash{}\{\&"
 
 
 def test_an_unknown_format_is_refused() -> None:

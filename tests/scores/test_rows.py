@@ -14,15 +14,14 @@ import pytest
 from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.scores.average import Draws
+from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
 from pipeline.scores.compare import QUERIES, compare
 from pipeline.scores.comparison import as_text
 from pipeline.scores.labels import labelled
-from pipeline.scores.naming import folder_names
 from pipeline.scores.page.report import page_of
-from pipeline.scores.records import as_csv, records
 from pipeline.scores.store import stored, values
-from pipeline.scores.summary import summarise, summarise_samples
+from pipeline.scores.summary import as_csv, records, summarise, summarise_samples
 from tests.builders import make_corpus
 from tests.scores import published as made
 from tests.scores.cases import tables_of

@@ -22,9 +22,8 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.labels import labelled
-from pipeline.scores.records import records
 from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
-from pipeline.scores.summary import summarise, summarise_samples
+from pipeline.scores.summary import records, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
 

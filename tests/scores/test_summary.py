@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+import scipy.stats
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import (
@@ -17,6 +18,7 @@ from pipeline.measure.statistics import (
     permutation_of_means,
 )
 from pipeline.scores.average import AVERAGE, Draws, families
+from pipeline.scores.compare import compare
 from pipeline.scores.summary import SUMMARY, summarise, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
 
@@ -39,6 +41,39 @@ def test_mean_and_deviation_over_samples() -> None:
     alone = summarise_samples(many, DRAWS)
     assert alone["value"].to_list() == pytest.approx(values.mean(axis=1).tolist())
     assert alone["sample"].to_list() == [1, 2, 3]
+
+
+def test_what_is_resampled_decides_the_interval() -> None:
+    """Samples alone have the t interval of their figures; queries and samples one that is longer than either."""
+    random = np.random.default_rng(4)
+    values = np.clip(random.random((4, 150)) * 0.5 + random.normal(0.2, 0.05, (4, 1)), 0, 1)
+    many = pl.concat([scored("a", {"map": row.tolist()}, sample=number) for number, row in enumerate(values, 1)])
+    ends = {}
+    for name in ("queries", "papers", "both"):
+        (row,) = summarise(many, draws=Draws(seed=5, resample=name)).rows(named=True)
+        assert (row["resample"], row["value"]) == (name, pytest.approx(values.mean()))
+        ends[name] = row["high"] - row["low"]
+    figures = values.mean(axis=1)
+    expected = scipy.stats.t.interval(0.95, 3, figures.mean(), scipy.stats.sem(figures))
+    assert ends["papers"] == pytest.approx(expected[1] - expected[0], rel=0.1)
+    assert ends["both"] > max(ends["queries"], ends["papers"]) * 0.99
+    (table,) = tables_of(many, summarise(many, draws=Draws(seed=5, resample="both")))
+    assert "[95% interval over queries and samples of candidates; tests are over queries]" in table.notes[0]
+    assert "bootstrap over queries and samples of candidates: 10,000 resamples" in table.notes[-1]
+
+
+def test_samples_are_resampled_for_differences_too_and_one_sample_is_refused() -> None:
+    many = pl.concat([made_up(["a", "b"], [(None, 10)], samples=3), made_up(["a", "b"], [("Art", 20)], samples=1)])
+    both = compare(many, "a", "b", ["map"], Draws(seed=5, resample="both"))
+    plain = compare(many, "a", "b", ["map"], Draws(seed=5, resamples=10_000))
+    assert both["resample"].unique().to_list() == ["both"]
+    assert both.filter(field="Art").select("low", "high").rows()[0] == pytest.approx(
+        plain.filter(field="Art").select("low", "high").rows()[0]
+    )
+    with pytest.raises(InputError, match="papers needs 2 samples or more of each pool, got 1 of Art 20"):
+        summarise(many, draws=Draws(resample="papers"))
+    with pytest.raises(InputError, match="resample.*'paper' is unknown"):
+        Draws(resample="paper")
 
 
 def test_order_of_scores_does_not_matter() -> None:

@@ -10,8 +10,17 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
+from pipeline.sources import remote
 from pipeline.sources.remote import client
 from pipeline.stages.corpus import corpus_task
+
+
+@pytest.fixture(autouse=True)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were to be waited between attempts; nobody waits."""
+    seconds: list[float] = []
+    monkeypatch.setattr(remote, "sleep", lambda wanted, _stop: seconds.append(wanted))
+    return seconds
 
 
 @pytest.fixture

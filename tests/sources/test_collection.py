@@ -11,13 +11,11 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import doi_key, id_key
-from pipeline.sources.collection import Collection, parse_columns
-from tests.releases import read, write_lines
+from pipeline.core.text import doi_key
+from pipeline.sources.collection import JsonLines, ParquetFiles, parse_columns
+from tests.releases import id_key, read, write_lines
 
-MAP = parse_columns(
-    "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
-)
+MAP = "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
 RECORDS: list[dict[str, Any]] = [
     {
         "id": 7,
@@ -38,11 +36,11 @@ def test_a_collection_under_a_map(tmp_path: Path, name: str) -> None:
         texts = [r | {"id": str(r["id"]), "refs": r["refs"] and list(map(str, r["refs"]))} for r in RECORDS]
         table = pa.Table.from_pylist(texts).append_column("other", pa.array([1, 2]))
         pq.write_table(table, tmp_path / name, row_group_size=1)
-        release = Collection(tmp_path, "parquet", MAP)
+        release = ParquetFiles(tmp_path, MAP)
     else:
-        release = Collection(write_lines(tmp_path / name, RECORDS), "jsonl", MAP)
+        release = JsonLines(write_lines(tmp_path / name, RECORDS), MAP)
         if "deep" not in name:
-            assert Collection(tmp_path, "jsonl", MAP).identity() == release.identity()
+            assert JsonLines(tmp_path, MAP).identity() == release.identity()
     rows, total = read(release)
     assert rows[0] == {
         "paper_id": "7",
@@ -62,12 +60,12 @@ def test_a_large_plain_file_edited_in_place_is_another_release(tmp_path: Path) -
     """Same size, and a change that any sample of blocks could miss."""
     path = tmp_path / "papers.jsonl"
     path.write_bytes(b'{"id": "1"}\n' * 2_000_000)
-    identities = [Collection(tmp_path, "jsonl", MAP).identity()]
+    identities = [JsonLines(tmp_path, MAP).identity()]
     for position in (500_007, 12_000_007, 23_999_983):
         with path.open("r+b") as file:
             file.seek(position)
             file.write(b"2")
-        identities.append(Collection(tmp_path, "jsonl", MAP).identity())
+        identities.append(JsonLines(tmp_path, MAP).identity())
         assert identities[-1] != identities[-2]
 
 
@@ -87,7 +85,7 @@ def test_a_large_plain_file_edited_in_place_is_another_release(tmp_path: Path) -
 )
 def test_years_of_every_kind(tmp_path: Path, value: Any, year: int) -> None:
     pq.write_table(pa.table({"paper_id": ["1"], "year": [value]}), tmp_path / "a.parquet")
-    rows, _ = read(Collection(tmp_path, "parquet"))
+    rows, _ = read(ParquetFiles(tmp_path))
     assert rows[0]["year"] == year
 
 
@@ -99,17 +97,17 @@ def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"ident": 1, "text": "x"}])
     pq.write_table(pa.table({"ident": ["1"]}), tmp_path / "a.parquet")
     for kind, message in (
-        ("jsonl", "no record of .*a.jsonl has an id in 'idnt'.*'ident'; use --columns"),
-        ("parquet", "has no column 'idnt'.*'ident'"),
+        (JsonLines, "no record of .*a.jsonl has an id in 'idnt'.*'ident'; use --columns"),
+        (ParquetFiles, "has no column 'idnt'.*'ident'"),
     ):
         with pytest.raises(InputError, match=message):
-            read(Collection(tmp_path, kind, parse_columns("paper_id=idnt")))
+            read(kind(tmp_path, "paper_id=idnt"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no parquet files"):
-        Collection(tmp_path / "empty", "parquet").parts()
+        ParquetFiles(tmp_path / "empty").parts()
 
 
 def test_a_mapped_column_that_is_never_there_is_noted(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
-    _, total = read(Collection(tmp_path, "jsonl", parse_columns("abstract=txt,title=text")))
+    _, total = read(JsonLines(tmp_path, "abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}

@@ -15,7 +15,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
-from pipeline.sources.collection import Collection
+from pipeline.sources.collection import JsonLines
 from pipeline.sources.openalex_files import Layout, read_manifest
 from pipeline.sources.registry import open_release
 from tests.releases import (
@@ -130,7 +130,7 @@ def test_a_file_without_data_is_refused_unless_allowed(
 @pytest.mark.parametrize("units", [900_000, 1_100_000])
 def test_a_line_of_too_many_values_is_dropped(tmp_path: Path, unit: str, units: int) -> None:
     lines = [b'{"paper_id": 1, "z": [' + unit.encode() * units + b"1]}\n", b'{"paper_id": 2}\n']
-    rows, total = read(Collection(write_lines(tmp_path / "a.jsonl", [*lines, lines[0]]), "jsonl"))
+    rows, total = read(JsonLines(write_lines(tmp_path / "a.jsonl", [*lines, lines[0]])))
     few = unit.count(",") + unit.count("[") + unit.count("{") == 1 and units < 1_000_000
     assert [row["paper_id"] for row in rows] == (["1", "2", "1"] if few else ["2"])
     assert total.dropped == ({} if few else {"line_too_long": 2})
@@ -154,4 +154,4 @@ def test_a_batch_ends_by_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(papers, "BATCH_CHARS", 1_000)
     records = [{"paper_id": n, "abstract": "x" * 400} for n in range(7)] + [{"paper_id": 7, "references": [1] * 32}]
     path = write_lines(tmp_path / "a.jsonl", records)
-    assert [len(batch.papers) for batch in Collection(path, "jsonl").read("a.jsonl")] == [3, 3, 2, 0]
+    assert [len(batch.papers) for batch in JsonLines(path).read("a.jsonl")] == [3, 3, 2, 0]

@@ -13,10 +13,10 @@ import pytest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import doi_key, id_key, normalise
+from pipeline.core.text import doi_key, normalise
 from pipeline.sources.fieldmaps import OPENALEX_FIELDS, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex import OpenAlex, plain_abstract
-from tests.releases import openalex_work, read, write_lines
+from tests.releases import id_key, openalex_work, read, write_lines
 from tests.shared import real
 
 ADDRESS = "https://openalex.org/"

@@ -44,10 +44,10 @@ class Bucket:
         self.s3.put_object(Bucket=self.name, Key=key, Body=content, ACL="public-read")
 
     def catalogue(self, kind: str, suffix: str = "") -> OpenAlexCatalogue:
-        return OpenAlexCatalogue(self.session, kind, self.endpoint + suffix, lambda _: None)
+        return OpenAlexCatalogue(self.session, kind, self.endpoint + suffix)
 
     def fetch(self, catalogue: OpenAlexCatalogue, folder: Path) -> dict[str, Any]:
-        return fetch_release(self.session, catalogue, catalogue.files(), folder, sleep=lambda _: None)
+        return fetch_release(self.session, catalogue, catalogue.files(), folder)
 
 
 @pytest.fixture

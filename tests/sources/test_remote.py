@@ -58,16 +58,8 @@ class Files:
         return remote
 
 
-def fetch(session: httpx.Client, url: str, folder: Path, sleep: Callable[[float], None] | None = None) -> Any:
-    return fetch_release(session, Files(url), Files(url).files(), folder, sleep=sleep or never)
-
-
-def never(seconds: float) -> None:
-    raise AssertionError(f"waited {seconds} s")
-
-
-def sleepless(_: float) -> None:
-    """Wait for nothing."""
+def fetch(session: httpx.Client, url: str, folder: Path) -> Any:
+    return fetch_release(session, Files(url), Files(url).files(), folder)
 
 
 def listing(token: str, *keys: str) -> bytes:
@@ -113,7 +105,7 @@ def test_a_server_that_sends_other_ranges_ends(server: Server, session: httpx.Cl
 
     server.answer = answer
     with pytest.raises(StageError, match="/a could not be fetched"):
-        fetch(session, f"{server.address}/a", tmp_path, sleepless)
+        fetch(session, f"{server.address}/a", tmp_path)
     assert len(server.requests) <= 2 * ATTEMPTS
 
 
@@ -138,7 +130,7 @@ def test_a_file_that_became_shorter_is_fetched_again(server: Server, session: ht
 
     server.answer = shrinks
     server.requests.clear()
-    fetch(session, f"{server.address}/a", tmp_path / "other", sleepless)
+    fetch(session, f"{server.address}/a", tmp_path / "other")
     assert (tmp_path / "other/a.jsonl").read_bytes() == content[:50]
 
 
@@ -163,25 +155,27 @@ def test_a_record_that_cannot_be_read_is_written_again(
         ("http://[::/x", "must be an address of HTTP"),
     ],
 )
-def test_what_cannot_be_reached_fails_at_once(session: httpx.Client, tmp_path: Path, url: str, expected: str) -> None:
-    for request in (lambda: ask(session, url, wait=never), lambda: fetch(session, url, tmp_path)):
+def test_what_cannot_be_reached_fails_at_once(
+    session: httpx.Client, tmp_path: Path, waited: list[float], url: str, expected: str
+) -> None:
+    for request in (lambda: ask(session, url), lambda: fetch(session, url, tmp_path)):
         with pytest.raises((StageError, InputError), match=expected):
             request()
+    assert not waited
 
 
 def test_waits_are_said_and_credentials_are_not(
-    server: Server, session: httpx.Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    server: Server, session: httpx.Client, tmp_path: Path, waited: list[float], capfd: pytest.CaptureFixture[str]
 ) -> None:
     server.answer = lambda request: send(request, 503, b"", {"Retry-After": "7"})
-    waited: list[float] = []
     url = f"{server.with_user()}/x?signature=s"
     with pytest.raises(StageError) as raised:
-        ask(session, url, wait=waited.append)
+        ask(session, url)
     assert waited == [7, 7, 8, 16, 32]
     said = capfd.readouterr().err
     assert said.splitlines()[0] == f"{server.address}/x: HTTP 503; the next attempt is in 7 s"
     with pytest.raises(StageError) as failed:
-        fetch(session, url, tmp_path, sleepless)
+        fetch(session, url, tmp_path)
     said += capfd.readouterr().err + str(raised.value) + str(failed.value)
     assert "the next attempt is in 32 s" in said
     assert "secret" not in said
@@ -198,9 +192,10 @@ def test_the_command_never_shows_the_credentials_of_an_endpoint(server: Server, 
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_long_answer_is_refused(server: Server, session: httpx.Client, packed: bool) -> None:
+def test_a_long_answer_is_refused(server: Server, session: httpx.Client, waited: list[float], packed: bool) -> None:
     body = b"[" + b"0," * 2**23
     headers = {"Content-Encoding": "gzip"} if packed else {}
     server.answer = lambda request: send(request, 200, gzip.compress(body) if packed else body, headers)
     with pytest.raises(StageError, match="/x answered with more than 8 MiB"):
-        ask(session, f"{server.address}/x", wait=never)
+        ask(session, f"{server.address}/x")
+    assert not waited

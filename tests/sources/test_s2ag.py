@@ -31,7 +31,7 @@ PAPERS = "20260917_1_papers.gz"
 
 
 def read(release: S2ag, dataset: str) -> list[Any]:
-    return [b for part in release.parts() if part.startswith(dataset) for b in release.read_table(part)]
+    return [b for part in release.parts() if part.startswith(dataset) for b in release.read(part)]
 
 
 def release(folder: Path, *records: dict[str, Any] | bytes, **settings: Any) -> S2ag:
@@ -137,7 +137,7 @@ def test_every_field_of_the_official_samples(source: str) -> None:
         }
 
     sample = S2ag(folder, source)
-    assert [part.partition(":")[0] for part in sample.parts()] == ["papers", "abstracts", "citations"]
+    assert [part.partition("-")[0] for part in sample.parts()] == ["papers", "abstracts", "citations"]
     rows, total = gathered(read(sample, "papers"))
     assert (total.read, total.dropped) == (100, {})
     assert rows == list(map(expected, raw["papers"]))
@@ -153,10 +153,6 @@ def test_every_field_of_the_official_samples(source: str) -> None:
     assert citations.dropped == {"null_cited_id": len(edges) - len(complete)} == {"null_cited_id": 23}
 
 
-def sleepless(_: float) -> None:
-    """Wait for nothing."""
-
-
 @pytest.fixture
 def datasets() -> Iterator[Datasets]:
     datasets = Datasets()
@@ -170,7 +166,7 @@ def datasets() -> Iterator[Datasets]:
 
 
 def catalogue(session: httpx.Client, server: Datasets, release: str = "latest", **options: Any) -> S2agCatalogue:
-    options = {"api_key": KEY, "endpoint": f"{server.address}/datasets/v1", "wait": sleepless, **options}
+    options = {"api_key": KEY, "endpoint": f"{server.address}/datasets/v1", **options}
     return S2agCatalogue(session, release, **options)
 
 
@@ -179,7 +175,7 @@ def fetch(
 ) -> dict[str, dict[str, object]]:
     """Fetch a release, check that every byte is there and nothing else, and return what was recorded."""
     remotes = catalogue(session, datasets, release)
-    record = fetch_release(session, remotes, remotes.files(), folder, connections=connections, sleep=sleepless)
+    record = fetch_release(session, remotes, remotes.files(), folder, connections=connections)
     for dataset in ("papers", "abstracts", "citations"):
         for name, content in datasets.releases[release][dataset].items():
             assert (folder / dataset / name).read_bytes() == content
@@ -314,12 +310,12 @@ def test_the_key_goes_to_one_origin_alone() -> None:
     chain = [f"https://a{path}" for path in ("/release/latest", "/moved", ":8443/x")]
     chain += ["http://a/x", "https://b/x", "https://a/y"]
     session, asked = replying({**dict(itertools.pairwise(chain)), chain[-1]: (200, release)})
-    S2agCatalogue(session, "latest", f" {KEY}\n", ["papers"], endpoint="https://a", wait=sleepless)
+    S2agCatalogue(session, "latest", f" {KEY}\n", ["papers"], endpoint="https://a")
     assert [str(request.url) for request in asked] == chain
     assert [request.headers.get("x-api-key") for request in asked] == [KEY, KEY, None, None, None, None]
     session, _ = replying({chain[0]: chain[0]})
     with pytest.raises(StageError, match="more than 10 redirects"):
-        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a")
 
 
 @pytest.mark.parametrize(
@@ -341,12 +337,12 @@ def test_a_servers_names_are_plain(release: str, files: list[object], expected: 
     replies = {"latest": described, "r/dataset/papers": {"files": files}}
     session, _ = replying({f"https://a/release/{path}": (200, values) for path, values in replies.items()})
     with pytest.raises((InputError, StageError), match=expected) if expected else nullcontext():
-        remotes = S2agCatalogue(session, "latest", KEY, ["papers"], "https://a", sleepless).files()
+        remotes = S2agCatalogue(session, "latest", KEY, ["papers"], "https://a").files()
         assert [remote.name for remote in remotes] == ["papers/x"]
 
 
 def test_a_server_that_repeats_the_key_does_not_have_it_printed() -> None:
     session, _ = replying({"https://a/release/latest": (403, {"message": f"{KEY} is no key"})})
     with pytest.raises(InputError) as refused:
-        S2agCatalogue(session, "latest", KEY, endpoint="https://a", wait=sleepless)
+        S2agCatalogue(session, "latest", KEY, endpoint="https://a")
     assert "(... is no key)" in str(refused.value)

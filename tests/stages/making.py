@@ -7,8 +7,7 @@ from pathlib import Path
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Facts, Task
-from pipeline.core.units import Assignment, Slice
+from pipeline.core.task import Assignment, Facts, Slice, Task
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.units import Assignment, Slice, run_assignment
+from pipeline.core.task import Assignment, Slice, run_assignment
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.corpus import corpus_task
 

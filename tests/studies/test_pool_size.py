@@ -12,7 +12,7 @@ import pytest
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 SMALL = flags("study pool_size --corpus tiny")
-SMALL += ["--set", 'sizes=["300","600"]', "--set", "queries=10", "--set", "samples=2"]
+SMALL += ["--set", "sizes=[300,600]", "--set", "queries=10", "--set", "samples=2"]
 
 
 def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
@@ -57,8 +57,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_size", "--set", "samples"], "name=value"),
         (["study", "pool_size", "--set", "seed=x"], "seed must be a whole number, got 'x'"),
         (["study", "pool_size", "--set", "seed=true"], "seed must be a whole number, got True"),
-        (["study", "pool_size", "--set", "sizes=300"], "sizes must be a list"),
-        (["study", "pool_size", "--set", "sizes=[300]"], "sizes must be a list"),
+        (["study", "pool_size", "--set", "sizes=[0.5]"], "sizes must be a list"),
         (["study", "large_scale", "--set", "nested=1"], "nested must be true or false, got 1"),
         (["study", "large_scale", "--set", "positives=all"], "positives must be corpus or prefiltered"),
         (["study", "large_scale", "--set", "own=[1]"], "own must be a table"),
@@ -102,7 +101,7 @@ def test_a_recipe_must_be_complete(root: Path, tmp_path: Path) -> None:
 
 
 def test_tuned_bm25_is_tuned_first(root: Path) -> None:
-    arguments = [*flags("study pool_size --corpus tiny --model bm25:tuned"), *SMALL[4:]]
+    arguments = [*flags("study pool_size --corpus tiny --model bm25:tuned"), *SMALL[4:], "--set", "sizes=300"]
     assert {"tune"} == {row["stage"] for row in mdcr_json(root, *arguments, "--dry-run")["plan"]} & {"tune", "score"}
     found = mdcr_json(root, *arguments)
     assert {row["system"] for row in found["tables"]["scores"]} == {"bm25:tuned"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,8 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
-from pipeline.scores.page.parts import NO_PAPER, Browser, Papers, QueryPool
+from pipeline.scores.page.pack import Column, narrow, pack
+from pipeline.scores.page.parts import Browser
 from pipeline.scores.store import artifact, opened_pool
 from pipeline.scores.tables import label_of
 
@@ -95,34 +95,33 @@ def browser(
             kept[place] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in kept.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
-    seed = draws.seed_of(runs)
-    pools = []
+    seed, blocks = draws.seed_of(runs), dict[str, str]()
     for runs_of_pool, pool in sorted(
         kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
     ):
-        name, place = runs_of_pool["pool"][0], (runs_of_pool["field"][0], runs_of_pool["size"][0])
-        typed = (types or {}).get(name)
-        shown_pool = _query_pool(runs_of_pool, pool, scores.filter(pool=name), measures, draws, seed, top, typed)
-        label = f"{shown_pool.label}, sample {runs_of_pool['sample'][0]}" if samples[place] > 1 else shown_pool.label
-        pools.append(dataclasses.replace(shown_pool, label=label))
-    left = len(opened) - len(pools)
+        first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
+        label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
+        label += f", sample {first['sample']}" if samples[first["field"], first["size"]] > 1 else ""
+        of_pool = scores.filter(pool=first["pool"])
+        blocks[label] = _packed(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
+    left = len(opened) - len(blocks)
     shown = (
         "Every candidate of each query, with its types"
         if types
         else f"The first {top} entries of each ranking, and the rank of every positive"
     )
     which = (
-        f" To stay small, this page holds {len(pools)} of {len(opened)} pools: the largest of each field in its first "
+        f" To stay small, this page holds {len(blocks)} of {len(opened)} pools: the largest of each field in its first "
         "sample. Choose others by --field and --size of mdcr report."
     )
-    return Browser("Queries", pools, f"{shown}.{which}" if left else f"{shown}.")
+    return Browser("Queries", blocks, f"{shown}.{which}" if left else f"{shown}.")
 
 
 def _worth(runs: pl.DataFrame) -> tuple[int, int, int]:
     return len(runs), int(runs["size"][0]), -int(runs["sample"][0])
 
 
-def _query_pool(
+def _packed(
     runs: pl.DataFrame,
     pool: Pool,
     scores: pl.DataFrame,
@@ -131,38 +130,48 @@ def _query_pool(
     seed: int,
     top: int,
     typed: Typed | None,
-) -> QueryPool:
-    """Return what a page shows of the rankings of one pool (:func:`browser`)."""
+) -> str:
+    """Return the rankings of one pool as a block, which ``queries.js`` reads.
+
+    Query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``: its positives, or all candidates where they have
+    ``types`` (a bit each). ``listed`` and ``top`` number the papers; a number beyond the last stands for none, so that
+    16 bits are enough for most pools. ``ranks`` ``[systems, listed]`` count from 1; 0 was not retrieved. ``values``
+    ``[measures, systems, queries]`` are NaN where a query was not scored.
+    """
     count, labels = len(pool.query_rows), runs["label"].to_list()
     query, row, types = _positives(pool) if typed is None else typed.listed()
     ranks = np.zeros((len(runs), len(row)), np.uint32)
     best = np.full((len(runs), count, top if typed is None else 0), -1, np.int64)
     for number, run in enumerate(runs.iter_rows(named=True)):
         ranks[number], best[number] = _read(artifact(run, "ranking"), pairs(query, row), count, best.shape[2])
-    named, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
-    numbers = np.full(best.shape, NO_PAPER, np.uint32)
-    numbers[best >= 0] = positions[len(row) :]
+    named, numbers = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
+    best_papers = np.full(best.shape, len(named), np.uint32)
+    best_papers[best >= 0] = numbers[len(row) :]
     values = _values(scores, labels, measures, count)
-    rankings = {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
     first = runs.row(0, named=True)
-    return QueryPool(
-        label=scope(first) + (f", {format_count(first['size'])}" if typed is None else ""),
-        systems=labels,
-        measures=[label_of(name) for name in measures],
-        signs=[sign_of(name) for name in measures],
-        queries=_queries(pool),
-        papers=_papers(pool.corpus, named),
-        offsets=np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
-        listed=positions[: len(row)].astype(np.uint32),
-        ranks=ranks,
-        top=numbers,
-        values=values,
-        intervals=_intervals(values, draws, seed, runs["field"][0] or ""),
-        level=draws.level,
-        facts={"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"], **rankings},
-        kinds={} if typed is None else typed.kinds,
-        types=types,
-    )
+    facts = {"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"]}
+    facts |= {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
+    header = {
+        "systems": labels,
+        "measures": [label_of(name) for name in measures],
+        "signs": [sign_of(name) for name in measures],
+        "top": best.shape[2],
+        "level": draws.level,
+        "facts": facts,
+        "kinds": [] if typed is None else list(typed.kinds.items()),
+    }
+    columns = {
+        **_queries(pool),
+        **_papers(pool.corpus, named, "paper"),
+        "offsets": np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
+        "listed": narrow(numbers[: len(row)].astype(np.uint32)),
+        "ranks": narrow(ranks),
+        "top": narrow(best_papers),
+        "values": values.astype(np.float32),
+        "intervals": _intervals(values, draws, seed, runs["field"][0] or ""),
+        "types": narrow(types),
+    }
+    return pack(header, columns)
 
 
 def _positives(pool: Pool) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
@@ -219,14 +228,15 @@ def _values(
     return values
 
 
-def _queries(pool: Pool) -> Papers:
+def _queries(pool: Pool) -> dict[str, Column]:
     if pool.queries_are_papers:
-        return _papers(pool.corpus, pool.query_rows)
+        return _papers(pool.corpus, pool.query_rows, "query")
     texts = [text.title for block in pool.query_texts() for text in block]
-    return Papers(pool.query_ids(), texts, np.zeros(len(texts), np.int16))
+    return {"query_ids": pool.query_ids(), "query_titles": texts, "query_years": np.zeros(len(texts), np.int16)}
 
 
-def _papers(corpus: Corpus, rows: npt.NDArray[Any]) -> Papers:
+def _papers(corpus: Corpus, rows: npt.NDArray[Any], what: str) -> dict[str, Column]:
     table = corpus.take(rows, ["paper_id", "title", "year"])
+    ids, titles = (table.column(name).to_pylist() for name in ("paper_id", "title"))
     years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
-    return Papers(table.column("paper_id").to_pylist(), table.column("title").to_pylist(), years)
+    return {f"{what}_ids": ids, f"{what}_titles": titles, f"{what}_years": years}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scores.page.parts import QueryPool, Spans, TextBrowser
+from pipeline.scores.page.parts import Spans, TextBrowser
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
 """Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
@@ -44,36 +44,6 @@ def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
     """Return numbers in 8 or 16 bits if they fit."""
     largest = numbers.max(initial=0)
     return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
-
-
-def pack_pool(pool: QueryPool) -> str:
-    """Return a pool of the query browser as a block."""
-    header = {
-        "systems": list(pool.systems),
-        "measures": list(pool.measures),
-        "signs": list(pool.signs),
-        "top": pool.top.shape[2],
-        "level": pool.level,
-        "facts": dict(pool.facts),
-        "kinds": list(pool.kinds.items()),
-    }
-    texts = {
-        f"{name}_{column}": getattr(papers, column)
-        for name, papers in (("query", pool.queries), ("paper", pool.papers))
-        for column in ("ids", "titles", "years")
-    }
-    # A number beyond the last paper stands for none, so that 16 bits are enough for most pools.
-    top = np.minimum(pool.top, len(pool.papers.ids)).astype(np.uint32)
-    numbers = {
-        "offsets": pool.offsets,
-        "listed": narrow(pool.listed),
-        "ranks": narrow(pool.ranks),
-        "top": narrow(top),
-        "values": pool.values.astype(np.float32),
-        "intervals": pool.intervals,
-        "types": narrow(pool.types),
-    }
-    return pack(header, {**texts, **numbers})
 
 
 def pack_texts(part: TextBrowser) -> str:

@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from pipeline.scores.tables import Table
 
 
@@ -38,7 +35,7 @@ class Leaderboard:
 
     Attributes:
         title: heading.
-        records: of :func:`pipeline.scores.longcsv.records`, without figures of single samples.
+        records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
         files: downloads, text by suffix.
@@ -128,73 +125,17 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Papers:
-    """Papers, or queries, as columns of one length; a year of 0 is unknown."""
-
-    ids: Sequence[str]
-    titles: Sequence[str]
-    years: npt.NDArray[np.int16]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryPool:
-    """One pool of the query browser. Paper numbers count ``papers``.
-
-    Attributes:
-        label: what the reader chooses, such as ``Medicine, 2k``.
-        systems: labels.
-        measures: labels of ``values``.
-        queries: the queries.
-        papers: every paper that is named.
-        offsets: uint32 ``[queries + 1]``; query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``.
-        listed: uint32 ``[listed]``, paper numbers: the positives; where candidates have types, all candidates.
-        ranks: uint32 ``[systems, listed]``, from 1; 0: not retrieved.
-        top: uint32 ``[systems, queries, top]``, papers at the best ranks; :data:`NO_PAPER`: fewer were retrieved. Empty
-            where all candidates are listed.
-        values: float64 ``[measures, systems, queries]``, fractions; NaN: not scored.
-        intervals: float32 ``[measures, pairs, 2]``, ends of the interval of the mean difference of each two systems
-            (second less first); NaN: unknown.
-        level: of these intervals.
-        facts: provenance: name and value.
-        kinds: types of candidates, each with its meaning; the first is that of positives. Empty: all listed papers are.
-        types: uint32 ``[listed]``, a bit for each of ``kinds``.
-        signs: of each measure: 1 where a higher value is better, -1 where a lower one is; empty: all are 1.
-    """
-
-    label: str
-    systems: Sequence[str]
-    measures: Sequence[str]
-    queries: Papers
-    papers: Papers
-    offsets: npt.NDArray[np.uint32]
-    listed: npt.NDArray[np.uint32]
-    ranks: npt.NDArray[np.uint32]
-    top: npt.NDArray[np.uint32]
-    values: npt.NDArray[np.float64]
-    intervals: npt.NDArray[np.float32]
-    level: float
-    facts: Mapping[str, str]
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    types: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
-    signs: Sequence[int] = ()
-
-
-NO_PAPER = 2**32 - 1
-"""In place of a paper's number."""
-
-
-@dataclass(frozen=True)
 class Browser:
     """Queries one by one: positives, what each system ranked where, two systems side by side.
 
     Attributes:
         title: heading.
-        pools: what is browsed.
+        pools: packed rankings of each pool (:mod:`pipeline.scores.page.browse`), by its name for the reader.
         note: which pools and ranks are shown.
     """
 
     title: str
-    pools: Sequence[QueryPool]
+    pools: Mapping[str, str]
     note: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -15,8 +15,8 @@ from pipeline.scores.charts import charts, heat
 from pipeline.scores.layout import runs_of, shown, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
-from pipeline.scores.records import as_csv, records
 from pipeline.scores.render import render_table
+from pipeline.scores.summary import as_csv, records
 from pipeline.scores.tables import label_of, percent
 
 
@@ -40,9 +40,14 @@ def page_of(
     queries = pools.unique("field")["queries"].sum()
     about = f"{runs['label'].n_unique()} systems, {what}, {queries:,} queries, pools of {span} candidates."
     corpus = runs["corpus"][0]
-    facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0], **facts_of(summary, runs)}
-    parts = report_parts(runs, scores, summary, samples, measures)
+    facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
+    facts |= {"figures": provenance(summary, runs), "code": code_version()}
     chosen = shown(summary, measures)
+    whole = {"csv": as_csv(records(pl.concat([summary, samples])))}
+    parts: list[Part] = [Leaderboard("Leaderboard", records(chosen), measures, chosen["alpha"][0], whole)]
+    parts += [*charts(chosen, runs), *_tables(chosen, summary, samples, runs)]
+    queries = browser(runs, scores, measures)
+    parts += [queries] if queries.pools else []
     listed = listing(runs, chosen["label"].unique(maintain_order=True), best_of(chosen, runs))
     return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
 
@@ -59,31 +64,15 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
 
 
-def facts_of(summary: pl.DataFrame, runs: pl.DataFrame) -> Mapping[str, str]:
-    """Return what all figures of a report were made from."""
-    return {"figures": provenance(summary, runs), "code": code_version()}
-
-
-def report_parts(
-    runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
-) -> list[Part]:
-    """Return all parts of a report's page, as :func:`page_of`."""
-    chosen = shown(summary, measures)
-    parts: list[Part] = [leaderboard(chosen, pl.concat([summary, samples]), measures), *charts(chosen, runs)]
+def _tables(chosen: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
+    """Yield each table with all of its figures to download, and before those of fields their heat map."""
     tables = chosen.partition_by("table", maintain_order=True)
     for number, part in enumerate(tables, 1):
         if part["over"][0] == "fields":
-            parts.append(heat(part, runs))
+            yield heat(part, runs)
         places = part.select("field", "size").unique()
         alone = samples.join(places, on=["field", "size"], how="semi", nulls_equal=True)
         whole = summary.filter(pl.col("table") == part["table"][0])
         table = table_of(part, runs)
         downloads = {"csv": as_csv(records(pl.concat([whole, alone]))), "tex": render_table(table, "latex")}
-        parts.append(TablePart(f"table-{number}" if len(tables) > 1 else "table", table, downloads))
-    queries = browser(runs, scores, measures)
-    return [*parts, queries] if queries.pools else parts
-
-
-def leaderboard(figures: pl.DataFrame, whole: pl.DataFrame, measures: Sequence[str]) -> Leaderboard:
-    """Return every figure over all samples, with what identifies it; the download has the whole summary."""
-    return Leaderboard("Leaderboard", records(figures), measures, figures["alpha"][0], {"csv": as_csv(records(whole))})
+        yield TablePart(f"table-{number}" if len(tables) > 1 else "table", table, downloads)

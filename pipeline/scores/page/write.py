@@ -17,8 +17,9 @@ from urllib.parse import quote
 
 from pipeline.core.config import format_count
 from pipeline.measure.measures import sign_of
+from pipeline.scores.average import RESAMPLED
 from pipeline.scores.caption import DATASET
-from pipeline.scores.page.pack import pack, pack_pool, pack_texts
+from pipeline.scores.page.pack import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
     Browser,
@@ -134,10 +135,10 @@ class _Setting:
 
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
-        for pool in part.pools:
+        for label, block in part.pools.items():
             name = f"pool-{len(self.main['pools'])}"
-            self.main["pools"].append({"label": pool.label, "block": name})
-            self.blocks[name] = pack_pool(pool)
+            self.main["pools"].append({"label": label, "block": name})
+            self.blocks[name] = block
         place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
         skeleton = _read("browser.html").replace("data-browser", place, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
@@ -322,6 +323,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     several = len({field for _, field, _ in rows}) > 1
     margins = [record["margin"] for record in part.records if record["margin"] is not None]
     alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
+    over = RESAMPLED[part.records[0]["resample"]]
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
     lines = []
@@ -342,7 +344,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         '<div class="scroll"><table class="sortable leaderboard">'
         f'<caption class="hidden">{escape(part.title)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        '<p class="note">Percent [interval over queries]. Bold: best of its pools. † differs from the baseline. '
+        f'<p class="note">Percent [interval over {over}]. Bold: best of its pools. † differs from the baseline. '
         f"{alike}Each figure opens its provenance.</p>"
     )
 

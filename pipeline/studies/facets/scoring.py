@@ -16,11 +16,11 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
-from pipeline.measure.chance import above_chance, by_chance
+from pipeline.measure.engines import above_chance, by_chance
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Units, holm, interval_kind, mean_of_means, paired_differences
-from pipeline.scores.figures import COLOURS
+from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,22 +14,18 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
-from pipeline.corpus.marks import MARKS
-from pipeline.corpus.prefilter import PrefilterConfig, has_text
+from pipeline.corpus.prefilter import MARKS, PrefilterConfig, has_text
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
-from pipeline.measure.inputs import Mask, Run, query_of
+from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, interval, simultaneous
-from pipeline.scores.text_only import precision_among
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 from pipeline.studies.tables import Measurement, interval_table, share
 
-_YEARS = 3
-"""Years of a stratum."""
-
-MATCHED_DRAWS = 40
-"""Draws of matched and of random negatives that are averaged."""
+_YEARS = 3  # of a stratum
+MATCHED_DRAWS = 40  # of matched and of random negatives, which are averaged
 
 Precisions = Mapping[str, Mapping[tuple[str, str], Floats]]
 """Average precision by group, kind of candidates and system: float64 ``[draws, queries]``, NaN without positives.
@@ -42,12 +39,12 @@ def precisions(rankings: Sequence[PoolRankings], seed: int) -> Precisions:
 
     Rankings are cut to the candidates of a kind, so they are as deep as what is left of them.
     """
-    values: dict[str, dict[tuple[str, str], Floats]] = {}
+    values = {}
     for pool in rankings:
-        rows: dict[tuple[str, str], list[Floats]] = {}
+        rows = defaultdict(list)
         for kind, kept in candidate_kinds(pool, seed):
             for system, run in pool.runs.items():
-                rows.setdefault((kind, system), []).append(precision_among(pool.qrels, run, kept))
+                rows[kind, system].append(precision_among(pool.qrels, run, kept))
         values[pool.group] = {key: np.stack(of_draws) for key, of_draws in rows.items()}
     return values
 
@@ -127,11 +124,10 @@ def without_marks(
         POOLS_NOTE,
     )
     gain_note = f"Gain: over {baseline}, query by query."
-    for name, title, figures, more in (
-        ("without-marks", "MAP without what marks a positive", rows, []),
-        ("without-marks-gains", "Gains without what marks a positive", gains, [gain_note]),
-    ):
-        yield interval_table(name, title, "candidates", figures, [*more, *notes])
+    corner = "candidates"
+    yield interval_table("without-marks", "MAP without what marks a positive", corner, rows, notes)
+    title = "Gains without what marks a positive"
+    yield interval_table("without-marks-gains", title, corner, gains, [gain_note, *notes])
 
 
 _WORDS = re.compile(r"\w{3,}")
@@ -214,11 +210,8 @@ def _within(groups: Sequence[Floats]) -> Floats:
     return np.concatenate(ranks)
 
 
-_ALIKE = 0.8
-"""Jaccard index of the words of two titles from which on they are near-duplicates."""
-
-_FIRST = 10
-"""Ranks of each system that are searched for near-duplicates."""
+_ALIKE = 0.8  # Jaccard index of the words of two titles from which on they are near-duplicates
+_FIRST = 10  # ranks of each system that are searched for near-duplicates
 
 
 def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTable:
@@ -247,7 +240,11 @@ def audit(rankings: PoolRankings, trained: Mask | None) -> dict[str, Mask]:
     corpus, queries, positives = rankings.pool.corpus, rankings.pool.query_rows, rankings.qrels.rows
     citing = queries[query_of(rankings.qrels.offsets)]
     years = corpus.attributes["year"]
-    query, row = np.unique(np.concatenate([_first(run) for run in rankings.runs.values()], axis=1), axis=1)
+    ranked = pl.concat(
+        pl.DataFrame({"query": query_of(run.offsets), "row": run.rows.astype(np.int64)}).group_by("query").head(_FIRST)
+        for run in rankings.runs.values()
+    ).unique()
+    query, row = (ranked[name].to_numpy() for name in ("query", "row"))
     hits = query[_alike(corpus, queries[query], row)]
     in_training = {} if trained is None else {
         "queries trained on": trained[queries], "positives trained on": trained[positives]
@@ -275,13 +272,6 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
         rows = corpus.rows_of(ids)
         trained[rows[rows >= 0]] = True
     return trained
-
-
-def _first(run: Run) -> npt.NDArray[np.int64]:
-    """Return query and row of the first entries of each query, int64 ``[2, entries]``."""
-    query = query_of(run.offsets)
-    first = np.arange(len(query)) - run.offsets[query] < _FIRST
-    return np.stack([query[first], run.rows[first].astype(np.int64)])
 
 
 def _alike(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> Mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,66 +15,57 @@ from pipeline.core.rng import generator
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import Column, Table, TableRow, frame_table
+from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 from pipeline.studies.tables import Measurement, interval_table, points
 
-_ENOUGH = 0.1
-"""Share of the variance of a mean that may come from the draw of candidates."""
+_ENOUGH = 0.1  # share of the variance of a mean that may come from the draw of candidates
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
 
-_BEYOND = (16_000_000, 200_000_000)
-"""Sizes of the extrapolation: candidates of S2ORC with an abstract and references, about, and papers of S2AG."""
-
-_APART = 1.25
-"""Ratio of two sizes from which on both are fitted: nearly equal pools are one point."""
+_BEYOND = (16_000_000, 200_000_000)  # about S2ORC's candidates with abstract and references; papers of S2AG
+_APART = 1.25  # ratio of two sizes from which on both are fitted: nearly equal pools are one point
 
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 """Rows and columns of the paper's table 1."""
 
 
-def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> StudyTable:
-    """Return the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
+def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
+    """Yield the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
         pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
     )
-    rows: dict[tuple[Setup, str], dict[str, object]] = {}
+    rows: dict[tuple[Setup, str], dict[str, Any]] = {}
     for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
         change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
         found = paired_differences({row["field"] or "": change[None]}, seed)
-        difference, low, high, _, effect, wins, _, losses = (figures[0].item() for figures in found)
         rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": difference, "low": low, "high": high, "effect": effect, "p": row["p_value"],
-            "p_adjusted": row["p_adjusted"], "wins": wins, "losses": losses,
+            "difference": found.value.item(), "low": found.low.item(), "high": found.high.item(),
+            "effect": found.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "wins": found.wins.item(), "losses": found.losses.item(),
         }  # fmt: skip
-    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
-    lines = [
-        TableRow(
-            f"{row['pool']} {row['system']}",
-            (
-                points(row),
-                f"{row['effect']:+.2f}",
-                f"{row['p']:.4f}",
-                f"{row['p_adjusted']:.4f}",
-                f"{row['wins']} : {row['losses']}",
-            ),
+    shown = [
+        {
+            "pool, system": f"{row['pool']} {row['system']}", "MAP difference": points(row),
+            "effect": f"{row['effect']:+.2f}", "p": f"{row['p']:.4f}", "p, Holm": f"{row['p_adjusted']:.4f}",
+            "wins : losses": f"{row['wins']} : {row['losses']}",
+        }
+        for row in rows.values()
+    ]  # fmt: skip
+    if rows:
+        notes = (
+            "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
+            "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
         )
-        for row in frame.iter_rows(named=True)
-    ]
-    columns = tuple(Column("", name) for name in ("MAP difference", "effect", "p", "p, Holm", "wins : losses"))
-    notes = (
-        "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
-        "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
-    )
-    return StudyTable("tests", Table("Difference to the baseline", "pool, system", columns, tuple(lines), notes), frame)
+        table = frame_table("Difference to the baseline", pl.DataFrame(shown), notes)
+        yield StudyTable("tests", table, pl.DataFrame(list(rows.values()), infer_schema_length=None))
 
 
 class Components(NamedTuple):

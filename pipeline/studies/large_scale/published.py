@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.marks import sentence
-from pipeline.data import DATA
-from pipeline.encode import registry
+from pipeline.corpus.prefilter import sentence
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.caption import common_size
 from pipeline.scores.layout import shown
-from pipeline.scores.records import flat
+from pipeline.scores.published import published as printed
+from pipeline.scores.summary import flat
 from pipeline.scores.tables import Column, PublishedCell, grid, label_of
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
@@ -24,12 +21,8 @@ from pipeline.studies.large_scale.rankings import DATASET, Gaps
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 """What the tables give, with the number of the table by field."""
 
-_TABLES = DATA / "reference" / "tables" / "mdcr.csv"
-"""Tuned BM25, which is no entry of ``models.toml``, and every system by field."""
-_WHOLE = ("Art", "History", "Philosophy")
-"""Fields whose published pools hold all papers."""
-_POOL = 100_000
-"""Candidates of the other fields."""
+_WHOLE = ("Art", "History", "Philosophy")  # their published pools hold all papers
+_POOL = 100_000  # candidates of the other fields
 _KEY = ("system", "field", "size", "measure")
 
 NOTE = (
@@ -48,21 +41,9 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
         return None
     experiment = f"dataset-{format_count(size or 0)}" if field is None else f"field-{field}"
     experiment = "fields" if field == AVERAGE else experiment
-    if system in ("bm25", "bm25:tuned"):
-        percent = _tables().get(("bm25", experiment, measure)) if system == "bm25:tuned" else None
-    else:
-        figures = registry.published(system)
-        percent = figures.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
-    return None if percent is None else percent / 100
-
-
-@functools.cache
-def _tables() -> dict[tuple[str, str, str], float]:
-    """Return figures by system, experiment and measure; empty in an installation without the reference tables."""
-    if not _TABLES.is_file():
-        return {}
-    with _TABLES.open(newline="", encoding="utf-8") as lines:
-        return {(r["system"], r["experiment"], r["measure"]): float(r["percent"]) for r in csv.DictReader(lines)}
+    if system == "bm25":
+        return None
+    return printed("bm25" if system == "bm25:tuned" else system, experiment, measure)
 
 
 def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = True) -> Iterator[StudyTable]:
@@ -77,29 +58,30 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
         cell_of = {row[:4]: PublishedCell(*row[4:]) for row in figures}
         systems = table["label"].unique(maintain_order=True).to_list()
         places = table.select("field", "size").unique(maintain_order=True).rows()
-        groups = [field or DATASET for field in table["field"].unique(maintain_order=True)]
+        groups = dict.fromkeys(field or DATASET for field, _ in places)
         notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
         notes += [NOTE] if compared else []
         notes += filter(None, [sentence(gaps[group] for group in groups if group in gaps)])
         if table["over"][0] == "sizes":
             by_size = {
                 (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))
-                for system in systems
-                for field, size in places
-                for measure in MEASURES
+                for system, (field, size), measure in itertools.product(systems, places, MEASURES)
             }
-            title = f"Table 1: {places[0][0] or 'dataset level'}"
-            yield StudyTable(f"table-1{_name(table)}", grid(title, "system", by_size, notes), frame)
+            field = places[0][0]
+            name = "table-1" if field is None else f"table-1-{file_name(field.lower())}"
+            yield StudyTable(name, grid(f"Table 1: {field or 'dataset level'}", "system", by_size, notes), frame)
             continue
+        sizes = sorted({size for field, size in places if field != AVERAGE and size is not None})
+        of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
+        suffix = f"-{of_sizes}" if len(sizes) == 1 else ""
         for measure, number in MEASURES.items():
             by_field = {
                 (field, system): cell_of.get((system, field, size, measure))
-                for field, size in places
-                for system in systems
+                for (field, size), system in itertools.product(places, systems)
             }
-            title = f"Table {number}: {label_of(measure)} by field, {_sizes(places)} candidates"
+            title = f"Table {number}: {label_of(measure)} by field, {of_sizes} candidates"
             shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
-            yield StudyTable(f"table-{number}{_name(table)}", shown_table, frame.filter(measure=measure))
+            yield StudyTable(f"table-{number}{suffix}", shown_table, frame.filter(measure=measure))
 
 
 def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFrame:
@@ -114,16 +96,3 @@ def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFram
     ]
     beside = pl.Series(figures, dtype=pl.Float64)
     return frame.with_columns(published=beside, difference=pl.col("value") - beside)
-
-
-def _name(table: pl.DataFrame) -> str:
-    if table["over"][0] == "fields":
-        size = common_size(table)
-        return "" if size is None else f"-{format_count(size)}"
-    field = table["field"][0]
-    return "" if field is None else f"-{file_name(field.lower())}"
-
-
-def _sizes(places: Sequence[tuple[str | None, int | None]]) -> str:
-    sizes = sorted({size for field, size in places if field != AVERAGE and size is not None})
-    return " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))

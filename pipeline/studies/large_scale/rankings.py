@@ -16,7 +16,7 @@ from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.statistics import Floats, interval
-from pipeline.scores.origins import origins as queries_by
+from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import artifact, opened_pool
 from pipeline.scores.tables import frame_table
@@ -36,7 +36,7 @@ _CUTOFF = 30
 Integers = npt.NDArray[np.int64]
 
 Gaps = Mapping[str, Mapping[str, int]]
-"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.marks.counted`)."""
+"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.prefilter.counted`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +121,12 @@ def systems_of(pools: Sequence[PoolRankings]) -> list[str]:
 
 
 def _over_queries(
-    rankings: Sequence[PoolRankings], seed: int, values_of: Callable[[PoolRankings, str], Mapping[str, Floats]]
+    rankings: Sequence[PoolRankings], seed: int, values_of: Callable[[PoolRankings, str, str], Mapping[str, Floats]]
 ) -> Iterator[Measurement]:
-    """Yield the mean over the queries of all pools of a scope of each value of ``values_of(pool, system)``, by name."""
+    """Yield the mean of each value of ``values_of(pool, system, scope)`` over the queries of all pools of a scope."""
     for scope, pools in scopes(rankings).items():
         for system in systems_of(pools):
-            values = [values_of(pool, system) for pool in pools]
+            values = [values_of(pool, system, scope) for pool in pools]
             for name in values[0]:
                 over_pools = np.concatenate([of_pool[name] for of_pool in values])
                 yield Measurement(f"{scope} {system}", name, *interval(over_pools, seed, scope))
@@ -135,7 +135,7 @@ def _over_queries(
 def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
     """Return recall by depth."""
 
-    def values_of(pool: PoolRankings, system: str) -> dict[str, Floats]:
+    def values_of(pool: PoolRankings, system: str, _scope: str) -> dict[str, Floats]:
         ranks = pool.ranks[system]
         return {str(last): pool.means((ranks > 0) & (ranks <= last)) for last in _DEPTHS if last <= depth}
 
@@ -157,7 +157,7 @@ def recall_chart(table: StudyTable, source: str) -> Chart:
 def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
     """Return what the positives of each band of ranks cost of MAP."""
 
-    def values_of(pool: PoolRankings, system: str) -> dict[str, Floats]:
+    def values_of(pool: PoolRankings, system: str, _scope: str) -> dict[str, Floats]:
         ranks, query = pool.ranks[system], query_of(pool.qrels.offsets)
         costs = loss(ranks, pool.qrels)
         bands = {
@@ -210,7 +210,7 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
 
 
 def origins(runs: pl.DataFrame) -> StudyTable:
-    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.origins.origins`)."""
+    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.notes.origins`)."""
     frame = queries_by(runs).select(
         pl.format("{} {}", "field", "year").alias("queries"), "ids", pl.col("queries").alias("n")
     )
@@ -223,23 +223,23 @@ def origins(runs: pl.DataFrame) -> StudyTable:
 
 def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
     """Return recall at 30 by the citations of the positives."""
-    rows: list[Measurement] = []
-    bounds_of = {}
-    for scope, pools in scopes(rankings).items():
-        bounds = bounds_of[scope] = thirds(np.concatenate([pool.attribute("n_inbound") for pool in pools]))
+    bounds_of = {
+        scope: thirds(np.concatenate([pool.attribute("n_inbound") for pool in pools]))
+        for scope, pools in scopes(rankings).items()
+    }
 
-        def values_of(pool: PoolRankings, system: str, bounds: list[int] = bounds) -> dict[str, Floats]:
-            retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
-            third = np.searchsorted(bounds, pool.attribute("n_inbound"))
-            names = ("least cited", "middle", "most cited")
-            return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
+    def values_of(pool: PoolRankings, system: str, scope: str) -> dict[str, Floats]:
+        retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
+        third = np.searchsorted(bounds_of[scope], pool.attribute("n_inbound"))
+        names = ("least cited", "middle", "most cited")
+        return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
 
-        rows += _over_queries(pools, seed, values_of)
     thirds_of = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()
     )
     note = f"Thirds of the positives by the citations that the release lists ({thirds_of})."
     title = f"R@{_CUTOFF} by citations of the positives"
+    rows = _over_queries(rankings, seed, values_of)
     return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])
 
 

@@ -119,7 +119,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     trained = analyses.training_papers(lists, corpus) if lists else None
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
-        by_query.tests(summaries, averages, seed),
+        *by_query.tests(summaries, averages, seed),
         *by_query.variances(scores, seed),
         *by_query.extrapolations(curves, seed),
         *by_query.fusions(averages, seed),

@@ -27,14 +27,13 @@ from pipeline.measure.statistics import Floats, Groups, Means, mean_of_means, si
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.systems import parse_systems, parts_of
+from pipeline.stages.systems import parse_systems, parts_of, stored_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr import study
-from pipeline.studies.mdcr.build import FieldRankings
-from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, CandidateSampler, SamplingConfig
+from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
-from pipeline.studies.mdcr.lists import ListsConfig, write_lists_pool
+from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, ListsConfig, write_lists_pool
 from pipeline.studies.tables import Measurement
 
 OWN, MATCHED, LARGE = "0", "matched", "large"
@@ -60,33 +59,28 @@ class Recipe(study.Recipe):
     differences: tuple[float, ...]
 
 
-class Draw(NamedTuple):
-    """One draw of the negatives, with its number; ``systems`` give top negatives."""
+def draw_pool_task(
+    corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, number: int, systems: tuple[str, ...]
+) -> Task:
+    """Return the task of the pool with the lists of one draw of one field; positives are the same in all draws.
 
-    name: str
-    redraw: int
-    systems: tuple[str, ...]
-
-
-def draw_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, draw: Draw) -> Task:
-    """Return the task of the pool with the lists of one draw of one field; positives are the same in all draws."""
-    settings = {field.name: getattr(part.pool.config, field.name) for field in dataclasses.fields(part.pool.config)}
-    types = (*draw.systems, GRAPH, MOST_CITED, RANDOM)
+    ``number`` says which draw of the negatives it is; ``systems`` give top negatives.
+    """
+    types = (*systems, GRAPH, MOST_CITED, RANDOM)
     config = ListsConfig(
-        **settings,
-        lists=digest([drawing, draw.redraw, list(draw.systems)]),
+        **vars(part.pool.config),
+        lists=digest([drawing, number, list(systems)]),
         longest=drawing.positives + len(types) * drawing.negatives,
     )
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": part.pool}
-    inputs |= {name: part.rankings[name] for name in draw.systems}
+    inputs |= {name: part.rankings[name] for name in systems}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        sampler = CandidateSampler(pool, drawing)
-        tops = {name: sampler.top_negatives(inputs[name], pool) for name in draw.systems}
-        drawn = sampler.draw(pool, part.split, tops, sampler.most_cited(part.field), draw.redraw)
-        entries = [(number, name, rows) for number, by_type in enumerate(drawn) for name, rows in by_type.items()]
-        query = np.repeat([number for number, _, _ in entries], [len(rows) for _, _, rows in entries])
+        sampler = CandidateSampler(pool, dataclasses.replace(drawing, redraw=number))
+        drawn = sampler.draw(pool, part.split, {name: sampler.top_negatives(inputs[name], pool) for name in systems})
+        entries = [(place, name, rows) for place, by_type in enumerate(drawn) for name, rows in by_type.items()]
+        query = np.repeat([place for place, _, _ in entries], [len(rows) for _, _, rows in entries])
         listed = [name for _, name, rows in entries for _ in rows]
         row = np.concatenate([rows for _, _, rows in entries])
         return write_lists_pool(out, part.field, pool.query_rows.astype(np.int64), query, row, listed)
@@ -95,10 +89,13 @@ def draw_pool_task(corpus: Artifact, part: FieldRankings, drawing: SamplingConfi
 
 
 class Plan(NamedTuple):
-    """What is evaluated: each system on the large pools and on the lists of each draw, of each field."""
+    """What is evaluated: each system on the large pools, and on the lists of each draw, of each field.
+
+    The benchmark draws negatives from the systems that are ``chosen``.
+    """
 
     benchmark: Artifact
-    draws: Sequence[Draw]
+    chosen: tuple[str, ...]
     large: Sequence[Evaluation]
     lists: Mapping[str, Sequence[Evaluation]]
 
@@ -109,15 +106,15 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     benchmark = made(workspace, task)
     tested = [part for part in parts if part.split == "test"]
     chosen = tuple(benchmark.manifest.counts["model_negatives"])
-    draws = [Draw(str(number), number, chosen) for number in range(recipe.rebuilds + 1)]
-    draws.append(Draw(MATCHED, 0, task.config.systems))
+    draws = {str(number): (number, chosen) for number in range(recipe.rebuilds + 1)}
+    draws[MATCHED] = (0, task.config.systems)
     corpus = find_corpus(workspace.root, recipe.corpus or None)
-    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
     lists = {}
-    for draw in draws:
-        pools = [draw_pool_task(corpus, part, recipe.sampling, draw) for part in tested]
-        lists[draw.name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
-    return Plan(benchmark, draws, large, lists)
+    for name, draw in draws.items():
+        pools = [draw_pool_task(corpus, part, recipe.sampling, *draw) for part in tested]
+        lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
+    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
+    return Plan(benchmark, chosen, large, lists)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -131,14 +128,13 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [evaluation.ranking for of_draw in planned.lists.values() for evaluation in of_draw]
 
 
-@dataclass(frozen=True)
-class Precisions:
+class Precisions(NamedTuple):
     """Average precision of every query.
 
     Attributes:
         systems: in order.
         chosen: those that the benchmark draws negatives from.
-        values: by draw, draw and the type that is left out (``without bm25``), or :data:`LARGE`, and field: float64
+        values: by draw, what is left out of the benchmark (``without bm25``), or :data:`LARGE`, and field: float64
             ``[systems, queries]``.
         seed: of the bootstrap; all figures share the queries that are drawn.
     """
@@ -148,10 +144,6 @@ class Precisions:
     values: Mapping[str, Groups]
     seed: int
 
-    def of(self, draw: str, place: int) -> Groups:
-        """Return the values of one system in one draw by field, float64 ``[1, queries]``."""
-        return {field: values[[place]] for field, values in self.values[draw].items()}
-
     def macro(self, draw: str) -> Means:
         """Return the means over fields of one draw."""
         return mean_of_means(self.values[draw], self.seed)
@@ -159,9 +151,8 @@ class Precisions:
 
 def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
     """Return what the tables are made of."""
-    benchmark = planned.draws[0]
-    everything = {*benchmark.systems, GRAPH, MOST_CITED, RANDOM}
-    left_out = {f"without {name}": everything - {name} for name in benchmark.systems}
+    everything = {*planned.chosen, GRAPH, MOST_CITED, RANDOM}
+    left_out = {f"without {name}": everything - {name} for name in planned.chosen}
     rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*planned.lists, *left_out, LARGE)}
     for draw, evaluations in planned.lists.items():
         for evaluation in evaluations:
@@ -174,7 +165,7 @@ def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> P
     by_field = {
         name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
     }
-    return Precisions(planned.draws[-1].systems, benchmark.systems, by_field, recipe.seed)
+    return Precisions(stored_names(recipe.systems), planned.chosen, by_field, recipe.seed)
 
 
 def _figure(row: Measurement) -> Value:
@@ -193,27 +184,21 @@ def systems_table(
     return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
 
 
-def _mean_of_rebuilds(precisions: Precisions, rebuilds: int) -> Means:
-    """Return the means over fields of each query's mean over the rebuilds.
+def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
+    """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools.
 
-    Each query has negatives of its own draw, so its draws are part of the variance between queries.
+    Each query has negatives of its own draw, so the draws of a rebuild are part of the variance between queries.
     """
     numbers = [str(number) for number in range(1, rebuilds + 1)]
     over_draws = {
         field: np.mean([precisions.values[number][field] for number in numbers], axis=0)
         for field in precisions.values[OWN]
     }
-    return mean_of_means(over_draws, precisions.seed)
-
-
-def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
-    """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools."""
-    again = _mean_of_rebuilds(precisions, rebuilds)
     means = {
-        "benchmark": precisions.macro(OWN), "rebuilds": again,
+        "benchmark": precisions.macro(OWN), "rebuilds": mean_of_means(over_draws, precisions.seed),
         MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE),
     }  # fmt: skip
-    each = np.stack([precisions.macro(str(number)).value for number in range(1, rebuilds + 1)], axis=1)
+    each = np.stack([precisions.macro(number).value for number in numbers], axis=1)
     rows = []
     for place, system in enumerate(precisions.systems):
         deviations = {"rebuilds": float(each[place].std(ddof=1)) if rebuilds > 1 else None}
@@ -238,17 +223,17 @@ def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
         (one, other) if own[one] >= own[other] else (other, one)
         for one, other in itertools.combinations(range(len(names)), 2)
     ]
+    redrawn = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
     level, rows = simultaneous(len(pairs)), []
     for one, other in pairs:
         label = f"{names[one]} over {names[other]}"
         for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE)):
-            first, second = (precisions.of(draw, place) for place in (one, other))
-            change = {field: first[field] - second[field] for field in first}
+            fields = precisions.values[draw].items()
+            change = {field: values[[one]] - values[[other]] for field, values in fields}
             rows.append(Measurement(label, name, *mean_of_means(change, precisions.seed, level=level).at(0)))
             if draw == OWN:
                 rows.append(Measurement(label, "effect", float(standardised_effect(change)[0]), np.nan, np.nan))
-        means = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
-        kept = float(np.mean([mean[one] > mean[other] for mean in means]))
+        kept = float(np.mean([mean[one] > mean[other] for mean in redrawn]))
         rows.append(Measurement(label, f"{rebuilds} rebuilds", kept, np.nan, np.nan))
     notes = (
         f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
@@ -291,25 +276,24 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
 
 def bias_table(precisions: Precisions) -> StudyTable:
     """Return what each system gains when one system's negatives are left out."""
-    rows, by_field = [], {}
-    for field, own in precisions.values[OWN].items():
-        gains = {name: precisions.values[f"without {name}"][field] - own for name in precisions.chosen}
-        by_field[field] = {
-            system: {name: gain[place] for name, gain in gains.items()}
+    rows, chosen = [], precisions.chosen
+    gains = {
+        field: {
+            system: {name: precisions.values[f"without {name}"][field][place] - own[place] for name in chosen}
             for place, system in enumerate(precisions.systems)
         }
+        for field, own in precisions.values[OWN].items()
+    }
     single = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
     for system in precisions.systems:
-        changes = {name: {field: of[system][name] for field, of in by_field.items()} for name in precisions.chosen}
+        changes = {name: {field: of[system][name] for field, of in gains.items()} for name in chosen}
         if system in changes:
             others = [name for name in single if name != system]
-            excess = {field: own_cost(of, system, others) for field, of in by_field.items()}
+            excess = {field: own_cost(of, system, others) for field, of in gains.items()}
             changes[_OWN_COST] = {field: values for field, values in excess.items() if values is not None}
         for name, change in changes.items():
             if change:
-                means = mean_of_means(
-                    {field: of_queries[None] for field, of_queries in change.items()}, precisions.seed
-                )
+                means = mean_of_means({field: values[None] for field, values in change.items()}, precisions.seed)
                 rows.append(Measurement(system, name, *means.at(0)))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",

@@ -32,8 +32,16 @@ from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, w
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import made
-from pipeline.studies.mdcr.layout import BenchmarkLists, data_file, read_lists
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, in_order, lists_pool_task
+from pipeline.studies.mdcr.lists import (
+    DEPTH,
+    MEASURES,
+    BenchmarkLists,
+    Lists,
+    data_file,
+    in_order,
+    lists_pool_task,
+    read_lists,
+)
 
 BY_RANK = "Fuse by rank instead: rrf(...)"
 

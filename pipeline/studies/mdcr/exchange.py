@@ -25,8 +25,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task, opened
-from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of, read_lists
-from pipeline.studies.mdcr.lists import MEASURES, field_name, in_order
+from pipeline.studies.mdcr.lists import MEASURES, TRUE, BenchmarkLists, candidates_of, field_name, in_order, read_lists
 
 _LARGEST = float(np.finfo(np.float32).max)
 

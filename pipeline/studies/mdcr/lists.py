@@ -1,17 +1,23 @@
-"""Pools of candidate lists, in which each query ranks its own list, and measures of their rankings."""
+"""Candidate lists: their published layout, pools in which each query ranks its own list, measures of such rankings.
+
+The layout is ``mdcr_SPLIT.json`` (candidate ids by field, query id and type) and ``mdcr_SPLIT_data.jsonl`` (texts).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import digest, file_name
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -20,16 +26,85 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.chance import by_chance
-from pipeline.measure.engines import evaluate
+from pipeline.measure.engines import by_chance, evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
 from pipeline.scores.page.browse import Typed
-from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, Rows
-from pipeline.studies.mdcr.layout import TRUE, FieldLists, candidates_of
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
+
+Rows = npt.NDArray[np.int64]
+
+TRUE, GRAPH, MOST_CITED, RANDOM = "true", "graph", "most_cited", "random"
+"""Types of candidates: cited papers, and three of the types of negatives."""
+
+FieldLists = Mapping[str, Mapping[str, Sequence[str]]]
+"""Candidate ids by query id and candidate type."""
+
+BenchmarkLists = Mapping[str, FieldLists]
+"""Candidate ids by field, query id and candidate type."""
+
+SPLITS = ("val", "test")
+
+_AS_PUBLISHED = "Give mdcr_SPLIT.json as published"
+
+
+def candidates_of(by_type: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the candidates of a query, each once."""
+    return {paper for ids in by_type.values() for paper in ids}
+
+
+def file_names(split: str) -> tuple[str, str]:
+    """Return the names of the two files of a split."""
+    return f"mdcr_{split}.json", f"mdcr_{split}_data.jsonl"
+
+
+def read_lists(folder: Path, split: str) -> BenchmarkLists:
+    """Read the candidate lists of one split, published or home-built.
+
+    Raises:
+        InputError: the file is missing or not in the layout, has a key twice, or a query has no ``true`` candidate or
+            is one itself; the message names it.
+    """
+    if split not in SPLITS:
+        raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
+    path = _existing(folder, file_names(split)[0])
+    lists: BenchmarkLists = files.given_json(path)
+    if not isinstance(lists, dict) or not lists:
+        raise InputError(f"{path} must map fields to queries", _AS_PUBLISHED)
+    for field, queries in lists.items():
+        if not isinstance(queries, dict):
+            raise InputError(f"{path}: {field} must map query ids to candidates", _AS_PUBLISHED)
+        for query, by_type in queries.items():
+            _check(f"{path}: query {query} of {field}", query, by_type)
+    return lists
+
+
+def data_file(folder: Path, split: str) -> Path:
+    """Return the file with ``paper_id``, ``title`` and ``abstract`` of the papers of a split, one a line.
+
+    Raises:
+        InputError: it is missing.
+    """
+    return _existing(folder, file_names(split)[1])
+
+
+def _existing(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        raise InputError(f"a benchmark must have {name}, got none in {folder}", "Give the folder with its files")
+    return folder / name
+
+
+def _check(place: str, query: str, by_type: Any) -> None:
+    lists = by_type.values() if isinstance(by_type, dict) else [None]
+    if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in lists):
+        raise InputError(f"{place} must map candidate types to lists of ids", "Correct the file")
+    if not by_type.get(TRUE):
+        raise InputError(f"{place} has no candidate of type {TRUE!r}", "Leave the query out")
+    if query in by_type[TRUE]:
+        raise InputError(f"{place} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
+
 
 MEASURES = ("map", "ndcg", "recall@5")
 """What the benchmark reports, over the whole list but for recall."""
@@ -45,11 +120,7 @@ MEANINGS = {
 """What a negative of each type is; further types are named after the system that ranks them high."""
 
 SCHEMA = pa.schema(
-    [
-        pa.field("query", pa.uint32(), nullable=False),
-        pa.field("row", pa.uint32(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-    ]
+    [pa.field(n, t, nullable=False) for n, t in (("query", pa.uint32()), ("row", pa.uint32()), ("type", pa.string()))]
 )
 """``lists.arrow`` of a pool: the candidates of each query (its position in the pool) with their type."""
 

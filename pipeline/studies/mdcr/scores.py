@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +13,10 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.data import DATA
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.page.parts import HeatMap
+from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
@@ -32,18 +33,13 @@ from pipeline.studies.mdcr.evaluation import (
     opened,
     validation_pools,
 )
-from pipeline.studies.mdcr.layout import file_names, read_lists
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
-
-PUBLISHED = DATA / "reference"
-"""Folder of the figures that the papers print."""
+from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, file_names, read_lists
 
 BY_CHANCE = "random order"
 """The row of table 4 that no system has."""
 
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
-_BESIDE = {"value": "here", "low": "low", "high": "high", "paper": "paper"}
 
 
 @dataclass(frozen=True)
@@ -111,17 +107,15 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
     summary = summarise(scores, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
-    values_of: dict[tuple[str, str], dict[str, Floats]] = {}
+    values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
     for evaluation in evaluations:
         lists, ranking = opened(workspace, evaluation)
         lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
-            of_fields = values_of.setdefault((evaluation.system.title, name), {})
-            of_fields[lists.field] = lists.values(ranking, MEASURES, {name})
+            values_of[evaluation.system.title, name][lists.field] = lists.values(ranking, MEASURES, {name})
     for lists in lists_of.values():
         for name in lists.types:
-            of_fields = values_of.setdefault((BY_CHANCE, name), {})
-            of_fields[lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
+            values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     typed = {name: lists.typed() for name, lists in lists_of.items()}
     result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed)
@@ -134,7 +128,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (of_scores,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
-    fields = with_published(of_scores.frame, "benchmark")
+    fields = beside_paper(of_scores.frame, "benchmark")
     tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
@@ -167,14 +161,13 @@ def types_frame(
     frame = pl.concat(parts).with_columns(adjusted.over("system", "measure").fill_nan(None))
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
-    return with_published(frame, "benchmark-type").rename({"field": "type"})
+    return beside_paper(frame, "benchmark-type").rename({"field": "type"})
 
 
 def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     """Return :func:`types_frame` as a table."""
-    count = types["type"].n_unique()
     notes = [
-        f"Percent: mean over fields of the {count} types alone, with all positives [95% interval]. "
+        f"Percent: mean over fields of the {types['type'].n_unique()} types alone, with all positives [95% interval]. "
         "Random order: the mean of random rankings of the same lists."
     ]
     if baseline is not None:
@@ -196,21 +189,18 @@ def types_heat(types: pl.DataFrame) -> HeatMap:
     return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
-def with_published(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
+def beside_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    keys = ["system", "experiment", "measure"]
-    published = pl.concat(pl.read_csv(PUBLISHED / name) for name in ("mdcr.csv", "tables/mdcr_benchmark.csv"))
-    published = published.unique(keys).select(*keys, paper=pl.col("percent") / 100)
     of_field = pl.concat_str(pl.lit(f"{experiment}."), "field")
     of_row = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(of_field)
-    named = frame.with_columns(of_row.alias("experiment"))
-    return named.join(published, on=keys, how="left", maintain_order="left").drop("experiment")
+    return with_published(frame, of_row).drop("difference").rename({"published": "paper"})
 
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     """Return the figures beside those that the papers print; none where no system and field is in a paper."""
-    percent = [(pl.col(name) * 100).alias(label) for name, label in _BESIDE.items()]
-    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", *percent)
+    percent = pl.col("value", "low", "high", "paper") * 100
+    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
+    both = both.rename({"value": "here"})
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
     table = StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)
     return [table] if len(both) else []

@@ -22,10 +22,9 @@ from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, benchmark_task
-from pipeline.studies.mdcr.candidates import GRAPH, MOST_CITED, RANDOM, SamplingConfig
+from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
-from pipeline.studies.mdcr.layout import SPLITS
+from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, SPLITS
 
 _LICENCES = {
     "s2orc2020": "ODC-By 1.0 for S2ORC 2020",

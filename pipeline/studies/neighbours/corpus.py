@@ -22,18 +22,22 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.rng import priorities, smallest
+from pipeline.core.settings import Count
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, POOLS
 from pipeline.corpus.build import build_corpus
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.sources.base import RAW_PAPERS, Limits, PaperBatch
-from pipeline.studies.neighbours.operators import CLASSES, Paper
-from pipeline.studies.neighbours.tagging import Words, tags_name, top_phrases
+from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
+from pipeline.studies.neighbours.tagging import Words, drawn, tags_name, tags_task, top_phrases
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 TITLE = "T"
 """The class of a paper's title alone."""
+
+OUTCOMES = ("neighbours", "unchanged", "without_words")
+"""What a class makes of a paper."""
 
 _TOGETHER = 256
 """Papers whose neighbours a worker makes at a time."""
@@ -45,21 +49,24 @@ Rows = npt.NDArray[np.int64]
 class NeighboursConfig:
     """Settings of a corpus of neighbours: of how many papers, classes by name, and the seed of every random choice."""
 
-    papers: int | Literal["all"] = 2_000
+    papers: Count = 2_000
     classes: tuple[str, ...] = tuple(CLASSES)
     seed: int = 13
 
 
-def neighbours_task(corpus: Artifact, tags: Task | Artifact, config: NeighboursConfig) -> Task:
-    """Return the task that makes a corpus of originals, titles and neighbours.
+def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
+    """Return the task that makes a corpus of originals, titles and neighbours, from tags of the papers it needs.
 
     Papers without a title or an abstract take no part. Those without an English abstract are originals with a title,
     but have no neighbours. A class that leaves a paper unchanged, or without a word, gives no neighbour. Each case is
     counted. Texts of the class T_A_WS have runs of spaces; all others are normalised.
 
     Raises:
-        InputError: once run: no paper has an English abstract, or an id could be that of a title or neighbour.
+        InputError: the tagger is not installed; or once run: no paper has an English abstract, or an id could be that
+            of a title or neighbour.
     """
+    every = config.papers == "all" or TOP_PHRASES in config.classes
+    tags = tags_task(corpus) if every else tags_task(corpus, config.papers, config.seed)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         release = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
@@ -75,10 +82,7 @@ def neighbours_task(corpus: Artifact, tags: Task | Artifact, config: NeighboursC
             "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(chosen.kept)},
             "not_english": chosen.not_english,
             "papers": len(chosen.varied),
-            **{
-                outcome: {name: counted.get(f"{outcome} {name}", 0) for name in config.classes}
-                for outcome in ("neighbours", "unchanged", "without_words")
-            },
+            **{outcome: {name: counted.get(f"{outcome} {name}", 0) for name in config.classes} for outcome in OUTCOMES},
         }
 
     slug = f"{corpus.manifest.slug}-neighbours"
@@ -95,6 +99,7 @@ class _Chosen(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
+    """Return what takes part; papers whose tags are not null have an English abstract."""
     opened, tagged = Corpus(Artifact.open(corpus)), Artifact.open(tags)
     attributes = opened.attributes
     kept = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
@@ -104,16 +109,8 @@ def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
     return _Chosen(kept, varied, len(kept) - len(english))
 
 
-def drawn(keys: npt.NDArray[np.uint64], papers: int | Literal["all"], seed: int) -> Rows:
-    """Return the places of the papers whose neighbours are queries, by the keys of originals.
-
-    Those of a smaller number are the first of those of a larger one.
-    """
-    return smallest(priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
-
-
 @dataclass(frozen=True)
-class _Neighbours(Limits):
+class _Neighbours(Release):
     """Originals, titles and neighbours of a corpus, as a release; a part holds those of some papers."""
 
     corpus: Path

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,16 +14,18 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.rng import generator
+from pipeline.core.settings import Count
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
-from pipeline.scores.figures import COLOURS
 from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
+from pipeline.scores.plot import COLOURS
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
-from pipeline.studies.neighbours.corpus import TITLE, Members, Rows, drawn
+from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
 from pipeline.studies.neighbours.plan import DEPTHS, RankedPool
+from pipeline.studies.neighbours.tagging import drawn
 
 SHOWN = 5
 """Papers of each set whose neighbours are on the page."""
@@ -140,7 +142,7 @@ def browser(entries: Sequence[TextEntry]) -> TextBrowser:
     return TextBrowser("What each class changes", ("Set", "Class"), _MARKS, entries, note)
 
 
-def drawn_papers(artifact: Artifact, papers: int | Literal["all"], seed: int) -> Rows:
+def drawn_papers(artifact: Artifact, papers: Count, seed: int) -> Rows:
     """Return rows of some originals whose neighbours are queries, rising."""
     members = Members.read(artifact)
     rows = np.unique(members.of[members.names != TITLE])
@@ -148,24 +150,23 @@ def drawn_papers(artifact: Artifact, papers: int | Literal["all"], seed: int) ->
     return np.sort(rows[drawn(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
 
 
-def text_entries(
-    name: str, artifact: Artifact, originals: Rows, values: Mapping[str, pl.DataFrame]
-) -> Iterator[TextEntry]:
+def text_entries(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[TextEntry]:
     """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
 
     Args:
         name: of the set.
         artifact: its corpus of neighbours.
         originals: rows of the papers (:func:`drawn_papers`).
-        values: of their neighbours (:func:`pipeline.studies.neighbours.tables.values_of`), by system.
+        values: of their neighbours: ``system``, ``original``, ``name``, ``measure``, ``value``.
     """
-    corpus, members = Corpus(artifact), Members.read(artifact)
-    value_of = {(system, *place): value for system, frame in values.items() for *place, value in frame.iter_rows()}
+    corpus, members, systems = Corpus(artifact), Members.read(artifact), values["system"].unique(maintain_order=True)
+    place = values.select("system", "original", "name", "measure").iter_rows()
+    value_of = dict(zip(place, values["value"], strict=True))
     for row_class in CLASSES.values():
         for original in originals.tolist():
             for row in members.rows[(members.of == original) & (members.names == row_class.name)].tolist():
                 lines = []
-                for system in values:
+                for system in systems:
                     key = (system, original, row_class.name)
                     rank, common = (value_of[*key, measure] for measure in ("MRR", "AOP-10"))
                     shown = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"

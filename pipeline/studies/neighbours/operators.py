@@ -186,6 +186,9 @@ def antonyms() -> dict[str, str]:
     return {adjective: antonym for adjective, _, antonym in pairs}
 
 
+TOP_PHRASES = "T_ADelTopNNPH"
+"""The class that needs the noun phrases of the whole corpus."""
+
 _TABLE = (
     NeighbourClass(
         "T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_sentences(_rotate)
@@ -200,7 +203,7 @@ _TABLE = (
     NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
     NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
     NeighbourClass(
-        "T_ADelTopNNPH", "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_phrases(True)
+        TOP_PHRASES, "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_phrases(True)
     ),
     NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
     NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import from_csv_cell
 from pipeline.core.workspace import find_corpus
 from pipeline.encode.spec import Model
-from pipeline.sources.collection import open_jsonl
+from pipeline.sources.collection import JsonLines
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
@@ -26,7 +26,6 @@ from pipeline.studies.common import made
 from pipeline.studies.neighbours.corpus import Kind, NeighbourPoolConfig, NeighboursConfig, neighbours_task, pool_task
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.tagging import tags_task
 
 DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 20}
 """Ranks kept of each query: T100, NN10_Ret and AOP-20 need no more."""
@@ -104,10 +103,6 @@ class Recipe:
             "alone. With those of all papers, as in section 6.3, overlaps are lower."
         ]
 
-    def read_quality(self) -> dict[str, float]:
-        """Return the quality of the systems that have one."""
-        return read_quality(self.quality, [system.name for system in parse_systems(self.systems)])
-
     def check(self) -> None:
         """Check systems and quality before anything is made.
 
@@ -115,9 +110,10 @@ class Recipe:
             InputError: an encoder has several vectors a paper or does not compare them by cosine, or the file of
                 qualities is wrong.
         """
+        systems = parse_systems(self.systems)
         if self.quality:
-            self.read_quality()
-        for model in encoders(parse_systems(self.systems)):
+            read_quality(self.quality, [system.name for system in systems])
+        for model in encoders(systems):
             if model.several:
                 raise InputError(f"{model.name} must have one vector a paper", "Leave it out of --model")
             if model.distance != "cosine":
@@ -152,8 +148,7 @@ def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
     return quality
 
 
-@dataclass(frozen=True)
-class RankedPool:
+class RankedPool(NamedTuple):
     """A system on a pool: its ranking and scores (none of an overlap).
 
     An encoder has a model, unless its vectors are standardised, and what embeds the pool's papers.
@@ -184,7 +179,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
         rankings = ranked_pools(workspace, recipe, corpus)
         yield [score for ranked in rankings for score in ranked.scores]
         yield [ranked.ranking for ranked in rankings if not ranked.scores]
-        yield [task for _, task in similarities(corpus, rankings)]
+        yield [task for _, task in similarity_tasks(corpus, rankings)]
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
@@ -223,7 +218,7 @@ def _pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
     return [pool_task(corpus, config) for config in configs]
 
 
-def similarities(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
+def similarity_tasks(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
     """Return the encoders with the task that describes the cosines within each class."""
     return [
         (ranked.system, similarity_task(corpus, ranked.pool, ranked.vectors, ranked.model))
@@ -236,9 +231,9 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
     file = Path(recipe.input).expanduser() / f"{name}.jsonl.gz"
     if not file.is_file():
         raise InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
-    return corpus_task(name, open_jsonl(file, "paper_id=id"))
+    return corpus_task(name, JsonLines(file, "paper_id=id"))
 
 
 def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:
     corpus = made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
-    return neighbours_task(corpus, tags_task(corpus), recipe.settings)
+    return neighbours_task(corpus, recipe.settings)

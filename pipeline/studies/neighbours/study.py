@@ -1,14 +1,54 @@
-"""The study ``neighbours``: its tables, the parts of its page and its drawings."""
+"""The study ``neighbours``: its tables, beside the paper's where a corpus is comparable, and the parts of its page."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
+from pipeline.core.artifact import Artifact
+from pipeline.core.rng import generator
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.encode import registry
+from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.page.parts import Part, TextEntry
-from pipeline.studies.base import Study, StudyFigure, StudyResult
-from pipeline.studies.neighbours import figures, tables
-from pipeline.studies.neighbours.plan import Recipe, batches, neighbours_of, ranked_pools, similarities
+from pipeline.scores.tables import Table, frame_table
+from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
+from pipeline.studies.neighbours import figures
+from pipeline.studies.neighbours.corpus import OUTCOMES
+from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
+from pipeline.studies.neighbours.plan import (
+    DEPTHS,
+    RankedPool,
+    Recipe,
+    batches,
+    neighbours_of,
+    ranked_pools,
+    read_quality,
+    similarity_tasks,
+)
+
+TASKS = {"titles": "I", "titles-among-titles": "II"}
+"""The tasks by kind of pool."""
+
+OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
+"""AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5), both bounds left out."""
+
+_PUBLISHED = ("scibert", "specter")
+"""Entries of models.toml whose figures the paper gives."""
+
+_TITLES = {"mrr": "MRR", "precision@1": "S1", "recall@10": "S10", "recall@100": "T100"}
+QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
+"""Quartiles of the rank of a title's paper by the name of their column."""
+_MORE = ("S1", "S10", *QUARTILES)
+_NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
+_CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
+_BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -19,44 +59,262 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     for name in recipe.corpora:
         corpora[name] = corpus = neighbours_of(workspace, recipe, name)
         rankings = ranked_pools(workspace, recipe, corpus)
-        shown, values_of_shown = figures.drawn_papers(corpus, recipe.queries, recipe.seed), dict[str, pl.DataFrame]()
+        papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), []
         for ranked in rankings:
-            values = tables.values_of(workspace, corpus, ranked)
-            means.append(tables.means_of(values, name, ranked))
-            if not ranked.kind.startswith("titles"):
-                values = values.filter(pl.col("original").is_in(shown))
-                others = values_of_shown.get(ranked.system, values.clear())
-                values_of_shown[ranked.system] = pl.concat([others, values])
-        entries += figures.text_entries(name, corpus, shown, values_of_shown)
-        for system, task in similarities(corpus, rankings):
-            cosines.append(tables.cosines_of(workspace.make([task])[0], name, system))
+            values = values_of(workspace, corpus, ranked)
+            means.append(means_of(values, name, ranked))
+            if ranked.kind not in TASKS:
+                of_papers.append(
+                    values.filter(pl.col("original").is_in(papers)).with_columns(system=pl.lit(ranked.system))
+                )
+        entries += figures.text_entries(name, corpus, papers, pl.concat(of_papers))
+        for system, task in similarity_tasks(corpus, rankings):
+            cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots = plots or figures.titles(workspace, name, corpus, rankings, recipe.seed)
     every = pl.concat(means)
-    titles = every.filter(pl.col("category") == "")
+    of_titles = every.filter(pl.col("category") == "")
     classes = every.filter(pl.col("category") != "", pl.col("measure") != "MRR")
-    shown_tables = [
-        tables.titles(titles, recipe),
-        tables.categories(classes, recipe),
-        tables.optimality(classes, recipe),
-        tables.by_class(classes, recipe),
-        tables.counts(corpora),
+    tables = [
+        titles(of_titles, recipe),
+        categories(classes, recipe),
+        optimality(classes, recipe),
+        by_class(classes, recipe),
+        counts(corpora),
     ]
     if recipe.quality:
-        shown_tables.append(tables.correlation(classes, recipe.read_quality(), recipe.seed, recipe.limitations))
+        quality = read_quality(recipe.quality, classes["system"].unique().to_list())
+        tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
     heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
     if any(map(len, cosines)):
         together = pl.concat(cosines)
-        shown_tables.append(tables.similarities(together))
+        tables.append(similarities(together))
         measures = ("mean", "above mean", "mean with the original")
         long = together.unpivot(measures, index=["corpus", "system", "name"], variable_name="measure")
-        parts.append(figures.distributions(together))
         percent = long.with_columns(pl.col("value") * 100)
-        parts.append(figures.heat("Similarities by class (percent)", percent, measures))
+        parts += [
+            figures.distributions(together),
+            figures.heat("Similarities by class (percent)", percent, measures),
+        ]
     parts.append(figures.browser(entries))
     sources = [corpus.name for corpus in corpora.values()]
     drawings = [*figures.drawings(heat), *plots]
-    return StudyResult(shown_tables, drawings, sources, parts=parts, best=tables.best_of_titles(titles))
+    return StudyResult(tables, drawings, sources, parts=parts, best=best_of_titles(of_titles))
+
+
+def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
+    """Return what one system has on one pool: ``original`` (its row), ``name``, ``measure``, ``value`` (a fraction)."""
+    pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
+    if ranked.kind == "overlap":
+        (ranking,) = workspace.make([ranked.ranking])
+        shares = {f"AOP-{depth}": overlap(ranking, pool, depth) for depth in (10, 20)}
+        frames = [
+            pl.DataFrame({"original": rows, "measure": name, "value": values})
+            for name, (rows, values) in shares.items()
+        ]
+        return pl.concat(frames).select("original", pl.lit(ranked.pool.config.name).alias("name"), "measure", "value")
+    names = _NEIGHBOURS if ranked.kind == "neighbours" else _TITLES
+    queries = pl.DataFrame(
+        {"original": pool.qrels["row"].to_numpy(), "name": pool.artifact.arrow("queries.arrow")["field"].to_pylist()}
+    ).with_row_index("query")
+    scores = pl.from_arrow(workspace.make(ranked.scores[:1])[0].arrow("scores.arrow"))
+    scores = scores.filter(pl.col("measure").is_in(list(names))).join(queries, on="query", maintain_order="left")
+    return scores.select(pl.col("original").cast(pl.Int64), "name", pl.col("measure").replace(names), "value")
+
+
+def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool) -> pl.DataFrame:
+    """Return the means of :func:`values_of` in percent, a row for each class and measure.
+
+    Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
+    ``queries``.
+    """
+    means = values.group_by("name", "measure", maintain_order=True).agg(pl.col("value").mean() * 100, queries=pl.len())
+    if ranked.kind in TASKS:
+        means = pl.concat([means, quartiles_of(values)])
+    named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
+    columns = {key: pl.lit(text) for key, text in named.items()}
+    return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
+
+
+def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
+    """Return the quartiles of the ranks of titles' papers: ``name``, ``measure``, ``value``, ``queries``.
+
+    A title has one positive, so its rank is one over the reciprocal rank; 0 is a paper beyond the ranking's depth.
+    """
+    beyond = pl.lit(DEPTHS["titles"] + 1.0)
+    rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
+    ranks = values.filter(measure="MRR").with_columns(value=rank)
+    parts = [
+        ranks.group_by("name", maintain_order=True).agg(
+            pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len()
+        )
+        for measure, share in QUARTILES.items()
+    ]
+    return pl.concat(parts)
+
+
+def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
+    """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), category by category."""
+    cosines = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
+    return cosines.select(
+        corpus=pl.lit(corpus), system=pl.lit(system), category=_CATEGORY, **{name: name for name in cosines.columns}
+    )
+
+
+def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return table 3: a row for each corpus and system, the paper's below."""
+    paired = [*itertools.product(TASKS.values(), ("MRR", "T100")), *itertools.product(TASKS.values(), _MORE)]
+    keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in paired}
+    cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
+    note = (
+        "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
+        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind."
+    )
+    return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
+
+
+def best_of_titles(values: pl.DataFrame) -> str:
+    """Return the system with the best MRR of task I, mean over the corpora; of equals the first."""
+    means = values.filter(task="I", measure="MRR").group_by("system", maintain_order=True).agg(pl.col("value").mean())
+    system, value = means.sort("value", descending=True, maintain_order=True).row(0)
+    count = values["corpus"].n_unique()
+    over = f", mean over {count} corpora" if count > 1 else ""
+    return f"{system}: MRR {value:.1f} (titles as queries, task I{over})"
+
+
+def categories(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return table 4: AOP-10 by category, the paper's rows below."""
+    cells = _by_category(classes, "AOP-10")
+    published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
+    note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
+    named = cells.with_columns(column="category")
+    table = _wide("AOP-10 by category", named, CATEGORIES, [note, *recipe.limitations], published)
+    return StudyTable("categories", table, cells)
+
+
+def optimality(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return table 5: AOP-20 by category, with a mark where the paper calls it optimal."""
+    low, high = (pl.col("category").replace_strict({name: ends[at] for name, ends in OPTIMAL.items()}) for at in (0, 1))
+    means = _by_category(classes, "AOP-20")
+    means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
+    mark = pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))
+    cells = means.with_columns(column="category", value=pl.format("{}{}", pl.col("value").round(1), mark))
+    note = f"* optimal: {', '.join(f'{category} {low} to {high}' for category, (low, high) in OPTIMAL.items())}."
+    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), means)
+
+
+def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return the mean over the corpora of each class, system and measure."""
+    cells = classes.with_columns(column=pl.format("{} {}", "system", "measure"))
+    means = cells.pivot(on="column", index=["category", "name"], values="value", aggregate_function="mean")
+    label = pl.format("{} {}", "category", "name").alias("class")
+    shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
+    title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
+    return StudyTable("classes", frame_table(title, shown, [note, *recipe.limitations]), classes)
+
+
+def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
+    """Return how many neighbours each class has."""
+    counts_of = {name: artifact.manifest.counts for name, artifact in corpora.items()}
+    frame = pl.DataFrame([
+        {"corpus": corpus, "class": name, **{outcome: count[outcome][name] for outcome in OUTCOMES}}
+        for corpus, count in counts_of.items()
+        for name in count["neighbours"]
+    ])  # fmt: skip
+    total = frame.group_by("class", maintain_order=True).agg(pl.col(OUTCOMES).sum())
+    note = (
+        "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
+        "not English have no neighbours."
+    )
+    shown = frame_table("Neighbours by class", total.rename({"without_words": "without words"}), [note])
+    return StudyTable("counts", shown, frame)
+
+
+def similarities(cosines: pl.DataFrame) -> StudyTable:
+    """Return the similarities by category: means over classes and corpora, extremes over all."""
+    extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
+    means = cosines.group_by("system", "category", maintain_order=True).agg(
+        **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
+    )
+    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
+    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
+    table = frame_table("Similarities by category", shown, [note], decimals=3)
+    return StudyTable("similarities", table, cosines.drop("pairs", "own"))
+
+
+def correlation(
+    classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
+) -> StudyTable:
+    """Return brittleness beside the quality of each system, and their rank correlation.
+
+    Brittleness is what highly and partially similar neighbours lack to 100% in a measure; classes and corpora count
+    alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
+    """
+    precision, notes = np.array([100 * value for value in quality.values()]), []
+    columns: dict[str, object] = {"system": list(quality), "MAP": precision}
+    for measure in ("NN1_Ret", "AOP-10"):
+        similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
+        means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
+        brittle = np.array([100 - means[system] for system in quality])
+        columns[f"brittleness, {measure}"] = brittle
+        value, low, high = rank_correlation(brittle, precision)
+        shown = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
+        if not np.isnan(value):
+            shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_chance(brittle, precision, seed):.2f}"
+        notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
+    notes.append(
+        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
+        f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
+    )
+    frame = pl.DataFrame(columns)
+    table = frame_table("Brittleness and citation recommendation", frame, [*notes, *limitations])
+    return StudyTable("correlation", table, frame)
+
+
+def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
+    """Return the p-value of a rank correlation: how many orders of the systems correlate as much, either way."""
+    from scipy.stats import permutation_test, rankdata
+
+    ranks, others = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
+    test = permutation_test(
+        (ranks,),
+        lambda order, axis: (order * others).sum(axis=axis),
+        permutation_type="pairings",
+        vectorized=True,
+        random_state=generator(seed, "rank correlation"),
+    )
+    return float(test.pvalue)
+
+
+def _by_category(classes: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """Return the mean of a measure over the classes of each category, a row a corpus, system and category."""
+    of_measure = classes.filter(pl.col("measure") == measure)
+    return of_measure.group_by("corpus", "system", "category", "measure", maintain_order=True).agg(
+        pl.col("value").mean()
+    )
+
+
+def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
+    """Return the paper's figures for the corpora that are comparable; ``{}`` in a key stands for the data set."""
+    rows = [
+        (corpus, f"{system} (paper, {dataset})", column, registry.published(system).get(key.format(dataset)))
+        for corpus, dataset in recipe.reference.items()
+        for system in (_PUBLISHED if corpus in recipe.corpora else ())
+        for column, key in keys.items()
+    ]
+    schema = {"corpus": pl.String, "system": pl.String, "column": pl.String, "value": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def _wide(
+    title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
+) -> Table:
+    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows."""
+    parts = [part.select("corpus", "system", "column", "value") for part in (cells, below) if part is not None]
+    wide = pl.concat(parts).pivot(on="column", index=["corpus", "system"], values="value")
+    wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
+    label = pl.format("{} {}", "corpus", "system").alias("")
+    return frame_table(title, wide.select(label, *(name for name in columns if name in wide.columns)), notes)
 
 
 STUDY = Study(

@@ -7,23 +7,27 @@ import importlib.metadata
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.settings import Count
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Text
@@ -35,13 +39,12 @@ NOUN, ADJECTIVE, VERB, ADVERB, PRONOUN, DETERMINER, NUMBER, MARK, OTHER = "NJVRP
 ENGLISH = 0.05
 """Smallest share of the ten function words among the words of an English abstract."""
 
-FOLDER = "corpora/tags"
-
 TAGS = pa.schema([pa.field("title", pa.large_string()), pa.field("abstract", pa.large_string())])
-"""Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract."""
+"""Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract, empty for
+one that is not drawn."""
 
 PHRASES = pa.schema([pa.field("phrase", pa.large_string(), nullable=False)])
-"""The top half of the noun phrases in the abstracts of a corpus, ``phrases.arrow``, sorted.
+"""The top half of the noun phrases in the abstracts of a corpus, ``phrases.arrow``, sorted; none if papers are drawn.
 
 The score of a phrase is its occurrences times log2(1 + (N - n + 0.5) / (n + 0.5)), where n of N abstracts have it; of
 equal phrases, most of which occur once, the first in the alphabet count.
@@ -114,8 +117,25 @@ class Words:
         return self.edited(dict.fromkeys(places, ""))
 
 
-def tags_task(corpus: Artifact) -> Task:
-    """Return the task that tags titles and abstracts of a corpus, once for all studies of it.
+@dataclass(frozen=True)
+class TagsConfig:
+    """What decides tags beside the corpus.
+
+    Attributes:
+        tagger: its name and version.
+        rules: version of our rules for tokens and classes.
+        papers: how many are tagged of those with a title and an English abstract.
+        seed: of their draw; None: all are tagged, and the noun phrases counted.
+    """
+
+    tagger: str
+    rules: int = 1
+    papers: Count = field(default="all", metadata=OMIT_DEFAULT)
+    seed: int | None = field(default=None, metadata=OMIT_DEFAULT)
+
+
+def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) -> Task:
+    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws.
 
     Raises:
         InputError: the tagger is not installed.
@@ -127,7 +147,8 @@ def tags_task(corpus: Artifact) -> Task:
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened = Corpus(inputs["corpus"])
-        tag_block = functools.partial(_tag_block, inputs["corpus"].path)
+        chosen = None if seed is None else _draw(opened, papers, seed)
+        tag_block = functools.partial(_tag_block, inputs["corpus"].path, chosen)
         with Progress(len(opened), "tag", "papers") as progress:
             for shard, (start, end) in enumerate(zip(opened.starts[:-1], opened.starts[1:], strict=True)):
                 if not out.done(tags_name(shard)):
@@ -136,27 +157,36 @@ def tags_task(corpus: Artifact) -> Task:
                     for block, tags in unordered(tag_block, blocks, resources.workers):
                         tagged[block.start] = tags
                         progress.add(len(block))
-                    papers = chain.from_iterable(tagged[first] for first in sorted(tagged))
-                    rows = [dict(zip(TAGS.names, tags or (None, None), strict=True)) for tags in papers]
+                    in_order = chain.from_iterable(tagged[first] for first in sorted(tagged))
+                    rows = [dict(zip(TAGS.names, tags or (None, None), strict=True)) for tags in in_order]
                     out.arrow(tags_name(shard), pa.Table.from_pylist(rows, TAGS), TAGS)
-        return _choose_phrases(opened, out)
+        return _choose_phrases(opened, out, chosen)
 
-    return Task("tags", 2, FOLDER, corpus.manifest.slug, TagsConfig(f"HanTa {version}"), {"corpus": corpus}, run)
-
-
-@dataclass(frozen=True)
-class TagsConfig:
-    """What decides tags beside the corpus: tagger and version, and the version of our rules for tokens and classes."""
-
-    tagger: str
-    rules: int = 1
+    config = TagsConfig(f"HanTa {version}", papers=papers, seed=seed)
+    return Task("tags", 2, "corpora/tags", corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def _tag_block(corpus: Path, rows: range) -> list[tuple[str, str] | None]:
-    return tag_papers([text for texts in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in texts])
+def drawn(keys: npt.NDArray[np.uint64], papers: Count, seed: int) -> npt.NDArray[np.int64]:
+    """Return the places of the papers whose neighbours are queries, by the keys of originals.
+
+    Those of a smaller number are the first of those of a larger one.
+    """
+    return smallest(priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
 
 
-def _choose_phrases(corpus: Corpus, out: Workdir) -> Counts:
+def _draw(corpus: Corpus, papers: Count, seed: int) -> frozenset[int]:
+    abstracts = (text for shard in range(corpus.shards) for text in corpus.shard(shard).column("abstract").to_pylist())
+    english = np.fromiter(map(is_english, abstracts), bool, len(corpus))
+    rows = np.flatnonzero(english & (corpus.attributes["title_chars"] > 0))
+    return frozenset(rows[drawn(corpus.attributes["key"][rows], papers, seed)].tolist())
+
+
+def _tag_block(corpus: Path, chosen: Collection[int] | None, rows: range) -> list[tuple[str, str] | None]:
+    texts = (text for texts in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in texts)
+    return [tag_paper(text, chosen is None or row in chosen) for row, text in zip(rows, texts, strict=True)]
+
+
+def _choose_phrases(corpus: Corpus, out: Workdir, chosen: Collection[int] | None) -> Counts:
     counts: Counter[str] = Counter()
     abstracts_with: Counter[str] = Counter()
     tagged = 0
@@ -164,8 +194,8 @@ def _choose_phrases(corpus: Corpus, out: Workdir) -> Counts:
         abstracts = corpus.shard(shard).column("abstract").to_pylist()
         tags = files.read_arrow(out.path / tags_name(shard)).column("abstract").to_pylist()
         for text, letters in zip(abstracts, tags, strict=True):
-            if letters is not None:
-                tagged += 1
+            tagged += letters is not None
+            if letters is not None and chosen is None:
                 phrases = [phrase for _, phrase in Words(text, letters).phrases]
                 counts.update(phrases)
                 abstracts_with.update(set(phrases))
@@ -176,7 +206,8 @@ def _choose_phrases(corpus: Corpus, out: Workdir) -> Counts:
 
     top = sorted(counts, key=lambda phrase: (-score(phrase), phrase))[: len(counts) // 2]
     out.arrow("phrases.arrow", pa.table([sorted(top)], PHRASES), PHRASES)
-    return {"read": len(corpus), "tagged": tagged, "not_english": len(corpus) - tagged, "phrases": len(counts)}
+    counted = {"tagged": tagged} if chosen is None else {"tagged": len(chosen), "not_drawn": tagged - len(chosen)}
+    return {"read": len(corpus), **counted, "not_english": len(corpus) - tagged, "phrases": len(counts)}
 
 
 def tags_name(shard: int) -> str:
@@ -204,9 +235,11 @@ def tag(text: str) -> str:
     return "".join(letters)
 
 
-def tag_papers(texts: Sequence[Text]) -> list[tuple[str, str] | None]:
-    """Return the tags of title and abstract of each paper; None for a paper without an English abstract."""
-    return [(tag(text.title), tag(text.abstract)) if is_english(text.abstract) else None for text in texts]
+def tag_paper(text: Text, wanted: bool = True) -> tuple[str, str] | None:
+    """Return the tags of title and abstract, empty unless ``wanted``; None without an English abstract."""
+    if not is_english(text.abstract):
+        return None
+    return (tag(text.title), tag(text.abstract)) if wanted else ("", "")
 
 
 def _letter(word: str, tag: str) -> str:

@@ -21,8 +21,7 @@ import msgspec
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.encode.spec import FIELD_MARK
 from pipeline.sources.base import find_files
-from pipeline.sources.parquet import open_parquet, read_columns
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 from pipeline.studies.scirepeval.tasks import Entry
 
 META, TEST = "scirepeval", "scirepeval_test"

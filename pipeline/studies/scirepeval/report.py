@@ -19,8 +19,8 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
-from pipeline.scores.figures import WIDTH
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
+from pipeline.scores.plot import WIDTH
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
 from pipeline.studies.scirepeval.layout import Folder
@@ -31,6 +31,8 @@ GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "
 LEAST_SYSTEMS = 3
 """Systems a correlation needs."""
 _LARGEST_SUBSET = 4
+_EQUAL = 12
+"""Decimals to which means are compared."""
 
 Made = Mapping[tuple[Entry, str], Artifact]
 """The figures of each task and system."""
@@ -236,13 +238,24 @@ def correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
 
 
 def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
-    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do."""
+    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do.
+
+    Systems that are equal by one mean must be so by the other. Of several such subsets it is the one whose means are
+    nearest to those of all, but for a shift.
+    """
+    from scipy.stats import rankdata
+
     names, values = _by_label(figures)
-    order = np.argsort(-values.mean(axis=1), kind="stable").tolist()
+    means = values.mean(axis=1)
+    order = rankdata(means.round(_EQUAL))
     for size in range(1, _LARGEST_SUBSET + 1):
+        distances = {}
         for chosen in itertools.combinations(range(len(names)), size):
-            if np.argsort(-values[:, chosen].mean(axis=1), kind="stable").tolist() == order:
-                return [names[place] for place in chosen]
+            change = values[:, chosen].mean(axis=1) - means
+            if (rankdata((means + change).round(_EQUAL)) == order).all():
+                distances[chosen] = float(change.var().round(_EQUAL))
+        if distances:
+            return [names[place] for place in min(distances, key=distances.__getitem__)]
     return None
 
 

@@ -21,7 +21,7 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.spec import Role
-from pipeline.sources.base import Limits, PaperBatch, QuerySet, fingerprint
+from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.pools import write_pool
@@ -46,12 +46,12 @@ def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
 
 
 @dataclass(frozen=True)
-class TaskPapers(Limits):
+class TaskPapers(Release):
     """The papers and ad-hoc queries of some tasks as a release; a part is a task."""
 
     folder: Folder
     entries: tuple[Entry, ...]
-    source: str = "scirepeval"
+    source = "scirepeval"
 
     def identity(self) -> Mapping[str, Any]:
         """Return the version of the texts, the tasks, and the checksums of their files."""

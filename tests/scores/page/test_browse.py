@@ -13,9 +13,8 @@ import pytest
 
 from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.pack import pack, pack_pool
-from pipeline.scores.page.parts import NO_PAPER
-from tests.scores.page.workspace import CITED, RUNS, ranked, rows_of, scored, title
+from pipeline.scores.page.pack import pack
+from tests.scores.page.workspace import CITED, RUNS, ranked, scored, title
 
 
 def unpacked(block: str) -> tuple[Any, dict[str, Any]]:
@@ -43,35 +42,28 @@ def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     found = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2)
     whole = ["dataset level, 8, sample 1", "dataset level, 8, sample 2", "dataset level, 7", "Art, 8", "Physics, 8"]
-    assert [pool.label for pool in found.pools] == whole
+    assert list(found.pools) == whole
     assert "this page holds" not in found.note
     ranked_queries = len(runs) * len(CITED)
     small = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2, most=ranked_queries - 1)
-    assert sorted(pool.label for pool in small.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
+    assert sorted(small.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
     assert "3 of 5 pools: the largest of each field in its first sample" in small.note
-    for pool in (*found.pools, *small.pools):
-        assert pool.queries.titles == [title(query) for query in CITED]
-        assert pool.queries.years.tolist() == [2000, 2001, 2002]
+    for header, pool in map(unpacked, (*found.pools.values(), *small.pools.values())):
+        assert (header["systems"], header["measures"], header["top"]) == (["bm25", "lsa"], ["MAP", "NDCG"], 2)
+        assert pool["query_titles"] == [title(query) for query in CITED]
+        assert pool["query_years"].tolist() == [2000, 2001, 2002]
+        papers, listed = list(map(int, pool["paper_ids"])), pool["listed"]
+        ranks, top = pool["ranks"].reshape(2, -1), pool["top"].reshape(2, 3, 2)
         for query, cited in CITED.items():
-            span = slice(pool.offsets[query], pool.offsets[query + 1])
-            assert rows_of(pool, pool.listed[span].tolist()) == list(cited)
-            for number, system in enumerate(pool.systems):
+            span = slice(pool["offsets"][query], pool["offsets"][query + 1])
+            assert [papers[number] for number in listed[span]] == list(cited)
+            for number, system in enumerate(header["systems"]):
                 order = ranked(system, query)
                 expected = [order.index(row) + 1 if row in order else 0 for row in cited]
-                assert pool.ranks[number, span].tolist() == expected
-                first = [each for each in pool.top[number, query].tolist() if each != NO_PAPER]
-                assert rows_of(pool, first) == order[:2]
-        assert set(pool.papers.titles) <= {title(row) for row in range(8)}
+                assert ranks[number, span].tolist() == expected
+                first = [papers[paper] for paper in top[number, query] if paper < len(papers)]
+                assert first == order[:2]
+        assert set(pool["paper_titles"]) <= {title(row) for row in range(8)}
         for number, system in enumerate(RUNS):
-            own = scores.filter(label=system, pool=pool.facts["pool"], measure="map").sort("query")["value"]
-            assert pool.values[0, number].tolist() == pytest.approx(own.to_list())
-
-
-def test_a_packed_pool_names_no_paper_beyond_the_last(tmp_path: Path) -> None:
-    runs, scores = scored(tmp_path)
-    pool = browser(runs, scores, ("map",), top=3).pools[0]
-    header, found = unpacked(pack_pool(pool))
-    assert (header["systems"], header["measures"], header["top"]) == (["bm25", "lsa"], ["MAP"], 3)
-    none = found["top"] == len(found["paper_ids"])
-    assert (none == (pool.top.ravel() == NO_PAPER)).all()
-    assert 0 < none.sum() < none.size
+            of_system = scores.filter(label=system, pool=header["facts"]["pool"], measure="map").sort("query")["value"]
+            assert pool["values"].reshape(2, 2, -1)[0, number].tolist() == pytest.approx(of_system.to_list())

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
-from pipeline.scores.page.comparison import page_of as page_of_comparison
+from pipeline.scores.comparison import page_of as page_of_comparison
 from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Mark, TextBrowser, TextEntry, TextTable
 from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title

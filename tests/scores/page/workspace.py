@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose
 from pipeline.scores.labels import labelled
-from pipeline.scores.page.parts import Page, QueryPool
+from pipeline.scores.page.parts import Page
 from pipeline.scores.page.report import page_of
 from pipeline.scores.store import stored, values
 from pipeline.scores.summary import summarise, summarise_samples
@@ -51,7 +51,3 @@ def report_page(runs: pl.DataFrame, scores: pl.DataFrame) -> Page:
 
 def ranked(system: str, query: int) -> list[int]:
     return [row for row, _ in sorted(RUNS[system][query].items(), key=lambda item: (item[1], item[0]), reverse=True)]
-
-
-def rows_of(pool: QueryPool, numbers: list[int]) -> list[int]:
-    return [int(pool.papers.ids[number]) for number in numbers]

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.corpus.marks import counted, sentence
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import counted, sentence
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import rank_correlation
 from pipeline.measure.hits import Hits
@@ -280,8 +280,3 @@ def test_shares_have_wilsons_interval() -> None:
     assert text(row) == "15.0 [5.2, 36.0]"
     assert text(share("a", "b", 0, 0)) is None
     assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
-
-
-def test_intervals_leave_queries_without_a_value_out() -> None:
-    assert interval(np.array([0.1, np.nan, 0.3]), 13)[0] == pytest.approx(0.2)
-    assert np.isnan(interval(np.array([np.nan]), 13)).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of
+from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, candidates_of
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json
 

@@ -19,11 +19,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.systems import system_names
+from pipeline.studies.base import find
 from pipeline.studies.mdcr.build import benchmark_task
-from pipeline.studies.mdcr.layout import TRUE, data_file, read_lists
+from pipeline.studies.mdcr.lists import TRUE, data_file, read_lists
 from pipeline.studies.mdcr.study import Recipe, benchmark
 from pipeline.studies.recipe import read_recipe
-from pipeline.studies.registry import find
 from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.killed import finish, starter
@@ -134,6 +134,7 @@ def test_the_study_leaves_its_files(built: tuple[Path, dict[str, Any]]) -> None:
     assert all(f"Left out: {name}" in sheet for name in artifact.manifest.counts["fields_left_out"])
 
 
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, first = interface.open(root), artifact_of(root)
@@ -150,6 +151,7 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
             assert (drawn[0] == drawn[1]) == (name == TRUE and "redraw" in change)
 
 
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     parts, task = benchmark(interface.open(root), recipe())
@@ -160,6 +162,7 @@ def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[P
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("built", [1], indirect=True)
 def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, whole = interface.open(root), artifact_of(root)

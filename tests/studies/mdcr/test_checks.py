@@ -14,13 +14,13 @@ from scipy.stats import norm
 import pipeline as interface
 from pipeline.measure.statistics import mean_of_means
 from pipeline.stages.systems import system_names
+from pipeline.studies.base import find
 from pipeline.studies.mdcr import checks
 from pipeline.studies.mdcr.build import least_alike
 from pipeline.studies.mdcr.checks import Recipe
 from pipeline.studies.mdcr.evaluation import opened
-from pipeline.studies.mdcr.layout import read_lists
+from pipeline.studies.mdcr.lists import read_lists
 from pipeline.studies.recipe import read_recipe
-from pipeline.studies.registry import find
 from tests.cli.run import mdcr_json
 
 SYSTEMS = "bm25,bm25:k1=2,b=0.9,bm25:k1=0.1,b=0.1,lsa"

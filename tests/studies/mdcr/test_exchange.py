@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.studies.mdcr.exchange import read_scores
-from pipeline.studies.mdcr.layout import candidates_of, read_lists
+from pipeline.studies.mdcr.lists import candidates_of, read_lists
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.studies.mdcr.conftest import (
     MEASURES,

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Graph
-from pipeline.studies.mdcr.candidates import by_overlap, graph_candidates
+from pipeline.studies.mdcr.build import by_overlap, graph_candidates
 
 
 def random_graph(papers: int, links: int, seed: int) -> tuple[Graph, Graph]:

@@ -14,8 +14,7 @@ from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare
 from pipeline.scores.store import runs_of, values
 from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.layout import TRUE, candidates_of
-from pipeline.studies.mdcr.lists import MEASURES
+from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json

@@ -22,8 +22,7 @@ from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, opened
-from pipeline.studies.mdcr.layout import TRUE, BenchmarkLists, candidates_of, read_lists
-from pipeline.studies.mdcr.lists import Lists
+from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, Lists, candidates_of, read_lists
 from pipeline.studies.mdcr.scores import BY_CHANCE
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error

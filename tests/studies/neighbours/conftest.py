@@ -11,7 +11,6 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.studies.neighbours.corpus import NeighboursConfig, neighbours_task
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.tagging import tags_task
 from tests.builders import make_corpus
 
 PAPERS = [
@@ -35,7 +34,7 @@ def made(
     """Make the neighbours of :data:`PAPERS` in a workspace."""
     corpus = make_corpus(root, PAPERS, [("a", "b")], shard_rows=2)
     config = NeighboursConfig(papers, classes)  # type: ignore[arg-type]
-    return Runner(root, Resources(workers=workers)).make(neighbours_task(corpus, tags_task(corpus), config))
+    return Runner(root, Resources(workers=workers)).make(neighbours_task(corpus, config))
 
 
 @pytest.fixture(scope="package")

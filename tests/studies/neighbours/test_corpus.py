@@ -100,7 +100,13 @@ def test_fewer_papers_are_a_subset_and_fewer_queries_leave_the_candidates(
     drawn, of_drawn = overlap(corpus, queries)
     assert candidates == of_drawn == ORIGINALS | {f"{paper}#T_ADelRand" for paper in ("a", "a#0", "b")}
     assert (len(every), len(drawn)) == (6, 2 * queries)
-    sampled = made(tmp_path, queries)
+    classes = tuple(name for name in CLASSES if name != "T_ADelTopNNPH")
+    sampled = made(tmp_path, queries, classes=classes)
+    (tags,) = (Artifact.open(path.parent) for path in tmp_path.glob("corpora/tags/*/manifest.json"))
+    counts = {"read": 6, "tagged": queries, "not_drawn": 4 - queries, "not_english": 2, "phrases": 0}
+    assert tags.manifest.counts == counts
+    for name in ("read", "kept", "dropped", "not_english"):
+        assert sampled.manifest.counts[name] == corpus.manifest.counts[name]
     assert sampled.manifest.counts["papers"] == queries
     assert texts_of(sampled).items() <= texts_of(corpus).items()
     for count in (queries, "all"):
@@ -138,4 +144,4 @@ def test_bad_input(runner: Runner, tmp_path: Path) -> None:
     ):
         corpus = make_corpus(tmp_path, papers, name=name)
         with pytest.raises(InputError, match=message):
-            runner.make(neighbours_task(corpus, tags_task(corpus), NeighboursConfig("all")))
+            runner.make(neighbours_task(corpus, NeighboursConfig("all")))

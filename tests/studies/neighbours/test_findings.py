@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import read_quality
-from pipeline.studies.neighbours.tables import best_of_titles, correlation
+from pipeline.studies.neighbours.study import best_of_titles, correlation
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 

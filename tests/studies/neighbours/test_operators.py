@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.encode.aspire import split_sentences
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, Paper, antonyms
-from pipeline.studies.neighbours.tagging import NOUN, Words, is_english, tag, tag_papers, tokens
+from pipeline.studies.neighbours.tagging import NOUN, Words, is_english, tag, tag_paper, tokens
 
 TITLE = "Source Code Embeddings from Language Models"
 FIRST, SECOND, THIRD = (
@@ -209,7 +209,7 @@ def test_antonyms_are_one_word() -> None:
 )
 def test_only_english_abstracts_are_tagged(abstract: str, english: bool) -> None:
     assert is_english(abstract) == english
-    assert [tags is not None for tags in tag_papers([paper(TITLE, abstract).text])] == [english]
+    assert (tag_paper(paper(TITLE, abstract).text) is not None) == english
 
 
 @pytest.mark.parametrize("text", ["", " ", "我们" * 2_000, "x" * 5_000, "\x00 \\ $ % ^", "١٢٣ 12 3.5", "__ _a", "😀 a"])

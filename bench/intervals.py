@@ -1,0 +1,167 @@
+"""Coverage of 95% intervals and size of tests at 5%, by simulation.
+
+    python bench/intervals.py [--quick]
+
+Values of queries are like average precision: beta(0.35, 2), skewed. Differences are zero for a third of the queries.
+Each row says how often the interval holds the truth, or how often the test rejects, with its Monte Carlo error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from pipeline.measure.resampling import resampled
+from pipeline.measure.statistics import (
+    bootstrap_means,
+    confidence_interval,
+    equivalence,
+    interval,
+    mean_of_means,
+    paired_differences,
+    permutation_of_means,
+    simultaneous,
+)
+from pipeline.scores.average import Draws, average
+
+MEAN = 0.35 / 2.35
+Row = tuple[str, float, np.ndarray]
+"""What is simulated, the nominal rate, and whether it happened in each run, bool ``[runs]``."""
+
+
+def precisions(random: np.random.Generator, *shape: int) -> np.ndarray:
+    """Values whose mean is :data:`MEAN`."""
+    return random.beta(0.35, 2.0, shape)
+
+
+def gaps(random: np.random.Generator, *shape: int) -> np.ndarray:
+    """Differences of two systems of like quality."""
+    changes = random.beta(0.5, 3.0, shape) - random.beta(0.5, 3.0, shape)
+    return np.where(random.random(shape) < 1 / 3, 0.0, changes)
+
+
+def queries_and_samples(runs: int) -> Iterator[Row]:
+    """``--resample``: 200 queries; samples of a pool differ by one deviation each, and by one of query and sample."""
+    for deviation in (0.005, 0.03):
+        for samples in (3, 5, 10):
+            random = np.random.default_rng(samples)
+            of_query = precisions(random, runs, 1, 200)
+            values = of_query + random.normal(0, deviation, (runs, samples, 1))
+            values += random.normal(0, 0.05, (runs, samples, 200))
+            run, sample, query = (axis.ravel() for axis in np.indices(values.shape))
+            frame = pl.DataFrame({"label": run.astype(str), "sample": sample, "query": query, "value": values.ravel()})
+            known = {"field": None, "size": 1, "measure": "map", "positives": 1, "seed": 1}
+            frame = frame.with_columns(
+                pl.lit("s").alias("pool"), **{name: pl.lit(value) for name, value in known.items()}
+            )
+            # Where samples alone are resampled, the queries are those that there are.
+            truths = {"queries": MEAN, "papers": of_query.mean(axis=(1, 2)), "both": MEAN}
+            for resample, truth in truths.items():
+                draws = Draws(resample=resample)  # type: ignore[arg-type]
+                of_runs = average(frame, draws).values()
+                drawn, means = (np.stack([getattr(one, name) for one in of_runs]) for name in ("draws", "values"))
+                low, high = draws.interval(drawn, means)
+                name = f"--resample={resample}, {samples} samples that deviate by {100 * deviation:g} points"
+                yield name, 0.95, (low <= truth) & (truth <= high)
+
+
+def few_queries(runs: int) -> Iterator[Row]:
+    """Intervals of the mean of few queries, and what percentiles alone would do."""
+    for queries in (20, 50):
+        data = precisions(np.random.default_rng(1), 4 * runs, queries)
+        means = bootstrap_means(data, seed=1)
+        low, high = confidence_interval(means, data)
+        yield f"BCa, {queries} queries", 0.95, (low <= MEAN) & (high >= MEAN)
+        low, high = np.quantile(means, [0.025, 0.975], axis=1)
+        yield f"percentiles alone, {queries} queries", 0.95, (low <= MEAN) & (high >= MEAN)
+
+
+def redraws(runs: int) -> Iterator[Row]:
+    """The interval over queries and redraws of a benchmark's candidates, and that of one draw."""
+    for draws, queries, deviation in ((3, 150, 0.01), (20, 110, 0.03), (20, 100, 0.05)):
+        random = np.random.default_rng(77)
+        both, one = list[bool](), list[bool]()
+        for _ in range(runs):
+            values = precisions(random, queries) + random.normal(0, deviation, (draws, 1))
+            values = values + random.normal(0, 0.05, (draws, queries))
+            for held, shown in ((both, values), (one, values[0])):
+                _, low, high = interval(shown, seed=1)
+                held.append(low <= MEAN <= high)
+        place = f"{queries} queries, redraws that deviate by {100 * deviation:g} points"
+        yield f"{draws} redraws, {place}", 0.95, np.array(both)
+        yield f"one redraw, {place}", 0.95, np.array(one)
+
+
+def few_shots(runs: int) -> Iterator[Row]:
+    """F1 of two classes: 300 test papers, repetitions that are right more or less often; both are resampled."""
+    for shots in (5, 10, 50):
+        random, held = np.random.default_rng(shots), list[bool]()
+        for _ in range(runs):
+            truth, right = random.random(300) < 0.3, random.normal(0.8, 0.04, (shots, 1))
+            predicted = np.where(random.random((shots, 300)) < right, truth, ~truth)
+            times = np.concatenate(list(resampled(300, seed=1, resamples=1_000)))
+            of_shots = np.array([_f1(truth, shot, times) for shot in predicted])
+            drawn = np.concatenate(list(resampled(shots, seed=1, item="shots", resamples=1_000)))
+            low, high = np.quantile((of_shots.T * drawn).sum(axis=1) / shots, [0.025, 0.975])
+            rates = random.normal(0.8, 0.04, 10_000)
+            expected = np.mean(2 * 0.3 * rates / (0.3 * rates + 0.3 + 0.7 * (1 - rates)))
+            held.append(bool(low <= expected <= high))
+        yield f"few-shot F1, 300 test papers, {shots} repetitions", 0.95, np.array(held)
+
+
+def _f1(truth: np.ndarray, predicted: np.ndarray, times: np.ndarray) -> np.ndarray:
+    both, sums = times @ (truth & predicted), times @ truth + times @ predicted
+    return np.asarray(2 * both / np.maximum(sums, 1))
+
+
+def groups_and_units(runs: int) -> Iterator[Row]:
+    """Means over fields; 50 queries of 34 papers that agree within a paper, as CSFCube's; six pairs read together."""
+    sizes = {"Art": 15, "Biology": 30, "Physics": 60}
+    fields = {name: gaps(np.random.default_rng(queries), 4 * runs, queries) for name, queries in sizes.items()}
+    means = mean_of_means(fields, seed=1)
+    yield "mean over 3 fields", 0.95, (means.low <= 0) & (means.high >= 0)
+    yield "test of the mean over 3 fields", 0.05, permutation_of_means(fields, seed=1, permutations=999) < 0.05
+    papers, random = np.repeat(np.arange(34), [2] * 16 + [1] * 18), np.random.default_rng(8)
+    shared = {"": random.normal(0, 0.15, (4 * runs, 34))[:, papers] + random.normal(0, 0.08, (4 * runs, 50))}
+    for what, units in (("34 papers", {"": list(map(str, papers))}), ("50 queries", None)):
+        found = paired_differences(shared, seed=1, units=units, permutations=2_000)
+        yield f"difference over {what}", 0.95, (found.low <= 0) & (found.high >= 0)
+        yield f"test over {what}", 0.05, found.p_value < 0.05
+    shifted = {"": shared[""] + 0.06}
+    for what, units in (("34 papers", {"": list(map(str, papers))}), ("50 queries", None)):
+        yield f"equivalence at the margin over {what}", 0.05, equivalence(shifted, 0.06, units) < 0.05
+    held, level, random = list[bool](), simultaneous(6), np.random.default_rng(60)
+    for _ in range(runs):
+        systems = 0.6 * precisions(random, 1, 60) + 0.4 * precisions(random, 4, 60)
+        pairs = np.array([systems[a] - systems[b] for a in range(4) for b in range(a + 1, 4)])
+        found_pairs = mean_of_means({"": pairs}, seed=1, level=level)
+        held.append(bool(((found_pairs.low <= 0) & (found_pairs.high >= 0)).all()))
+    yield "six pairs of four systems together, 60 queries", 0.95, np.array(held)
+
+
+def equivalences(runs: int) -> Iterator[Row]:
+    """Equivalence at the margin itself, where it is claimed wrongly."""
+    for queries, margin in ((50, 0.1), (200, 0.05), (3_800, 0.01)):
+        at_margin = gaps(np.random.default_rng(queries), 4 * runs, queries) + margin
+        yield f"equivalence at the margin, {queries} queries", 0.05, equivalence({"": at_margin}, margin) < 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="100 runs in place of 500 (some: four times as many)")
+    runs, found = 100 if parser.parse_args().quick else 500, {}
+    for simulate in (queries_and_samples, few_queries, redraws, few_shots, groups_and_units, equivalences):
+        for name, nominal, happened in simulate(runs):
+            rate = float(np.mean(happened))
+            error = float(np.sqrt(rate * (1 - rate) / len(happened)))
+            found[name] = {"nominal": nominal, "found": rate, "error": error}
+            print(f"{name:75} {nominal:4.0%} {rate:6.1%} ± {error:.1%}", flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
