@@ -182,8 +182,9 @@ class Lucene:
 
         They come as JSON, which takes one call; reading them takes two calls a document.
         """
-        query = safely(lambda text: self._bag_of_words.buildQuery("contents", self.analyzer, text), text)
-        hits = json.loads(self._json.writeValueAsString(searcher.search(query, count)))["scoreDocs"]
+        query = self._bag_of_words.buildQuery("contents", self.analyzer, text)
+        top = searcher.search(query, count)
+        hits = json.loads(self._json.writeValueAsString(top))["scoreDocs"]
         return [hit["doc"] for hit in hits], [hit["score"] for hit in hits]
 
 
@@ -200,11 +201,30 @@ def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: 
         StageError: the disk is full, Java has too little memory, or Lucene failed.
     """
     lucene = Lucene(memory)
+    idle = [lucene.document() for _ in range(threads)]
+
+    def add(batch: tuple[list[int], list[Text]]) -> int:
+        """Index a batch by one document that is filled again and again; return how many texts were blank."""
+        document, (stored_id, sorted_id, number, contents) = idle.pop()
+        blank = 0
+        for row, text in zip(*batch, strict=False):
+            # pyjnius binds a method to the class: arguments come first, so that no thread runs between the two
+            name, whole = str(row), joined(text)
+            key = name.encode()
+            stored_id.setStringValue(name)
+            sorted_id.setBytesValue(key)
+            number.setLongValue(row)
+            contents.setStringValue(whole)
+            writer.addDocument(document)
+            blank += not whole
+        idle.append((document, (stored_id, sorted_id, number, contents)))
+        return blank
+
     with java_errors(folder):
         writer = lucene.writer(folder, max(memory // 8, 16 << 20))
         try:
             batches = _batches(texts, rows)
-            blank = sum(lucene.in_threads(threads, lambda batch: _add(lucene, writer, *batch), batches))
+            blank = sum(lucene.in_threads(threads, add, batches))
             writer.forceMerge(1)
             writer.commit()
             documents = int(writer.getDocStats().numDocs)
@@ -231,32 +251,14 @@ def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int
         raise InputError(f"there are {done:,} texts for {len(rows):,} rows", "Give one text a row")
 
 
-def _add(lucene: Lucene, writer: Any, rows: list[int], texts: list[Text]) -> int:
-    """Index a batch by one document that is filled again and again; return how many texts were blank."""
-    document, (stored_id, sorted_id, number, contents) = lucene.document()
-    blank = 0
-    for row, text in zip(rows, texts, strict=False):
-        whole = joined(text)
-        stored_id.setStringValue(str(row))
-        sorted_id.setBytesValue(str(row).encode())
-        number.setLongValue(row)
-        safely(contents.setStringValue, whole)
-        writer.addDocument(document)
-        blank += not whole
-    return blank
-
-
 def joined(text: Text) -> str:
-    """Return title, then abstract, the text of a document as of a query."""
-    return f"{text.title} {text.abstract}".strip()
-
-
-def safely(call: Callable[[str], _R], text: str) -> _R:
-    """Pass a text to Java, which takes no lone surrogates: they become replacement characters."""
+    """Return title, then abstract, the text of a document as of a query; Java takes no lone surrogates."""
+    whole = f"{text.title} {text.abstract}".strip()
     try:
-        return call(text)
+        whole.encode()
     except UnicodeEncodeError:
-        return call(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole
 
 
 class LuceneIndex:
