@@ -17,31 +17,69 @@ from tests.faults.tally import summary
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 
-_FIRST = (
+_LONG = (
+    "test_first_hour.py",
     "cluster/test_batch.py",
     "cluster/test_ray.py",
-    "cluster/test_slurm.py",
     "faults/test_memory.py",
+    "studies/large_scale/test_study.py",
+    "studies/facets/test_study.py",
+    "studies/neighbours/test_study.py",
+    "studies/scirepeval/test_study.py",
     "faults/test_kills.py",
-    "test_first_hour.py",
+    "studies/mdcr/test_systems.py",
     "test_site.py",
+    "cli/test_report.py",
+    "studies/mdcr/test_benchmark.py",
+    "core/test_runner.py",
+    "faults/test_flips.py",
+    "cli/test_ends.py",
     "retrieve/test_bm25.py",
     "retrieve/test_engines.py",
+    "cluster/test_slurm.py",
+    "studies/test_pool_size.py",
+    "encode/test_fidelity.py",
+    "test_changes.py",
+    "studies/mdcr/test_checks.py",
+    "cli/test_releases.py",
+    "cli/test_process.py",
+    "stages/test_encoders.py",
+    "studies/scirepeval/test_probes.py",
+    "corpus/test_golden.py",
+    "measure/test_statistics.py",
+    "measure/test_differences.py",
+    "measure/test_estimates.py",
     "measure/test_engines.py",
-    "cli/test_ends.py",
+    "encode/test_reranker.py",
+    "encode/test_execution.py",
+    "cli/test_labels.py",
+    "studies/mdcr/test_page.py",
+    "studies/mdcr/test_exchange.py",
+    "scores/test_plots.py",
+    "retrieve/test_java.py",
+    "sources/test_synthetic.py",
+    "test_plugins.py",
+    "test_skipped.py",
+    "faults/test_models.py",
 )
-"""The longest modules, which pytest-xdist deals out whole: last, one of them would keep a core alone."""
+"""The modules that take longest, in this order: ``make quick`` leaves them out.
 
+pytest-xdist deals modules out whole, so a long one that begins last would keep a core alone.
+"""
 
 _LACKS = {"Chromium": "Chromium is missing", "Ray": "Ray ", "Slurm": "Slurm ", "real data": "MDCR_SHARED"}
 """What a machine may lack, and what the reason of a skipped test then says."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest modules."""
+    """Begin with the longest modules, and mark them ``slow``."""
     tests = Path(__file__).parent
-    first = {tests / name: place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: first.get(item.path, len(first)))
+    places = {tests / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(_LONG)))
+    for item in items:
+        if item.path in places:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

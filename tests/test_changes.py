@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.cli.run import elsewhere
 
 ROOT = Path(__file__).parents[1]
 F2 = '''@measure("f2", "F2")
@@ -43,50 +41,47 @@ CHANGES = [
 the column, one file more each, are left out."""
 
 EVAL = "eval --corpus tiny --size 900 --queries 20 --samples 1 --min-citations 1 --model lsa-small --max-citations 40"
+COMMANDS = (
+    "corpus --source synthetic --papers 3k --corpus tiny",
+    f"{EVAL} --measures f2@10,map",
+    "show measures",
+    "models",
+    "show --format csv --max-citations 40",
+    "--from-make pool",
+)
+VARIABLES = {
+    "CORPUS": "tiny",
+    "SIZE": "900",
+    "QUERIES": "20",
+    "MIN_CITATIONS": "1",
+    "MAX_CITATIONS": "30",
+    "DRY_RUN": "1",
+}
+"""Of the last command."""
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the code with every change, and a small corpus in its folder ``work``."""
-    copy = tmp_path_factory.mktemp("changed")
-    shutil.copytree(ROOT / "pipeline", copy / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    for _, name, text, added in CHANGES:
-        path = copy / "pipeline" / name
+def test_changes_are_as_small_as_contributing_says_and_work(tmp_path: Path) -> None:
+    files: dict[str, set[str]] = {}
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    for change, name, text, added in CHANGES:
+        path = tmp_path / "pipeline" / name
         code = path.read_text()
         assert text in code
         path.write_text(code.replace(text, added + text, 1))
-    (copy / "work").mkdir()
-    mdcr(copy, "corpus --source synthetic --papers 3k --corpus tiny --root work")
-    return copy
-
-
-def mdcr(copy: Path, command: str, **variables: str) -> str:
-    """Run a command of the copy; ``variables`` are those of make."""
-    typed = {f"MDCR_MAKE_{name}": value for name, value in variables.items()}
-    environment = {**os.environ, "PYTHONPATH": str(copy), "MDCR_MAKE": " ".join(variables), **typed}
-    words = [sys.executable, "-m", "pipeline", *command.split()]
-    return subprocess.run(words, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_changes_are_as_small_as_contributing_says() -> None:
-    files: dict[str, set[str]] = {}
-    for change, name, _, _ in CHANGES:
         files.setdefault(change, set()).add(name)
     costs = {change: len(names) for change, names in files.items()}
     assert costs == {"a measure": 1, "an encoder": 1, "a rule of pools": 2, "a column of every table": 1}
 
-
-def test_a_measure_an_encoder_a_rule_and_a_column_work(changed: Path) -> None:
-    shown = mdcr(changed, f"{EVAL} --measures f2@10,map --root work")
-    for expected in ("lsa-small", "F2@10", "max citations 40"):
-        assert expected in shown
-    assert "f2" in mdcr(changed, "show measures")
-    assert "lsa-small" in mdcr(changed, "models")
-    rows = mdcr(changed, "show --format csv --max-citations 40 --root work").splitlines()
-    assert "value,median,deviation" in rows[0]
-    assert {row.split(",")[0] for row in rows[1:]} == {"lsa-small"}
-
-
-def test_make_takes_the_rule(changed: Path) -> None:
-    variables = {"CORPUS": "tiny", "SIZE": "900", "QUERIES": "20", "MIN_CITATIONS": "1", "ROOT": "work"}
-    assert "make pool" in mdcr(changed, "--from-make pool", **variables, MAX_CITATIONS="30", DRY_RUN="1")
+    made = {f"MDCR_MAKE_{name}": value for name, value in VARIABLES.items()}
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "MDCR_MAKE": " ".join(VARIABLES), **made}
+    (tmp_path / "work").mkdir()
+    ended = elsewhere([command.split() for command in COMMANDS], tmp_path / "work", env)
+    assert [result.returncode for result in ended] == [0] * len(COMMANDS), [result.stderr for result in ended]
+    _, table, measures, models, scores, plan = (result.stdout for result in ended)
+    assert all(expected in table for expected in ("lsa-small", "F2@10", "max citations 40"))
+    assert "f2" in measures
+    assert "lsa-small" in models
+    head, *rows = scores.splitlines()
+    assert "value,median,deviation" in head
+    assert {row.split(",")[0] for row in rows} == {"lsa-small"}
+    assert "make pool" in plan

@@ -17,7 +17,7 @@ from pipeline.cli.spelling import with_variables
 from pipeline.encode import names, registry
 from pipeline.studies.base import STUDIES, find
 from pipeline.studies.recipe import find_recipe, read_recipe, replaced_systems, with_settings
-from pipeline.studies.scirepeval.systems import multi_format
+from pipeline.studies.scirepeval.steps import multi_format
 from tests.test_docs import COMMANDS, ROOT
 
 NUMBERED = {

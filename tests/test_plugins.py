@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.encode import names
 from pipeline.measure.measures import measure
 from pipeline.sources.registry import Source, register
+from tests.cli.run import elsewhere
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "extending.md"
@@ -31,34 +30,32 @@ def installed(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
-def run(env: dict[str, str], root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline", *words, "--root", str(root)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-
-
 def test_the_examples_of_the_page_work_in_commands(tmp_path: Path) -> None:
     env, root = installed(tmp_path), tmp_path / "ws"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/papers.txt").write_text("".join(f"paper {n}\tgraph retrieval of topic {n}\n" for n in range(40)))
-    built = run(env, root, "corpus", "--source", "tabbed", "--input", str(tmp_path / "mine"), "--corpus", "mine")
-    assert built.returncode == 0, built.stderr
-    assert re.search(r"kept +40", built.stdout)
-    assert "first-hit" in run(env, root, "show", "measures").stdout
-    assert "minilm-128" in run(env, root, "models").stdout
-    qrels, ranked = tmp_path / "qrels.txt", tmp_path / "a.run"
-    qrels.write_text("q 0 b 1\n")
-    ranked.write_text("q Q0 a 1 2 x\nq Q0 b 2 1 x\n")
-    words = ["evaluate", "--run", str(ranked), "--qrels", str(qrels), "--measures", "first-hit", "--format", "csv"]
-    printed = run(env, root, *words)
-    assert printed.returncode == 0, printed.stderr
-    row = next(line for line in printed.stdout.splitlines() if ",first-hit," in line)
+    root.mkdir()
+    (root / "papers.txt").write_text("".join(f"paper {n}\tgraph retrieval of topic {n}\n" for n in range(40)))
+    (root / "qrels.trec").write_text("q 0 b 1\n")
+    (root / "a.run").write_text("q Q0 a 1 2 x\nq Q0 b 2 1 x\n")
+    commands = (
+        "corpus --source tabbed --input . --corpus mine",
+        "show measures",
+        "models",
+        "evaluate --run a.run --qrels qrels.trec --measures first-hit --format csv",
+    )
+    ended = elsewhere([command.split() for command in commands], root, env)
+    assert [result.returncode for result in ended] == [0] * 4, [result.stderr for result in ended]
+    built, measures, models, printed = (result.stdout for result in ended)
+    assert re.search(r"kept +40", built)
+    assert "first-hit" in measures
+    assert "minilm-128" in models
+    row = next(line for line in printed.splitlines() if ",first-hit," in line)
     assert "0.5" in row
 
 
 def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:
     env = installed(tmp_path)
     (tmp_path / "mylab.py").write_text("import nothing_of_this_name\n")
-    failed = run(env, tmp_path, "doctor")
+    (failed,) = elsewhere([["doctor"]], tmp_path, env)
     assert failed.returncode == 2
     assert failed.stderr.startswith("mdcr: the plug-in mylab (mylab) cannot be loaded (ModuleNotFoundError")
     assert failed.stderr.count("\n") == 1

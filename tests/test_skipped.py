@@ -9,7 +9,7 @@ from pathlib import Path
 
 WITHOUT_RAY = "import sys; sys.modules['ray'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
 SKIPPED = [
-    "scores/page/test_chromium.py",
+    "scores/page/test_chromium.py::test_sorting_by_mouse_and_keyboard",
     "cluster/test_ray.py::test_no_cluster_there",
     "studies/large_scale/test_published.py::test_the_figures_are_those_of_the_papers",
 ]

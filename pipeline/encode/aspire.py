@@ -1,20 +1,26 @@
-"""ASPIRE's contextual sentence vectors (Mysore et al. 2022): one vector a sentence, of the last layer.
+"""One vector a sentence: ASPIRE's, each read in its whole text (Mysore et al. 2022), and ``sentences:encoder=minilm``.
 
-As in the authors' released code, title, separator and sentences are tokenised apart and joined, cut to 500 tokens, and
+As in ASPIRE's released code, title, separator and sentences are tokenised apart and joined, cut to 500 tokens, and
 enclosed in [CLS] and [SEP]. A sentence's vector is the mean of its tokens; the title's tokens belong to no sentence.
 Two cases that code leaves open: a sentence that is cut away completely has no vector (its paper counts as truncated),
 and a paper without sentences has one vector, the mean of the tokens of its title and their separator.
+
+``sentences`` encodes each sentence of an abstract as a text of its own (Reimers and Gurevych 2019); the title is no
+sentence, and a paper without a sentence has one vector, that of its title.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
+from pipeline.encode.base import Encoded, Encoder, in_order, totals
 from pipeline.encode.spec import AspireSpec, Role
 from pipeline.encode.tokenise import Span, Tokens
 
@@ -71,13 +77,44 @@ class SentenceTokeniser:
         return ids, spans
 
     def _ids(self, pieces: list[str]) -> list[list[int]]:
-        if not pieces:
-            return []
-        encoding = self._tokenizer(
-            pieces, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False, verbose=False
+        options = dict.fromkeys(
+            ("add_special_tokens", "return_attention_mask", "return_token_type_ids", "verbose"), False
         )
-        ids: list[list[int]] = encoding["input_ids"]
+        ids: list[list[int]] = self._tokenizer(pieces, **options)["input_ids"] if pieces else []
         return ids
+
+
+class SentencesEncoder(Encoder):
+    """Encodes each sentence of a text as a text of its own; those of a query and of a paper alike."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self._encoder.dimension
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the encoder's description."""
+        return self._encoder.describe()
+
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> tuple[list[int], Any]:
+        """Return the number of sentences of each text, and all sentences as the encoder takes them."""
+        split = [split_sentences(text.title if role == "query" else text.abstract) or [text.title] for text in texts]
+        sentences = [Text(sentence, "") for part in split for sentence in part]
+        return [len(part) for part in split], self._encoder.prepare(sentences)
+
+    def finish(self, prepared: tuple[list[int], Any]) -> Iterator[Encoded]:
+        """Yield all vectors at once.
+
+        Raises:
+            NotFiniteError: a vector holds NaN or infinity.
+        """
+        counts, sentences = prepared
+        batches = list(self._encoder.finish(sentences))
+        positions, vectors = in_order(batches, self.dimension)
+        yield Encoded(np.repeat(np.arange(len(counts)), counts)[positions], vectors, len(counts), *totals(batches))
 
 
 def split_sentences(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The interface of all encoders."""
+"""The interface of all encoders, and the mean of several (SciRepEval: Singh et al. 2023, table 2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import StageError
+from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
 from pipeline.encode.spec import Role
 
@@ -37,11 +37,7 @@ class Encoded(NamedTuple):
 
 
 class NotFiniteError(StageError):
-    """An encoder gave NaN or infinity.
-
-    Attributes:
-        position: position of the text.
-    """
+    """An encoder gave NaN or infinity for the text at ``position``."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"the vector of text {position} is not finite", "Compute in float32")
@@ -81,6 +77,55 @@ class Encoder(ABC):
             NotFiniteError: a vector holds NaN or infinity.
         """
         return in_order(self.encode_batches(texts, role), self.dimension)[1]
+
+
+class MeanEncoder(Encoder):
+    """Averages the vectors of several encoders, each with one vector a text, component by component.
+
+    Raises:
+        InputError: their dimensions differ.
+    """
+
+    def __init__(self, parts: Sequence[Encoder]) -> None:
+        dimensions = [part.dimension for part in parts]
+        if len(set(dimensions)) != 1:
+            raise InputError(
+                f"vectors of {' and '.join(map(str, dimensions))} components cannot be averaged",
+                "Choose encoders of one dimension",
+            )
+        self._parts = parts
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self._parts[0].dimension
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the description of the first encoder, with the bytes of all weights."""
+        described = [part.describe() for part in self._parts]
+        return {**described[0], "weight_bytes": sum(description.get("weight_bytes", 0) for description in described)}
+
+    def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
+        """Return the texts as each of the encoders takes them."""
+        return [part.prepare(texts, role) for part in self._parts]
+
+    def finish(self, prepared: Sequence[Any]) -> Iterator[Encoded]:
+        """Yield all vectors at once.
+
+        Raises:
+            NotFiniteError: a vector holds NaN or infinity.
+        """
+        batches = [list(part.finish(tokens)) for part, tokens in zip(self._parts, prepared, strict=True)]
+        ordered = [in_order(of_part, self.dimension) for of_part in batches]
+        vectors: Matrix = np.stack([vectors for _, vectors in ordered]).mean(axis=0, dtype=np.float32)
+        tokens, padded, _ = np.sum([totals(of_part) for of_part in batches], axis=0).tolist()
+        truncated = max(totals(of_part)[2] for of_part in batches)
+        yield Encoded(ordered[0][0], vectors, len(vectors), tokens, padded, truncated)
+
+
+def totals(batches: Sequence[Encoded]) -> tuple[int, int, int]:
+    """Return the sums of tokens, padded tokens and truncated texts."""
+    return sum(b.tokens for b in batches), sum(b.padded for b in batches), sum(b.truncated for b in batches)
 
 
 def padding_share(tokens: int, padded: int) -> float:

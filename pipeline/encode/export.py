@@ -52,7 +52,7 @@ def export_vectors(store: VectorStore, rows: Rows, ids_of: IdsOf, path: Path) ->
 
 def open_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
     """Open an exported ``.npy``: (ids, float32 ``[papers, dimension]`` memory-mapped)."""
-    return _ids_file(path).read_text(encoding="utf-8").splitlines(), np.load(path, mmap_mode="r")
+    return path.with_suffix(".ids.txt").read_text(encoding="utf-8").splitlines(), np.load(path, mmap_mode="r")
 
 
 def record(path: Path, source: str) -> None:
@@ -66,12 +66,8 @@ def intact(path: Path, source: str) -> bool:
 
 
 def _described(path: Path, source: str) -> dict[str, Any]:
-    written = [file for file in (path, _ids_file(path)) if file.is_file()]
+    written = [file for file in (path, path.with_suffix(".ids.txt")) if file.is_file()]
     return {"source": source, "sha256": {file.name: files.sha256(file) for file in written}}
-
-
-def _ids_file(path: Path) -> Path:
-    return path.with_suffix(".ids.txt")
 
 
 def _blocks(
@@ -100,7 +96,7 @@ def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], s
 def _write_npy(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     with (
-        files.replacing(_ids_file(path)) as listed,
+        files.replacing(path.with_suffix(".ids.txt")) as listed,
         files.replacing(path) as temporary,
         temporary.open("wb") as handle,
         listed.open("w", encoding="utf-8", newline="\n") as lines,

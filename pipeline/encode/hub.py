@@ -10,9 +10,9 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.encode import shape
@@ -34,26 +34,25 @@ _absent: set[str] | None = None
 """Hub ids that a plan found absent; None while nothing is only planned."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The files of a model, or of an adapter.
 
     Attributes:
         what: its name in messages.
         config: the file that every such folder has.
         weights: files of the weights by preference; ``.index.json`` behind the name lists the files of sharded ones.
-        tokenizer: whether it includes a tokenizer.
+        shape: what is read of the configuration.
     """
 
     what: str
     config: str
     weights: tuple[str, ...]
-    tokenizer: bool
+    shape: Any
 
 
-MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), tokenizer=True)
-ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), tokenizer=False)
-FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), tokenizer=False)
+MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), dict)
+ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), shape.Adapter)
+FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), shape.Fusion)
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,6 @@ class Checkpoint:
     Attributes:
         hub: hub id, empty for a plain folder.
         revision: commit, or digest of a plain folder's content.
-        folder: its files.
-        layout: its layout.
     """
 
     hub: str
@@ -103,10 +100,9 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(hub, revision=revision, cache_dir=cache_folder(), local_files_only=True)
+        folder = Path(snapshot_download(hub, revision=revision, cache_dir=cache_folder(), local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
-    folder = Path(found)
     whole = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
     return Checkpoint(hub, folder.name, folder, layout) if whole and _has_tokenizer(folder, layout) else None
 
@@ -138,15 +134,14 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
         InputError: the hub has no such model.
         StageError: it is not in the cache, and the hub cannot be reached.
     """
-    checkpoint = cached(hub, revision, layout)
-    if checkpoint is None and _absent is not None:
+    if (checkpoint := cached(hub, revision, layout)) is not None:
+        return checkpoint
+    if _absent is not None:
         _absent.add(hub)
         return Checkpoint(hub, revision, cache_folder() / "absent" / hub.replace("/", "--"), layout)
-    if checkpoint is None:
-        folder = _download(hub, revision, list(_SMALL))
-        checkpoint = Checkpoint(hub, folder.name, folder, layout)
-        _check(folder, layout)
-    return checkpoint
+    folder = _download(hub, revision, list(_SMALL))
+    _check(folder, layout)
+    return Checkpoint(hub, folder.name, folder, layout)
 
 
 def packaged(name: str) -> Path | None:
@@ -192,7 +187,7 @@ def fused(folder: Path) -> list[Path]:
     Raises:
         InputError: an adapter is missing.
     """
-    config = shape.read(folder / FUSION.config, shape.FUSION)
+    config = shape.read(folder / FUSION.config, shape.Fusion)
     names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
     folders = []
     for listed in names.split(",") if isinstance(names, str) else names:
@@ -214,14 +209,14 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
         index = folder / f"{name}.index.json"
-        listed = shape.read(index, shape.INDEX).get("weight_map", {}).values() if index.is_file() else ()
+        listed = shape.read(index, shape.Index).get("weight_map", {}).values() if index.is_file() else ()
         shards = [folder / shape.inside(shard, index) for shard in sorted(set(listed))]
         if shards and all(path.is_file() for path in shards):
             return [index, *shards]
     return []
 
 
-@contextmanager
+@contextlib.contextmanager
 def covered(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
     """Give a folder with the files that identify a model or adapter, and no other that a library might load."""
     with tempfile.TemporaryDirectory(prefix="mdcr-model-") as place:
@@ -240,18 +235,17 @@ def _check(folder: Path, layout: Layout) -> None:
             f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
             "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
         )
-    shape.read(folder / layout.config, {ADAPTER: shape.ADAPTER, FUSION: shape.FUSION}.get(layout, {}))
+    shape.read(folder / layout.config, layout.shape)
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:
-    return not layout.tokenizer or any((folder / name).is_file() for name in _TOKENIZER)
+    return layout is not MODEL or any((folder / name).is_file() for name in _TOKENIZER)
 
 
 def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
     yield from weights(folder, layout)
-    for name in (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout.tokenizer else ())):
-        if (folder / name).is_file():
-            yield folder / name
+    names = (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout is MODEL else ()))
+    yield from (folder / name for name in names if (folder / name).is_file())
     if layout is MODEL:
         yield from shape.module_files(folder)
 

@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.core.config import canonical, from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.install import pip
-from pipeline.encode import hub, saved, shape
+from pipeline.encode import hub, recipes, shape
 from pipeline.encode.spec import (
     CHOICES,
     MODULES,
@@ -33,7 +33,6 @@ from pipeline.encode.spec import (
     VectorsSpec,
     WordsSpec,
 )
-from pipeline.encode.templates import check_template
 
 if TYPE_CHECKING:
     from pipeline.core.artifact import Artifact
@@ -53,7 +52,6 @@ class Kind:
 
     Attributes:
         name: what ``kind`` of a specification says.
-        spec: the specification's dataclass.
         resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
@@ -120,26 +118,16 @@ def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
 
 
 def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
-    """Return a cross-encoder, from the location of its weights and the user's options.
-
-    Raises:
-        InputError: there is no such model, it cannot rank, or an option is invalid.
-        StageError: it has to be looked up on the hub, which cannot be reached.
-    """
+    """Return a cross-encoder, from the location of its weights and the user's options."""
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = saved.cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
-    values = {**described, **values}
-    spec = build_spec(CrossSpec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
-    return CrossModel(name, spec, checkpoint)
+    described = recipes.of_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
+    return CrossModel(name, build_spec(CrossSpec, {**described, **values, **location}), checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
-    """Build a specification from settings; values may be text that a user typed.
-
-    Raises:
-        InputError: a setting is unknown, or its value is invalid.
-    """
+    """Build a specification from settings; values may be text that a user typed, which is checked."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     return from_mapping(cls, {key: _value(key, value, defaults.get(key)) for key, value in settings.items()})
 
@@ -162,11 +150,7 @@ def _value(key: str, value: Any, default: Any) -> Any:
 
 
 def positive(key: str, value: Any, example: int) -> int:
-    """Return a setting as a positive integer.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Return a setting as a positive integer, after checking it."""
     if not str(value).isdecimal() or int(value) < 1:
         raise InputError(f"{key} {value!r} must be a positive integer", f"Write it like {key}={example}")
     return int(value)
@@ -175,16 +159,16 @@ def positive(key: str, value: Any, example: int) -> int:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = saved.settings(checkpoint.folder)
+    described = recipes.of_folder(checkpoint.folder)
     whole = settings.keys() >= set(_COMPLETE)
     if not whole:
         values = {**described, **values}
-    values |= _prompts(name, values, checkpoint.folder)
+    values |= _task_prompts(name, values, checkpoint.folder)
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
     _check_pooling(name, values, described["pooling"] if checkpoint.folder.is_dir() else MODULES)
-    check_template(values["template"])
+    recipes.check_template(values["template"])
     passage, asking = values.pop("passage_prefix", None), values.pop("query_paper_prefix", None)
     if asking == values.get("paper_prefix", ""):
         asking = None
@@ -203,10 +187,8 @@ def described_as(model: Model) -> str:
     values = {**canonical(model.spec), "distance": model.distance}
     values |= {"query_paper_prefix": model.query_paper_prefix, "passage_prefix": model.passage_prefix}
     prefixes = ("paper_prefix", "query_paper_prefix", "query_prefix", "passage_prefix")
-    shown = [
-        key for key in (*_COMPLETE, "normalise", *prefixes, "lower_case") if values.get(key) not in (False, "", None)
-    ]
-    return ", ".join(f"{key}={_shown(values[key])}" for key in shown)
+    keys = (*_COMPLETE, "normalise", *prefixes, "lower_case")
+    return ", ".join(f"{key}={_shown(values[key])}" for key in keys if values.get(key) not in (False, "", None))
 
 
 def _shown(value: Any) -> str:
@@ -215,16 +197,12 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
 
 
-def _prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Take the prompts of tasks out of ``values``; return the prefixes of queries for the task that is asked for.
-
-    Raises:
-        InputError: neither the entry nor the folder has a prompt of that name.
-    """
+def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Take the prompts of tasks out of ``values``; return the prefixes of queries for the task that is asked for."""
     own, task = values.pop("prompts", {}), values.pop("task", "")
     if not task:
         return {}
-    known = {**saved.prompts(folder), **own}
+    known = {**recipes.prompts(folder), **own}
     if task not in known:
         raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
     return {"query_paper_prefix": known[task], "query_prefix": known[task]}
@@ -263,7 +241,7 @@ def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
 
 
 def _load_mean(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
-    from pipeline.encode.mean import MeanEncoder
+    from pipeline.encode.base import MeanEncoder
 
     return MeanEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
 
@@ -304,26 +282,22 @@ def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources)
     return TransformerEncoder.load(model, resources)
 
 
-def _fitted(name: str, spec: type[Any], encoder: str) -> Kind:
-    """Return a kind that is fitted on a corpus; the module of its name has ``fit`` and the encoder's class."""
+def _resolve_fitted(spec: type[Any], name: str, settings: Mapping[str, Any]) -> Model:
+    return Model(name, build_spec(spec, settings), "cosine")
 
-    def module() -> Any:
-        return importlib.import_module(f"pipeline.encode.{name}")
 
-    def resolve(called: str, settings: Mapping[str, Any]) -> Model:
-        return Model(called, build_spec(spec, settings), "cosine")
+def _load_fitted(model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
+    from pipeline.encode import lsa
 
-    def load(model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
-        if fit is None:
-            raise TypeError(f"{model.name} is loaded from the artifact of its fit")
-        loaded: Encoder = getattr(module(), encoder).open(fit)
-        return loaded
+    if fit is None:
+        raise TypeError(f"{model.name} is loaded from the artifact of its fit")
+    return (lsa.WordsEncoder if isinstance(model.spec, WordsSpec) else lsa.LsaEncoder).open(fit)
 
-    def fit(fitted: Any, corpus: Corpus, out: Workdir) -> Counts:
-        counts: Counts = module().fit(fitted, corpus, out)
-        return counts
 
-    return Kind(name, spec, resolve, load, fit)
+def _fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
+    from pipeline.encode import lsa
+
+    return lsa.fit_words(spec, corpus, out) if isinstance(spec, WordsSpec) else lsa.fit_lsa(spec, corpus, out)
 
 
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
@@ -340,19 +314,19 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
 
 
 def _load_sentences(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
-    from pipeline.encode.sentences import SentencesEncoder
+    from pipeline.encode.aspire import SentencesEncoder
 
     (part,) = model.parts
     return SentencesEncoder(find(part.spec.kind).load(part, None, resources))
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
-    from pipeline.encode import vectorfiles
+    from pipeline.encode import precomputed
 
     values = dict(settings)
     place, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
-    spec = build_spec(VectorsSpec, {**values, "content": vectorfiles.content(vectorfiles.find(place))})
+    spec = build_spec(VectorsSpec, {**values, "content": precomputed.content(precomputed.find(place))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
     return Model(name, spec, cast("Distance", distance), query=query, place=place, missing=cast("Missing", missing))
 
@@ -367,7 +341,7 @@ register(
 )
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
-register(_fitted("lsa", LsaSpec, "LsaEncoder"))
+register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True, places=("queries",)))
-register(_fitted("words", WordsSpec, "WordsEncoder"))
+register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))

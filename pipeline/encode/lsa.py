@@ -1,11 +1,14 @@
-"""Latent semantic analysis: TF-IDF and truncated SVD fitted on a corpus (Deerwester et al. 1990).
+"""Encoders that are fitted on the corpus and need no download: LSA and averaged word vectors.
 
-The dense system that needs no download. Term weights are (1 + ln tf) * ln((1 + n) / (1 + df)), scaled to length 1; a
-vector is their projection on the first right singular vectors of a sample of the corpus (randomised SVD: Halko et al.
-2011). A text without a known term has the zero vector. scikit-learn counts the terms and computes the SVD.
+LSA (Deerwester et al. 1990): term weights are (1 + ln tf) * ln((1 + n) / (1 + df)), scaled to length 1; a vector is
+their projection on the first right singular vectors of a sample of the corpus (randomised SVD: Halko et al. 2011).
+scikit-learn counts the terms and computes the SVD. A fit on 20,000 papers, the default sample, takes about 5 seconds.
 
-A fit on 20,000 papers (the default sample) takes about 5 seconds. Its SVD runs on one thread, so that repeated fits on
-one machine give the same bytes.
+Word vectors (Mikolov et al. 2013): gensim trains a continuous bag of words; a text is the sum of its terms' vectors,
+plain or weighted by TF-IDF.
+
+A text without a known term has the zero vector. A fit runs on one thread, so that repeated fits on one machine give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ from sklearn.utils.extmath import randomized_svd
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import TEXT_CHARS, Corpus, Text
 from pipeline.encode.base import Encoded, Encoder, Matrix
-from pipeline.encode.spec import LsaSpec, Role
+from pipeline.encode.spec import LsaSpec, Role, WordsSpec
 
 _BLOCK = 4_096
 """Texts projected together, at most, of at most :data:`TEXT_CHARS` characters."""
@@ -59,7 +63,7 @@ class LsaEncoder(Encoder):
     """
 
     def __init__(self, terms: Sequence[str], idf: npt.NDArray[np.float32], components: Matrix) -> None:
-        self._counter, self.idf, self._components = counter_of(vocabulary=terms), idf, components
+        self._counter, self.idf, self._components = _counter(vocabulary=terms), idf, components
 
     @classmethod
     def open(cls, fit: Artifact) -> Self:
@@ -71,7 +75,7 @@ class LsaEncoder(Encoder):
 
     def weighted(self, counts: csr_matrix) -> csr_matrix:
         """Return the weights of terms, float32 CSR ``[texts, terms]``."""
-        return tfidf_weights(counts, self.idf)
+        return _tfidf(counts, self.idf)
 
     @property
     def dimension(self) -> int:
@@ -86,7 +90,7 @@ class LsaEncoder(Encoder):
         """Return the term counts of texts block by block; ad-hoc queries are projected like papers."""
         del role
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
-        return [self._counter.transform(joined(texts[some])) for some in slices(sizes, _BLOCK, TEXT_CHARS)]
+        return [self._counter.transform(map(_joined, texts[some])) for some in slices(sizes, _BLOCK, TEXT_CHARS)]
 
     def finish(self, prepared: Sequence[csr_matrix]) -> Iterator[Encoded]:
         """Yield vectors block by block."""
@@ -98,85 +102,122 @@ class LsaEncoder(Encoder):
             start += texts
 
 
-def fit(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
+class WordsEncoder(LsaEncoder):
+    """Sums the vectors of a text's terms, each as often as it occurs, times its weight; cosines are those of means."""
+
+    def weighted(self, counts: csr_matrix) -> csr_matrix:
+        """Return the weights of terms, float32 CSR ``[texts, terms]``."""
+        counts.data = counts.data * self.idf[counts.indices]
+        return counts
+
+
+def fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
     """Fit on a sample of ``corpus`` that depends on its papers' ids and the seed alone, and write it into ``out``.
 
     Raises:
         InputError: the corpus has no two papers that share a term.
     """
-    chosen = sample_of(corpus, spec.seed, "lsa sample", spec.sample)
-    counter = counter_of(min_df=2, max_features=spec.vocabulary)
-    with Progress(len(chosen), "lsa: terms", "papers") as progress:
-        try:
-            counts = counter.fit_transform(joined_sample(corpus, chosen, progress))
-        except ValueError as error:
-            raise InputError(
-                "no two papers of the corpus share a term", "lsa needs a corpus with titles or abstracts"
-            ) from error
-    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
-    idf = np.log((1 + len(chosen)) / (1 + frequency)).astype(np.float32)
+    texts = _sample(corpus, spec, "lsa sample")
+    terms, counts = _frequent_terms(texts, spec)
+    frequency = np.bincount(counts.indices, minlength=len(terms))
+    idf = _idf(len(texts), frequency).astype(np.float32)
     dimension = min(spec.dimension, *counts.shape)
     seed = int(generator(spec.seed, "lsa svd").integers(2**31))
     with threadpoolctl.threadpool_limits(1):
-        components = randomized_svd(tfidf_weights(counts, idf), dimension, n_iter=2, random_state=seed)[2]
-    write_fit(out, counter.get_feature_names_out(), frequency, idf, components.T)
-    return {"papers": len(chosen), "terms": len(idf), "dimension": dimension}
+        components = randomized_svd(_tfidf(counts, idf), dimension, n_iter=2, random_state=seed)[2]
+    return _write(out, len(texts), terms, frequency, idf, components.T)
 
 
-def write_fit(
+def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
+    """Train on a sample of ``corpus`` that depends on its papers' ids and the seed alone, and write it into ``out``.
+
+    Raises:
+        InputError: gensim is not installed, or no term is in two papers.
+    """
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise InputError(f"word vectors need gensim ({error})", pip_extra("facets")) from error
+    texts = _sample(corpus, spec, "words sample")
+    terms, counts = _frequent_terms(texts, spec)
+    vocabulary = frozenset(terms)
+    model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
+    analyse = _counter().build_analyzer()
+    sentences = [analyse(text) for text in texts]
+    model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # gensim's keep and discard
+    model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
+    frequency = np.bincount(counts.indices, minlength=len(terms))
+    idf = _idf(len(texts), frequency) if spec.weights == "tfidf" else np.ones(len(terms))
+    return _write(out, len(texts), terms, frequency, idf, np.stack([model.wv[term] for term in terms]))
+
+
+def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec, purpose: str) -> list[str]:
+    """Return the texts of at most ``spec.sample`` papers, or of as many as take 64 million characters."""
+    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, purpose), spec.sample)
+    rows = np.sort(chosen[next(slices(corpus.characters(chosen), spec.sample, _SAMPLE_CHARS), slice(0))])
+    texts = list[str]()
+    with Progress(len(rows), f"{spec.kind}: terms", "papers") as progress:
+        for block in corpus.texts(rows, _BLOCK):
+            texts += map(_joined, block)
+            progress.add(len(block))
+    return texts
+
+
+def _frequent_terms(texts: Sequence[str], spec: LsaSpec | WordsSpec) -> tuple[npt.NDArray[Any], csr_matrix]:
+    """Return the terms of at least two texts, and the counts of each text."""
+    counter = _counter(min_df=2, max_features=spec.vocabulary)
+    try:
+        counts = counter.fit_transform(texts)
+    except ValueError as error:
+        raise InputError(
+            "the corpus must have a term that two papers share, got none", "Use a corpus with titles or abstracts"
+        ) from error
+    return counter.get_feature_names_out(), counts
+
+
+def _write(
     out: Workdir,
+    papers: int,
     terms: npt.NDArray[Any],
     frequency: npt.NDArray[np.int64],
     idf: npt.NDArray[Any],
     vectors: npt.NDArray[Any],
-) -> None:
+) -> Counts:
     """Write terms, how many papers have each, their weights and their vectors ``[terms, dimension]``."""
     out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf.astype(np.float32)], _TERMS), _TERMS)
     flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
     schema = pa.schema([pa.field("vector", pa.list_(pa.float32(), vectors.shape[1]), nullable=False)])
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     out.arrow("components.arrow", pa.table([column], schema), schema)
+    return {"papers": papers, "terms": len(terms), "dimension": vectors.shape[1]}
 
 
-def counter_of(**options: Any) -> CountVectorizer:
+def _counter(**options: Any) -> CountVectorizer:
     """Return a counter of terms: runs of letters and digits in lower case."""
     return CountVectorizer(token_pattern=_TERM, dtype=np.float32, **options)
 
 
-def joined(texts: Iterable[Text]) -> Iterator[str]:
-    """Yield each text as one string."""
-    return (f"{text.title} {text.abstract}" for text in texts)
+def _joined(text: Text) -> str:
+    return f"{text.title} {text.abstract}"
 
 
-def sample_of(corpus: Corpus, seed: int, purpose: str, count: int) -> npt.NDArray[np.int64]:
-    """Return the rising rows of a sample that depends on the papers' ids and the seed alone.
-
-    It has ``count`` papers, or as many as take 64 million characters.
-    """
-    chosen = smallest(priorities(corpus.attributes["key"], seed, purpose), count)
-    return np.sort(chosen[next(slices(corpus.characters(chosen), count, _SAMPLE_CHARS), slice(0))])
+def _idf(papers: int, frequency: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    idf: npt.NDArray[np.float64] = np.log((1 + papers) / (1 + frequency))
+    return idf
 
 
-def joined_sample(corpus: Corpus, rows: npt.NDArray[np.int64], progress: Progress) -> Iterator[str]:
-    """Yield the papers at rising rows, each as one string."""
-    for texts in corpus.texts(rows, _BLOCK):
-        yield from joined(texts)
-        progress.add(len(texts))
-
-
-def tfidf_weights(counts: csr_matrix, idf: npt.NDArray[np.float32]) -> csr_matrix:
-    """Return TF-IDF weights of length 1, float32 CSR ``[texts, terms]``."""
+def _tfidf(counts: csr_matrix, idf: npt.NDArray[np.float32]) -> csr_matrix:
+    """Return TF-IDF weights of length 1."""
     counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
     return normalize(counts, copy=False)
 
 
-def tfidf_similarities(queries: Sequence[Text], papers: Iterable[Text]) -> csr_matrix:
+def tfidf_similarities(queries: Iterable[Text], papers: Iterable[Text]) -> csr_matrix:
     """Return the cosine of TF-IDF weights of each query with each paper, float32 CSR ``[queries, papers]``.
 
     Terms and document frequencies are those of the papers.
     """
-    counter = counter_of()
-    counts = counter.fit_transform(joined(papers))
-    frequency = np.bincount(counts.indices, minlength=counts.shape[1])
-    idf = np.log((1 + counts.shape[0]) / (1 + frequency)).astype(np.float32)
-    return tfidf_weights(counter.transform(joined(queries)), idf) @ tfidf_weights(counts, idf).T
+    counter = _counter()
+    counts = counter.fit_transform(map(_joined, papers))
+    idf = _idf(counts.shape[0], np.bincount(counts.indices, minlength=counts.shape[1])).astype(np.float32)
+    return _tfidf(counter.transform(map(_joined, queries)), idf) @ _tfidf(counts, idf).T

@@ -61,7 +61,7 @@ class Network(ABC):
 
     Args:
         modules: a transformer and what follows it, in float32 on the CPU.
-        tokenizer: its fast tokenizer.
+        tokenizer: a fast tokenizer.
         device: where to compute.
         compute: data type of weights and activations.
         longest: tokens of the longest text that may come.
@@ -115,11 +115,7 @@ class Network(ABC):
         }
 
     def try_out(self, prepared: Tokens) -> None:
-        """Compute a text, so that what does not fit together shows before the corpus is read.
-
-        Raises:
-            InputError: a vector is not finite.
-        """
+        """Compute a text, so that what does not fit together, or is not finite, shows before the corpus is read."""
         if not all(np.isfinite(batch.vectors).all() for batch in self.batches(prepared)):
             raise InputError("the weights of the model give NaN or infinity", "Download it again or use float32")
 
@@ -172,13 +168,7 @@ class Network(ABC):
 
     @abstractmethod
     def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
-        """Return what the modules read beside tokens and mask, on the device.
-
-        Args:
-            batch: positions in ``tokens``, longest text first.
-            tokens: of all texts.
-            width: tokens of the longest text.
-        """
+        """Return what the modules read beside ids and mask ``[batch, width]``; ``batch`` is positions in ``tokens``."""
 
     @abstractmethod
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
@@ -210,10 +200,9 @@ class Network(ABC):
 
 
 def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
-    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding.
+    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding, or of one text.
 
     Which texts share a batch depends on the set of texts alone, not on their order, so that the vectors do not either.
-    A text longer than the budget is a batch of its own.
 
     Args:
         tokens: token ids of each text.
@@ -273,9 +262,7 @@ def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
 def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
     """Turn whatever transformers, tokenizers and torch raise at the files of a model into one error.
 
-    Args:
-        folder: the model's.
-        place: where its files are read; messages name the folder instead.
+    Messages name the folder of the model instead of the place where its files are read.
     """
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

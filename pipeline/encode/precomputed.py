@@ -1,13 +1,13 @@
-"""Reading the wanted ones of vectors made elsewhere, block by block."""
+"""Vectors made elsewhere: the files they are in, their identity, and reading the wanted ones block by block."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any, NamedTuple
@@ -19,28 +19,89 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.encode.base import Matrix
-from pipeline.encode.vectorfiles import COLUMNS, LINES, VectorFile
+from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
 from pipeline.sources.records import read_lines
+
+_COLUMNS, _ARRAYS, _LINES = (".parquet", ".arrow", ".feather"), (".npy", ".npz"), (".jsonl", ".ndjson", ".gz")
+_ENDINGS = (*_COLUMNS, *_ARRAYS, *_LINES)
+_AGAIN = "Write it again"
 
 IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
 """Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
 
-BLOCK_BYTES = 2**24
-BLOCK_ROWS = 2_048
+BLOCK_BYTES, BLOCK_ROWS = 2**24, 2_048
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
 """Maps ids, text, to rows of the corpus; -1 where it has no such paper."""
 
 
+class VectorFile(NamedTuple):
+    """One file of vectors; ``ids`` is the text file beside a ``.npy``."""
+
+    path: Path
+    ids: Path | None = None
+
+
+def find(place: Path) -> list[VectorFile]:
+    """Return the files of vectors in a folder, or the one file.
+
+    A folder of the Academic Graph's datasets may stand for the ``embeddings-*`` folder in it.
+
+    Raises:
+        InputError: there is no such file, its format is unknown, or a ``.npy`` has no ids beside it.
+    """
+    if place.is_dir():
+        for parent in (place, place.parent):
+            check_finished(parent)
+        inside = sorted(place.glob("embeddings-*/"))
+        if inside and not any(path.suffix in _ENDINGS for path in place.iterdir()):
+            if len(inside) > 1:
+                names = ", ".join(folder.name for folder in inside)
+                raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
+            place = inside[0]
+        paths = find_files(place, [f"*{end}" for end in _ENDINGS], "vectors")
+    elif place.exists():
+        paths = [place]
+    else:
+        raise InputError(f"{place} must be a file or folder of vectors, got nothing there", "Correct the path")
+    check_files(paths)
+    return [_vector_file(path) for path in paths]
+
+
+def _vector_file(path: Path) -> VectorFile:
+    if path.suffix not in _ENDINGS:
+        endings = ", ".join((*_COLUMNS, *_ARRAYS, ".jsonl", ".jsonl.gz"))
+        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {endings}")
+    ids = path.with_suffix(".ids.txt") if path.suffix == ".npy" else None
+    if ids and not ids.is_file():
+        raise InputError(f"{path} must have its ids in {ids.name}, got no such file", "Write it: one id a line")
+    return VectorFile(path, ids)
+
+
+def content(files: Sequence[VectorFile]) -> str:
+    """Return ``sha256:`` and a digest of what the files hold; large gzip files are sampled, as those of releases."""
+    stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for file in files for path in file if path)
+    checksums = _checksums(stamps)
+    return "sha256:" + digest(sorted([file.path.suffix, *(checksums[path] for path in file if path)] for file in files))
+
+
+@functools.cache
+def _checksums(stamps: tuple[tuple[Path, int, int], ...]) -> dict[Path, str]:
+    """Checksums by path; size and time only show when to read a file again."""
+    paths = [path for path, _, _ in stamps]
+    return dict(zip(paths, fingerprint(paths, Path(paths[0].anchor or ".")).values(), strict=True))
+
+
 class Block(NamedTuple):
     """Wanted vectors among some that were read.
 
     Attributes:
-        rows: int64 ``[m]``, rows of the corpus, in the file's order.
+        rows: int64 ``[m]``, in the file's order.
         places: int64 ``[m]``, line or row of each in its file, from 1.
         vectors: finite float32 ``[m, dimension]``.
         read: vectors that were passed, wanted or not.
@@ -64,25 +125,18 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
             different lengths; file and line (or row) are named.
         CorruptError: the file is empty, damaged or truncated.
     """
-    with _readable(file.path):
-        dimension = 0
+    dimension = 0
+    try:
         for block in _READERS[file.path.suffix](file, rows_of):
             if len(block.rows):
                 dimension = dimension or block.vectors.shape[1]
                 if block.vectors.shape[1] != dimension:
                     raise _wrong(file, block.places[0], "vector", f"{dimension} components", block.vectors.shape[1])
             yield block
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    remedy = "Fetch or write it again"
-    try:
-        yield
     except CorruptError as error:
-        raise CorruptError(error.what, remedy) from error
+        raise CorruptError(error.what, _AGAIN) from error
     except (pa.ArrowInvalid, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise CorruptError(f"{path} cannot be read ({error})", remedy) from error
+        raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -115,23 +169,24 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
                 raise _wrong(file, place, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
             records.append(record)
             ids.append(str(key))
-        rows, unknown = _wanted(pa.array(ids, pa.large_string()), rows_of)
-        kept = np.flatnonzero(rows >= 0)
-        places = np.array([place for place, _ in block], np.int64)[kept]
+        texts = pa.array(ids, pa.large_string())
+        rows = rows_of(texts)
+        places = np.array([place for place, _ in block], np.int64)
+        wanted = np.flatnonzero(rows >= 0).tolist()
         matrix = np.empty((0, 0))
-        for number, position in enumerate(kept.tolist()):
+        for number, position in enumerate(wanted):
             raw = bytes(records[position].vector or records[position].embedding)
             try:
                 values = numbers(raw[1:-1] if raw[:1] == b'"' else raw)
             except msgspec.DecodeError as error:
-                raise _wrong(file, places[number], "vector", "a list of finite numbers", error) from error
+                raise _wrong(file, places[position], "vector", "a list of finite numbers", error) from error
             if not number:
-                matrix = np.empty((len(kept), len(values)))
+                matrix = np.empty((len(wanted), len(values)))
             if len(values) != matrix.shape[1] or not values:
-                raise _wrong(file, places[number], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
+                raise _wrong(file, places[position], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
             matrix[number] = values
         models = Counter(record.model for record in records if record.model)
-        yield Block(rows[kept], places, _numbers(file, places, matrix), len(block), unknown, models)
+        yield _block(file, places, texts, rows, matrix)._replace(models=models)
 
 
 def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -144,11 +199,10 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
             if column.null_count:
                 first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise _wrong(file, start + first, what, "a value", "null")
-        rows, unknown = _wanted(_texts(file, ids), rows_of)
-        kept = np.flatnonzero(rows >= 0)
-        places = kept + start
-        matrix = _flat(file, vectors.take(pa.array(kept)), places)
-        yield Block(rows[kept], places, _numbers(file, places, matrix), len(ids), unknown, Counter())
+        texts, places = _texts(file, ids), np.arange(start, start + len(ids))
+        rows = rows_of(texts)
+        kept = rows >= 0
+        yield _block(file, places, texts, rows, _flat(file, vectors.filter(pa.array(kept)), places[kept]))
         start += len(ids)
 
 
@@ -211,10 +265,16 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
+class _Array(NamedTuple):
+    handle: IO[bytes]  # at the first byte behind the header
+    shape: tuple[int, ...]
+    kind: np.dtype[Any]
+
+
 def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read a ``.npy`` and the ids beside it, one a line."""
     with file.path.open("rb") as handle:
-        yield from _pairs(file, _id_lines(file), *_open_array(file, handle, file.path.name), rows_of)
+        yield from _pairs(file, _id_lines(file), _open_array(file, handle, file.path.name), rows_of)
 
 
 def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -223,14 +283,15 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
         with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
-            shape, kind = _open_array(file, id_handle, ids)[1:]
-            if len(shape) != 1 or kind.kind not in "iuUS":
+            listed = _open_array(file, id_handle, ids)
+            if len(listed.shape) != 1 or listed.kind.kind not in "iuUS":
                 raise InputError(
-                    f"{ids} of {file.path} must be a list of text or integers, got shape {shape} and type {kind}",
+                    f"{ids} of {file.path} must be a list of text or integers, got shape {listed.shape} and type "
+                    f"{listed.kind}",
                     "Save it as np.array(ids, str)",
                 )
-            texts = (str(name) for block in _blocks(file, id_handle, shape, kind) for name in block.astype(str))
-            yield from _pairs(file, texts, *_open_array(file, handle, vectors), rows_of)
+            texts = (str(name) for block in _blocks(file, listed) for name in block.astype(str))
+            yield from _pairs(file, texts, _open_array(file, handle, vectors), rows_of)
 
 
 def _id_lines(file: VectorFile) -> Iterator[str]:
@@ -241,17 +302,17 @@ def _id_lines(file: VectorFile) -> Iterator[str]:
                     raise InputError(f"{file.ids}:{place} must be an id, got an empty line", "Write one id a line")
                 yield line.strip()
         except UnicodeDecodeError as error:
-            raise CorruptError(f"{file.ids} must be UTF-8, got {error}", "Write it again") from error
+            raise CorruptError(f"{file.ids} must be UTF-8, got {error}", _AGAIN) from error
 
 
-def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
-    """Read the header of an array: return (the handle at its first byte, shape, type)."""
+def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> _Array:
+    """Read the header of an array."""
     try:
         version = np.lib.format.read_magic(handle)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, kind = header(handle)
     except (ValueError, RecursionError, MemoryError, TokenError) as error:
-        raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", "Write it again") from error
+        raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", _AGAIN) from error
     if kind.hasobject:
         raise InputError(f"{name} of {file.path} must hold plain values, got Python objects", "Save without pickle")
     if fortran and len(shape) > 1:
@@ -260,76 +321,62 @@ def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> tuple[IO[byte
     if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= BLOCK_BYTES):
         raise CorruptError(
             f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
-            "Write it again",
+            _AGAIN,
         )
-    return handle, shape, kind
+    return _Array(handle, shape, kind)
 
 
-def _blocks(
-    file: VectorFile, handle: IO[bytes], shape: tuple[int, ...], kind: np.dtype[Any]
-) -> Iterator[npt.NDArray[Any]]:
+def _blocks(file: VectorFile, array: _Array) -> Iterator[npt.NDArray[Any]]:
     """Yield an array some rows at a time, read-only."""
-    width = kind.itemsize * math.prod(shape[1:])
+    width = array.kind.itemsize * math.prod(array.shape[1:])
     rows = max(1, BLOCK_BYTES // max(width, 1))
-    for start in range(0, shape[0], rows):
-        count = min(rows, shape[0] - start)
-        data = handle.read(count * width)
+    for start in range(0, array.shape[0], rows):
+        count = min(rows, array.shape[0] - start)
+        data = array.handle.read(count * width)
         if len(data) < count * width:
-            raise CorruptError(f"{file.path} must hold {shape[0]:,} rows, got fewer: it is truncated")
-        yield np.frombuffer(data, kind).reshape(count, *shape[1:])
+            raise CorruptError(f"{file.path} must hold {array.shape[0]:,} rows, got fewer: it is truncated")
+        yield np.frombuffer(data, array.kind).reshape(count, *array.shape[1:])
 
 
-def _pairs(
-    file: VectorFile,
-    ids: Iterator[str],
-    handle: IO[bytes],
-    shape: tuple[int, ...],
-    kind: np.dtype[Any],
-    rows_of: RowsOf,
-) -> Iterator[Block]:
+def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf) -> Iterator[Block]:
     """Yield the vectors of an array with ids beside it."""
-    if len(shape) != 2 or not shape[1] or kind.kind not in "fiu":
+    if len(array.shape) != 2 or not array.shape[1] or array.kind.kind not in "fiu":
         raise InputError(
-            f"the vectors of {file.path} must be a matrix of numbers, got shape {shape} and type {kind}",
+            f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.kind}",
             "Save float32 [papers, dimension]",
         )
-    if not shape[0]:
+    if not array.shape[0]:
         raise CorruptError(f"{file.path} must hold vectors, got none")
-    start = 1
-    for block in _blocks(file, handle, shape, kind):
-        texts = list(itertools.islice(ids, len(block)))
+    start = named = 0
+    for block in _blocks(file, array):
+        texts = pa.array(itertools.islice(ids, len(block)), pa.large_string())
+        named += len(texts)
         if len(texts) < len(block):
-            raise InputError(
-                f"{file.path} must have as many ids as vectors, got {start - 1 + len(texts):,} and {shape[0]:,}",
-                "Write the ids again",
-            )
-        rows, unknown = _wanted(pa.array(texts, pa.large_string()), rows_of)
-        kept = np.flatnonzero(rows >= 0)
-        yield Block(rows[kept], kept + start, _numbers(file, kept + start, block[kept]), len(block), unknown, Counter())
+            break
+        places = np.arange(start + 1, start + 1 + len(block))
+        rows = rows_of(texts)
+        yield _block(file, places, texts, rows, block[rows >= 0])
         start += len(block)
-    if (more := sum(1 for _ in ids)) > 0:
+    if (named := named + sum(1 for _ in ids)) != array.shape[0]:
         raise InputError(
-            f"{file.path} must have as many ids as vectors, got {shape[0] + more:,} and {shape[0]:,}",
-            "Write the ids again",
+            f"{file.path} must have as many ids as vectors, got {named:,} and {array.shape[0]:,}", "Write the ids again"
         )
 
 
-def _wanted(ids: pa.Array, rows_of: RowsOf) -> tuple[npt.NDArray[np.int64], str | None]:
-    """Return the row of each id, and the first id without one."""
-    rows = rows_of(ids)
-    unknown = np.flatnonzero(rows < 0)
-    return rows, ids[int(unknown[0])].as_py() if len(unknown) else None
-
-
-def _numbers(file: VectorFile, places: Places, vectors: npt.NDArray[Any]) -> Matrix:
-    """Return vectors as float32."""
+def _block(
+    file: VectorFile, places: Places, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
+) -> Block:
+    """Return the vectors of the ids that have a row, after checking them; ``places`` and ``rows`` are of all ids."""
+    wanted, unknown = rows >= 0, np.flatnonzero(rows < 0)
+    rows, places = rows[wanted], places[wanted]
     with np.errstate(over="ignore"):
         matrix: Matrix = vectors.astype(np.float32)
     wrong = ~np.isfinite(matrix)
     if wrong.any():
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
-    return matrix
+    first = ids[int(unknown[0])].as_py() if len(unknown) else None
+    return Block(rows, places, matrix, len(ids), first, Counter())
 
 
 def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
@@ -339,8 +386,8 @@ def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) 
 
 
 _READERS = {
-    **dict.fromkeys(LINES, _read_lines),
-    **dict.fromkeys(COLUMNS, _read_columns),
+    **dict.fromkeys(_LINES, _read_lines),
+    **dict.fromkeys(_COLUMNS, _read_columns),
     ".npy": _read_npy,
     ".npz": _read_npz,
 }

@@ -74,18 +74,7 @@ class Probe:
 
 
 def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: float) -> Probe:
-    """Encode random texts for some seconds.
-
-    Args:
-        model: a transformer, ASPIRE, or a mean of transformers, whose weights are on this machine.
-        texts: a sample, in random order.
-        resources: device and threads.
-        seconds: how long, without loading.
-
-    Raises:
-        InputError: the model cannot be loaded.
-        StageError: its weights are not on this machine.
-    """
+    """Encode a sample of texts, in random order, for some seconds by a model whose weights are on this machine."""
     encoder = kinds.find(model.spec.kind).load(model, None, resources)
     return _probe(encoder, texts, seconds, model.spec.storage)
 

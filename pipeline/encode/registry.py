@@ -7,14 +7,15 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.data import DATA
-from pipeline.encode import hub, kinds
+from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
@@ -32,13 +33,11 @@ class KnownModel:
     """A known model as ``mdcr models`` and ``mdcr doctor`` show it.
 
     Attributes:
-        name: what users call it.
         source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
         adapter: hub id of its adapter, empty for none.
         folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
-        licence: licence of the weights.
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``demo`` that brings its weights; empty for none.
@@ -54,8 +53,8 @@ class KnownModel:
     licence: str
     published: Mapping[str, float]
     exclusions: tuple[str, ...]
-    package: str = ""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    package: str
+    recipe: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -175,11 +174,7 @@ def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> Cro
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of an encoder; its weights need not be on this machine.
-
-    Raises:
-        InputError: there is no such model.
-    """
+    """Return the kind of an encoder; its weights need not be on this machine."""
     typed = _one(text)
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
@@ -290,44 +285,32 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
 
 def known_models() -> list[KnownModel]:
     """Return every entry and what is on this machine, without using the network."""
-    by_name = {name: _known_model(name, entry) for name, entry in grammar.entries().items()}
-    for name, entry in grammar.entries().items():
-        if "parts" in entry:
-            parts = [by_name[part] for part in entry["parts"]]
-            by_name[name] = dataclasses.replace(
-                by_name[name],
-                source=str(_mean_of(entry["parts"])),
-                available=all(part.available for part in parts),
-                licence=", ".join(dict.fromkeys(part.licence for part in parts)),
-                exclusions=tuple(dict.fromkeys(place for part in parts for place in part.exclusions)),
-            )
-    return list(by_name.values())
+    return [_known_model(name) for name in grammar.entries()]
 
 
-def _known_model(name: str, entry: Mapping[str, Any]) -> KnownModel:
-    source, folder, revision, available = entry.get("hub", ""), None, entry.get("revision", "main"), False
-    package = entry.get("package", "")
+def _known_model(name: str) -> KnownModel:
+    entry = grammar.entries()[name]
+    parts = [_known_model(part) for part in entry.get("parts", ())]
+    source, adapter, package = (entry.get(key, "") for key in ("hub", "adapter", "package"))
+    folder, revision, available = None, entry.get("revision", "main") if source else "", not source
     installed = hub.packaged(package) if package else None
-    if not source:
-        revision, available = "", True
+    if parts:
+        source, available = str(_mean_of(entry["parts"])), all(part.available for part in parts)
     elif installed:
         source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
-    else:
-        cached = hub.cached(source, revision)
-        adapter = entry.get("adapter", "")
-        adapted = not adapter or _whole(hub.cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER))
-        if cached and _whole(cached) and adapted:
-            folder, revision, available = cached.folder, cached.revision, True
+    elif source and (cached := _whole(source, revision)):
+        available = not adapter or _whole(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER) is not None
+        folder, revision = (cached.folder, cached.revision) if available else (None, revision)
     return KnownModel(
         name=name,
         source=source,
-        adapter=entry.get("adapter", ""),
+        adapter=adapter,
         folder=folder,
         revision=revision,
         available=available,
-        licence=entry.get("licence", ""),
+        licence=", ".join(dict.fromkeys(part.licence for part in parts)) or entry.get("licence", ""),
         published=_reference().get(name, {}),
-        exclusions=tuple(entry.get("exclusions", ())),
+        exclusions=tuple(dict.fromkeys(chain(entry.get("exclusions", ()), *(part.exclusions for part in parts)))),
         package=package.partition("/")[0],
         recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
     )
@@ -337,8 +320,10 @@ _SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision",
 """Keys of an entry that are fields of :class:`KnownModel`."""
 
 
-def _whole(checkpoint: hub.Checkpoint | None) -> bool:
-    return checkpoint is not None and bool(hub.weights(checkpoint.folder, checkpoint.layout))
+def _whole(hub_id: str, revision: str, layout: hub.Layout = hub.MODEL) -> hub.Checkpoint | None:
+    """Return a model or adapter of the local cache if its weights are there too."""
+    checkpoint = hub.cached(hub_id, revision, layout)
+    return checkpoint if checkpoint and hub.weights(checkpoint.folder, layout) else None
 
 
 @functools.cache
@@ -362,9 +347,7 @@ def _entry(base: str) -> dict[str, Any]:
         matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
         return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
     if base.startswith(grammar.MTEB):
-        from pipeline.encode import mteb_recipe
-
-        return mteb_recipe.entry(base.removeprefix(grammar.MTEB))
+        return recipes.of_mteb(base.removeprefix(grammar.MTEB))
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}

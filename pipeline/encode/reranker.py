@@ -23,22 +23,11 @@ class CrossEncoder(Network):
     """A cross-encoder of sentence-transformers with one label on one device.
 
     :meth:`batches` yields the score of each pair as a vector of one component, the one of sentence-transformers'
-    ``CrossEncoder.predict``.
-
-    Args:
-        spec: precision, length and prompt.
-        modules: the modules in float32 on the CPU, of which the last gives ``scores``.
-        activation: applied to the scores.
-        device: where to compute.
-        workers: threads on a CPU, each with a batch of its own.
-
-    Raises:
-        InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
-        StageError: the device has no memory for the weights.
+    ``CrossEncoder.predict``. The last of the modules gives ``scores``, to which the activation is applied.
     """
 
     def __init__(
-        self, spec: CrossSpec, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int = 1
+        self, spec: CrossSpec, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int
     ) -> None:
         self._spec, self._tokenizer, self._activation = spec, modules[0].tokenizer, activation
         super().__init__(
@@ -103,19 +92,14 @@ class CrossEncoder(Network):
 def _kept(sides: Sequence[int | None], length: int) -> list[int]:
     """Return the places of a pair's tokens that fit into a length, as the strategy ``longest_first`` cuts them.
 
-    Args:
-        sides: of each token, its text (0 or 1); None for a special token, which is kept.
-        length: tokens at most.
+    ``sides`` has the text of each token, 0 or 1; None for a special token, which is kept.
     """
     sizes = sides.count(0), sides.count(1)
     room = length - sides.count(None)
     if sum(sizes) <= room:
         return list(range(len(sides)))
-    shorter = min(sizes)
-    shares = [shorter, max(shorter, room - shorter)]
-    if sum(shares) > room:
-        shares = [room // 2, room // 2 + room % 2]
-    left = dict(enumerate(shares if sizes[0] <= sizes[1] else shares[::-1]))
+    shorter = min(*sizes, room // 2)
+    left = [shorter, room - shorter] if sizes[0] <= sizes[1] else [room - shorter, shorter]
     kept = []
     for place, side in enumerate(sides):
         if side is None or left[side] > 0:

@@ -1,67 +1,104 @@
-"""The JSON files of a model folder and their shapes, checked before anything uses them. No torch."""
+"""The JSON files of a model folder, checked before anything uses them. No torch."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+import msgspec
 
 from pipeline.core.errors import InputError
 
 AGAIN = "Save or download the model again"
 
 _CODE = "Use a model of transformers itself, or import its vectors with vectors:FILE"
-_COUNT, _LAYERS = range(1, 2**31), range(1, 10_000)
 
-# A shape is a type, a range of whole numbers, several shapes in a tuple, a list of one, or an object's (* any name).
-_TEXT, _FLAG, _NUMBER = (str, None), (bool, None), (int, None)
+_Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+_Layers = Annotated[int, msgspec.Meta(ge=1, lt=10_000)]
 
-CONFIG = {
-    "architectures": ([str], None),
-    "model_type": str,
-    "pals": _FLAG,
-    "num_labels": _NUMBER,
-    "id2label": (dict, None),
-    "max_position_embeddings": _NUMBER,
-    "num_hidden_layers": (_LAYERS, None),
-    "sentence_transformers": ({"activation_fn": _TEXT}, None),
-    "sbert_ce_default_activation_function": _TEXT,
-}
-"""``config.json``: what is read of it, and the layers, which decide how long a network takes to build."""
+# What is read of each file, and what decides how long a network takes to build. Other keys may have any value.
 
-TOKENIZER = {"model_max_length": (int, float, None), "tokenizer_class": _TEXT}
-"""``tokenizer_config.json``."""
 
-MODULES = [{"type": str, "path": str}]
-"""``modules.json``."""
+class _Activation(TypedDict, total=False):
+    activation_fn: str | None
 
-TRANSFORMER = {"max_seq_length": _NUMBER, "do_lower_case": _FLAG, "processing_kwargs": (dict, None)}
-"""``sentence_bert_config.json``."""
 
-POOLING = {"pooling_mode": (str, [str], None), "include_prompt": _FLAG}
-"""Configuration of the pooling."""
+class Config(TypedDict, total=False):
+    """``config.json``."""
 
-DENSE = {"in_features": _COUNT, "out_features": _COUNT, "bias": bool, "activation_function": str}
-"""Configuration of a dense layer."""
+    architectures: list[str] | None
+    model_type: str
+    pals: bool | None
+    num_labels: int | None
+    id2label: dict[str, Any] | None
+    max_position_embeddings: int | None
+    num_hidden_layers: _Layers | None
+    sentence_transformers: _Activation | None
+    sbert_ce_default_activation_function: str | None
 
-SENTENCE_TRANSFORMERS = {
-    "__version__": (dict, None),
-    "model_type": str,
-    "prompts": ({"*": _TEXT}, None),
-    "default_prompt_name": _TEXT,
-    "similarity_fn_name": _TEXT,
-    "activation_fn": _TEXT,
-}
-"""``config_sentence_transformers.json``."""
 
-INDEX = {"weight_map": {"*": str}}
-"""Which file holds each tensor of sharded weights."""
+class Tokenizer(TypedDict, total=False):
+    """``tokenizer_config.json``."""
 
-ADAPTER = {"config": dict, "name": str}
-"""``adapter_config.json``; a configuration that is text or a number would be opened as a file."""
+    model_max_length: float | None
+    tokenizer_class: str | None
 
-FUSION = {"adapter_names": ([str], str, None), "name": ([str], str), "config": dict}
-"""``adapter_fusion_config.json``."""
+
+class _Module(TypedDict, total=False):
+    type: str
+    path: str
+
+
+class Transformer(TypedDict, total=False):
+    """``sentence_bert_config.json``."""
+
+    max_seq_length: int | None
+    do_lower_case: bool | None
+    processing_kwargs: dict[str, Any] | None
+
+
+class _Pooling(TypedDict, total=False):
+    pooling_mode: str | list[str] | None
+    include_prompt: bool | None
+
+
+class _Dense(TypedDict, total=False):
+    in_features: _Count
+    out_features: _Count
+    bias: bool
+    activation_function: str
+
+
+class SentenceTransformers(TypedDict, total=False):
+    """``config_sentence_transformers.json``."""
+
+    model_type: str
+    prompts: dict[str, str | None] | None
+    default_prompt_name: str | None
+    similarity_fn_name: str | None
+    activation_fn: str | None
+
+
+class Index(TypedDict, total=False):
+    """Which file holds each tensor of sharded weights."""
+
+    weight_map: dict[str, str]
+
+
+class Adapter(TypedDict, total=False):
+    """``adapter_config.json``; a configuration that is text or a number would be opened as a file."""
+
+    config: dict[str, Any]
+    name: str
+
+
+class Fusion(TypedDict, total=False):
+    """``adapter_fusion_config.json``."""
+
+    adapter_names: list[str] | str | None
+    name: list[str] | str
+    config: dict[str, Any]
 
 
 def read(path: Path, shape: Any) -> Any:
@@ -75,45 +112,12 @@ def read(path: Path, shape: Any) -> Any:
     try:
         values = json.loads(path.read_bytes())
         json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
+        msgspec.convert(values, shape)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path} is malformed: {error}", AGAIN) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})", AGAIN) from error
-    if wrong := _wrong(values, shape):
-        raise InputError(f"{path} must be {wrong}", AGAIN)
     return values
-
-
-_JSON: dict[Any, str] = {
-    dict: "an object",
-    list: "a list",
-    str: "text",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    None: "null",
-}
-"""Names of the types in messages."""
-
-
-def _wrong(value: Any, shape: Any) -> str:
-    """Return what a value must be and what it is, with its place; empty where it has the shape."""
-    if isinstance(shape, tuple):
-        wrongs = [_wrong(value, choice) for choice in shape]
-        return "" if "" in wrongs else wrongs[0]
-    kind = type(shape) if isinstance(shape, dict | list) else shape
-    if isinstance(kind, range):
-        fits = type(value) is int and value in kind
-    else:
-        fits = value is None if kind is None else type(value) is kind
-    if not fits:
-        limits = f"a number of {kind.start} to {kind.stop - 1}" if isinstance(kind, range) else ""
-        return f"{limits or _JSON[kind]}, got {value!r:.80}"
-    parts = enumerate(value) if isinstance(shape, list) else value.items() if isinstance(shape, dict) else ()
-    for name, part in parts:
-        inner = shape[0] if isinstance(shape, list) else shape.get(name, shape.get("*", type(part)))
-        if wrong := _wrong(part, inner):
-            expected, _, got = wrong.rpartition(", got ")
-            return f"{_JSON[kind]} whose {name} is {expected}, got {got}"
-    return ""
 
 
 def check(folder: Path) -> None:
@@ -122,7 +126,7 @@ def check(folder: Path) -> None:
     Raises:
         InputError: a value has the wrong type, or the model needs code that its folder or repository brings.
     """
-    for name, shape in (("config.json", CONFIG), ("tokenizer_config.json", TOKENIZER)):
+    for name, shape in (("config.json", Config), ("tokenizer_config.json", Tokenizer)):
         if read(folder / name, shape).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", _CODE)
 
@@ -144,7 +148,7 @@ MODULE_FILE = "modules.json"
 
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
 _WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
-_SHAPES: dict[str, Any] = {"Pooling": POOLING, "Dense": DENSE}
+_SHAPES: dict[str, Any] = {"Pooling": _Pooling, "Dense": _Dense}
 
 
 def modules(folder: Path) -> list[tuple[str, Path]]:
@@ -155,7 +159,7 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
             configuration is missing or malformed.
     """
     found = []
-    for module in read(folder / MODULE_FILE, MODULES):
+    for module in read(folder / MODULE_FILE, list[_Module]):
         package, _, kind = module.get("type", "").rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise InputError(

@@ -13,18 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.csr import slices
 from pipeline.core.errors import StageError
 from pipeline.core.progress import Progress
-from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows, Text
-from pipeline.encode.base import Encoded, Encoder, Matrix, NotFiniteError, in_order, padding_share
+from pipeline.encode.base import Encoded, Encoder, NotFiniteError, in_order, padding_share
 from pipeline.encode.spec import Role, Storage
-from pipeline.encode.store import write_shard
+from pipeline.encode.store import read_vectors, vectors_batch, write_shard
 
 PART_PAPERS = 4_096
 """Papers that are sorted by length, encoded and put on disk together. Batches, hence last bits, depend on it."""
@@ -56,17 +54,10 @@ class _Part(NamedTuple):
 
 
 class ShardWriter:
-    """Embeds shards of one segment.
+    """Embeds shards of the segment ``out``; ``load`` is called only if there is something to compute.
 
     A finished part stays in the segment's scratch folder until its shard is written, and is not computed again.
     Memory: two copies of one shard's vectors at most, and the texts and tokens of two parts.
-
-    Args:
-        out: the segment under construction.
-        texts: where the texts come from.
-        load: returns the encoder; called only if there is something to compute.
-        role: what the texts are.
-        storage: data type on disk.
     """
 
     def __init__(self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage) -> None:
@@ -162,7 +153,9 @@ class ShardWriter:
         if encoded != len(part.rows):
             raise StageError(f"the encoder gave vectors for {encoded} of {len(part.rows)} texts")
         with self._timed("write"):
-            _write_part(part.path, part.rows[positions], vectors, counts)
+            batch = vectors_batch(part.rows[positions], vectors, counts=counts)
+            with files.disk_errors(part.path.parent), files.replacing(part.path) as temporary:
+                files.write_arrow(temporary, [batch], batch.schema)
 
     def _elapsed(self) -> float:
         return max(time.monotonic() - self._started, 1e-9)
@@ -174,10 +167,9 @@ class ShardWriter:
 
     def _join(self, number: int, parts: Sequence[_Part]) -> None:
         """Write a shard from its parts."""
-        read = [_read_part(part.path) for part in parts]
-        counts = sum((counted for _, _, counted in read), Counter[str]())
-        owners = np.concatenate([owners for owners, _, _ in read])
-        vectors = np.concatenate([vectors for _, vectors, _ in read])
+        tables = [files.read_arrow(part.path) for part in parts]
+        counts = sum((Counter(json.loads(table.schema.metadata[b"counts"])) for table in tables), Counter[str]())
+        owners, vectors = map(np.concatenate, zip(*map(read_vectors, tables), strict=True))
         embedded = sum(len(part.rows) for part in parts)
         write_shard(self._out, number, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
@@ -188,18 +180,3 @@ class ShardWriter:
         started = time.monotonic()
         yield
         self._seconds[what] += time.monotonic() - started
-
-
-def _write_part(path: Path, owners: Rows, vectors: Matrix, counts: Counter[str]) -> None:
-    schema = vectors_schema(vectors.shape[1], "float32").with_metadata({"counts": json.dumps(counts)})
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
-    with files.disk_errors(path.parent), files.replacing(path) as temporary:
-        batch = pa.RecordBatch.from_arrays([pa.array(owners, pa.uint32()), column], schema=schema)
-        files.write_arrow(temporary, [batch], schema)
-
-
-def _read_part(path: Path) -> tuple[Rows, Matrix, Counter[str]]:
-    table = files.read_arrow(path)
-    column = table.column("vector").chunk(0)
-    vectors = column.flatten().to_numpy().reshape(-1, column.type.list_size)
-    return table.column("row").chunk(0).to_numpy(), vectors, Counter(json.loads(table.schema.metadata[b"counts"]))

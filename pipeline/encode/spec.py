@@ -1,4 +1,14 @@
-"""What an encoder is: everything that affects a vector (its specification), and the model around it. No torch."""
+"""What an encoder is: everything that affects a vector (its specification), and the model around it. No torch.
+
+Specifications of models with weights have in common:
+
+- ``checkpoint``: hub id; empty for a folder, whose content is named by ``revision`` alone.
+- ``revision``: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
+- ``compute``: data type of weights and activations. ``storage``: data type the vectors are stored in.
+
+Those that are fitted on a corpus read at most ``sample`` of its papers, drawn by ``seed``, and keep at most
+``vocabulary`` terms: those in the most papers of the sample.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +72,6 @@ class TransformerSpec:
     """A transformer, and what makes a vector of the states of its last layer.
 
     Attributes:
-        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
-        revision: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
         template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
             tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped;
             ``fields-sep`` (SciRepEval): the fields that are not empty, with the separator between them. Any other text
@@ -71,8 +79,6 @@ class TransformerSpec:
         pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), ``position:N``
             (control-code models: 1), or :data:`MODULES`: what the folder's ``modules.json`` lists.
         max_length: tokens a text is cut to, special ones included.
-        compute: data type of weights and activations.
-        storage: data type the vectors are stored in.
         normalise: whether vectors are scaled to length 1.
         adapter: hub id of a bottleneck adapter; ``local`` for one, or a fusion of several, in a folder; empty for none.
         adapter_revision: like ``revision``.
@@ -104,12 +110,8 @@ class AspireSpec:
     """A transformer with one vector a sentence (:mod:`pipeline.encode.aspire`).
 
     Attributes:
-        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
-        revision: commit of the hub repository, or ``sha256:`` and a digest.
         max_tokens: tokens of title and sentences together, special ones around them not included.
-        compute: data type of weights and activations.
-        storage: data type the vectors are stored in.
-        sentences: version of the rule that splits an abstract (:mod:`pipeline.encode.sentences`).
+        sentences: version of the rule that splits an abstract (:func:`pipeline.encode.aspire.split_sentences`).
     """
 
     checkpoint: str
@@ -123,12 +125,7 @@ class AspireSpec:
 
 @dataclass(frozen=True)
 class MeanSpec:
-    """The mean of several encoders' vectors.
-
-    Attributes:
-        parts: specifications of the encoders.
-        storage: data type the vectors are stored in.
-    """
+    """The mean of several encoders' vectors (:class:`pipeline.encode.base.MeanEncoder`)."""
 
     parts: tuple[EncoderSpec, ...]
     storage: Storage = "float32"
@@ -137,14 +134,9 @@ class MeanSpec:
 
 @dataclass(frozen=True)
 class LsaSpec:
-    """TF-IDF and truncated SVD fitted on a corpus.
+    """TF-IDF and truncated SVD fitted on a corpus (:mod:`pipeline.encode.lsa`).
 
-    Attributes:
-        dimension: dimensions kept (fewer where the sample has fewer papers or terms).
-        sample: maximum number of papers the fit reads.
-        vocabulary: maximum number of terms kept: those in the most papers of the sample.
-        seed: seed of the sample and of the SVD.
-        storage: data type the vectors are stored in.
+    ``dimension`` components are kept, fewer where the sample has fewer papers or terms.
     """
 
     dimension: int = 256
@@ -167,10 +159,7 @@ class CrossSpec:
     """A cross-encoder: everything that affects the score of a query and a paper.
 
     Attributes:
-        checkpoint: hub id; empty for a folder, whose content is named by ``revision`` alone.
-        revision: commit of the hub repository, or ``sha256:`` and a digest.
         max_length: tokens a pair is cut to, special ones included.
-        compute: data type of weights and activations.
         prompt: put before the query.
     """
 
@@ -192,17 +181,13 @@ class CrossModel:
 
 @dataclass(frozen=True)
 class WordsSpec:
-    """Averaged word vectors trained on a corpus (:mod:`pipeline.encode.words`).
+    """Averaged word vectors trained on a corpus (:mod:`pipeline.encode.lsa`).
 
     Attributes:
         weights: ``uniform``, or ``tfidf``: each term by its inverse document frequency.
         dimension: components of a vector.
         window: terms before and after a term that predict it.
         epochs: passes over the sample.
-        sample: maximum number of papers that are read.
-        vocabulary: maximum number of terms kept: those in the most papers of the sample.
-        seed: seed of the sample and of the training.
-        storage: data type the vectors are stored in.
     """
 
     weights: Literal["uniform", "tfidf"] = "uniform"
@@ -218,13 +203,7 @@ class WordsSpec:
 
 @dataclass(frozen=True)
 class SentencesSpec:
-    """One vector a sentence by an encoder of texts (:mod:`pipeline.encode.sentences`).
-
-    Attributes:
-        encoder: specification of the encoder.
-        storage: data type the vectors are stored in.
-        sentences: version of the rule that splits a text.
-    """
+    """One vector a sentence by an encoder of texts; ``sentences`` is the version of the rule that splits a text."""
 
     encoder: EncoderSpec
     storage: Storage = "float32"
@@ -236,9 +215,7 @@ class SentencesSpec:
 class VectorsSpec:
     """Vectors made elsewhere (:mod:`pipeline.encode.precomputed`).
 
-    Attributes:
-        content: ``sha256:`` and a digest of the files, wherever they are and whatever they are called.
-        storage: data type the vectors are stored in.
+    ``content`` is ``sha256:`` and a digest of the files, wherever they are and whatever they are called.
     """
 
     content: str

@@ -6,7 +6,8 @@ A paper is embedded once, whatever number of pools it is in. A segment is an art
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +19,12 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, StageError
+from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.reader import Rows
-from pipeline.encode.base import Matrix
-from pipeline.encode.spec import Storage
+from pipeline.corpus.reader import Rows, Text
+from pipeline.encode.base import Encoder, Matrix, in_order
+from pipeline.encode.spec import Role, Storage
 from pipeline.encode.views import WHOLE, View
 
 Stored = npt.NDArray[Any]
@@ -32,65 +34,27 @@ ROWS = pa.schema([pa.field("row", pa.uint32(), nullable=False), pa.field("shard"
 """Papers of a segment, ``rows.arrow``: rising rows, with the corpus shard each lies in."""
 
 
-class Shard(NamedTuple):
-    """A shard of a segment, memory-mapped.
-
-    Attributes:
-        rows: uint32 ``[m]``, rising, repeated where a paper has several vectors.
-        vectors: as stored, ``[m, dimension]``.
-    """
-
-    rows: Rows
-    vectors: Stored
-
-
-class Segment:
-    """One published segment.
-
-    Attributes:
-        rows: uint32 ``[papers]``, rising.
-        shards: uint16 ``[papers]``, the corpus shard of each.
-    """
+class _Segment:
+    """One published segment: its papers, uint32 ``[papers]``, rising, and the corpus shard of each."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self._artifact = artifact
-        table = artifact.arrow("rows.arrow")
-        self.rows: Rows = table.column("row").chunk(0).to_numpy()
-        self.shards: npt.NDArray[np.uint16] = table.column("shard").chunk(0).to_numpy()
+        self.artifact = artifact
+        self.rows, self.shards = _columns(artifact.arrow("rows.arrow"))
 
-    @property
-    def content(self) -> list[str]:
-        """Its identity and the checksums of its files."""
-        manifest = self._artifact.manifest
-        return [manifest.id, *sorted(output.sha256 for output in manifest.outputs)]
-
-    def open(self, number: int) -> Shard:
-        """Open a shard, verified."""
-        table = self._artifact.arrow(shard_name(number))
-        column = table.column("vector").chunk(0)
-        flat = column.flatten().to_numpy(zero_copy_only=True)
-        return Shard(table.column("row").chunk(0).to_numpy(), flat.reshape(-1, column.type.list_size))
+    def open(self, number: int) -> tuple[Rows, Stored]:
+        """Open a shard, verified: (rows, rising, repeated where a paper has several vectors; vectors as stored)."""
+        return read_vectors(self.artifact.arrow(shard_name(number)))
 
 
 class Block(NamedTuple):
-    """The vectors of some papers.
-
-    Attributes:
-        rows: uint32 ``[m]``, the paper of each vector, rising, repeated where a paper has several.
-        vectors: float32 ``[m, dimension]``.
-    """
+    """The vectors of some papers, float32, and the paper of each: rising, repeated where a paper has several."""
 
     rows: Rows
     vectors: Matrix
 
 
 class Grouped(NamedTuple):
-    """The vectors of some papers, each paper's together.
-
-    Attributes:
-        offsets: int64 ``[papers + 1]``: paper ``i`` has the vectors from ``offsets[i]`` to ``offsets[i + 1]``.
-        vectors: float32 ``[offsets[-1], dimension]``.
-    """
+    """The vectors of some papers: paper ``i`` has those from ``offsets[i]`` to ``offsets[i + 1]``, float32."""
 
     offsets: npt.NDArray[np.int64]
     vectors: Matrix
@@ -112,7 +76,7 @@ class VectorStore:
 
     def __init__(self, folder: Path, segments: Iterable[Artifact], view: View = WHOLE) -> None:
         self._folder, self._view = folder, view
-        self._segments = [Segment(artifact) for artifact in segments]
+        self._segments = [_Segment(artifact) for artifact in segments]
 
     @classmethod
     def open(cls, folder: Path) -> VectorStore:
@@ -122,7 +86,8 @@ class VectorStore:
     @property
     def content(self) -> str:
         """A digest of the identities of all segments and the checksums of their files."""
-        return digest([segment.content for segment in self._segments])
+        manifests = [segment.artifact.manifest for segment in self._segments]
+        return digest([[manifest.id, *sorted(output.sha256 for output in manifest.outputs)] for manifest in manifests])
 
     @property
     def dimension(self) -> int:
@@ -133,7 +98,7 @@ class VectorStore:
         """
         for segment in self._segments:
             if len(segment.rows):
-                return self._view.components(int(segment.open(int(segment.shards[0])).vectors.shape[1]))
+                return self._view.components(int(segment.open(int(segment.shards[0]))[1].shape[1]))
         raise StageError(f"{self._folder} holds no vectors", "Embed a pool first: mdcr embed")
 
     @property
@@ -145,16 +110,8 @@ class VectorStore:
         """Return the rows, of those given, whose papers have no vector."""
         return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
 
-    def covers(self, rows: npt.NDArray[np.integer]) -> bool:
-        """Return whether every paper of ``rows`` has a vector."""
-        return not self.missing(rows).size
-
     def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[Block]:
-        """Yield the vectors of the papers at ``rows``, ``size`` papers at a time, in rising order of row.
-
-        Args:
-            rows: rising rows of the corpus, each once.
-            size: papers of a block.
+        """Yield the vectors of the papers at ``rows``, rising, each once, ``size`` papers at a time.
 
         Raises:
             StageError: papers have no vector.
@@ -170,19 +127,12 @@ class VectorStore:
                 f"(the first: row {wanted[owners < 0][0]})",
                 "Embed their pool: mdcr embed; if a folder was removed there by hand, remove the whole store first",
             )
-        opened: dict[tuple[int, int], Shard] = {}
+        opened: dict[tuple[int, int], tuple[Rows, Stored]] = {}
         for start in range(0, len(wanted), size):
             yield self._block(wanted[start : start + size], owners[start : start + size], opened)
 
     def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
-        """Return all vectors of the papers at ``rows`` at once, for queries: one or more of each.
-
-        Args:
-            rows: rising rows of the corpus, each once.
-
-        Raises:
-            StageError: papers have no vector.
-        """
+        """Return all vectors of the papers at ``rows``, rising, each once, at once; errors as in :meth:`blocks`."""
         blocks = list(self.blocks(rows, max(1, len(rows))))
         owners = blocks[0].rows if blocks else np.empty(0, np.uint32)
         offsets = np.searchsorted(owners, np.append(np.asarray(rows, np.int64), np.iinfo(np.uint32).max))
@@ -199,42 +149,41 @@ class VectorStore:
                 owners[present & (owners < 0)] = number
         return owners
 
-    def _block(self, rows: Rows, owners: npt.NDArray[np.int32], opened: dict[tuple[int, int], Shard]) -> Block:
+    def _block(
+        self, rows: Rows, owners: npt.NDArray[np.int32], opened: dict[tuple[int, int], tuple[Rows, Stored]]
+    ) -> Block:
         """Read one block; the shards it used stay open for the next one."""
-        pieces: list[tuple[Shard, npt.NDArray[np.int64]]] = []
-        used: set[tuple[int, int]] = set()
+        pieces: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         for owner in np.unique(owners).tolist():
-            segment = self._segments[owner]
-            own_rows = rows[owners == owner]
-            shards = segment.shards[np.searchsorted(segment.rows, own_rows)]
+            segment, wanted = self._segments[owner], rows[owners == owner]
+            shards = segment.shards[np.searchsorted(segment.rows, wanted)]
             for number in np.unique(shards).tolist():
                 key = (owner, number)
-                used.add(key)
-                if key not in opened:
-                    opened[key] = segment.open(number)
-                pieces.append((opened[key], _locate(opened[key].rows, own_rows[shards == number])))
-        for key in set(opened) - used:
+                opened[key] = opened.get(key) or segment.open(number)
+                pieces[key] = _locate(opened[key][0], wanted[shards == number])
+        for key in set(opened) - set(pieces):
             del opened[key]
-        return self._gather(pieces)
-
-    def _gather(self, pieces: list[tuple[Shard, npt.NDArray[np.int64]]]) -> Block:
-        owners = np.concatenate([shard.rows[source] for shard, source in pieces])
-        order = np.argsort(owners, kind="stable")
+        repeated = np.concatenate([opened[key][0][source] for key, source in pieces.items()])
+        order = np.argsort(repeated, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        dimension = pieces[0][0].vectors.shape[1]
-        vectors = np.empty((len(owners), self._view.components(dimension)), np.float32)
+        dimension = opened[next(iter(pieces))][1].shape[1]
+        vectors = np.empty((len(repeated), self._view.components(dimension)), np.float32)
         start = 0
-        for shard, source in pieces:
-            if shard.vectors.shape[1] != dimension:
+        for key, source in pieces.items():
+            stored = opened[key][1]
+            if stored.shape[1] != dimension:
                 raise CorruptError(
-                    f"{self._folder} mixes vectors of {dimension} and {shard.vectors.shape[1]} components",
+                    f"{self._folder} mixes vectors of {dimension} and {stored.shape[1]} components",
                     "Remove it and embed again",
                 )
-            target = place[start : start + len(source)]
-            vectors[_span(target)] = self._view(widen(shard.vectors[_span(source)]))
+            vectors[_span(place[start : start + len(source)])] = self._view(widen(stored[_span(source)]))
             start += len(source)
-        return Block(owners[order], vectors)
+        return Block(repeated[order], vectors)
+
+
+def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:
+    return table.column("row").chunk(0).to_numpy(), table.column("shard").chunk(0).to_numpy()
 
 
 def _locate(rows: Rows, wanted: Rows) -> npt.NDArray[np.int64]:
@@ -253,6 +202,24 @@ def _span(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
     return positions
 
 
+def read_vectors(table: pa.Table) -> tuple[Rows, Stored]:
+    """Return rows and vectors ``[m, dimension]`` of a table of one batch, without a copy."""
+    column = table.column("vector").chunk(0)
+    flat = column.flatten().to_numpy(zero_copy_only=True)
+    return table.column("row").chunk(0).to_numpy(), flat.reshape(-1, column.type.list_size)
+
+
+def vectors_batch(
+    rows: Rows, vectors: Stored, storage: Storage = "float32", counts: Mapping[str, Any] | None = None
+) -> pa.RecordBatch:
+    """Return rows and vectors in the type on disk as one batch, with counts in its metadata."""
+    schema = vectors_schema(vectors.shape[1], storage)
+    if counts is not None:
+        schema = schema.with_metadata({"counts": json.dumps(counts)})
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=schema.field("vector").type)
+    return pa.RecordBatch.from_arrays([pa.array(rows, pa.uint32()), column], schema=schema)
+
+
 def shard_name(number: int) -> str:
     """Return the file name of the vectors of corpus shard ``number``."""
     return f"vectors-{number:05d}.arrow"
@@ -264,24 +231,17 @@ def shard_number(name: str) -> int:
 
 
 def write_rows(out: Workdir, rows: Rows, shards: npt.NDArray[np.integer]) -> None:
-    """Write the papers of a segment.
-
-    Args:
-        out: the segment under construction.
-        rows: uint32 ``[papers]``, rising.
-        shards: corpus shard of each, ``[papers]``.
-    """
+    """Write the papers of a segment, rising rows ``[papers]``, and the corpus shard of each."""
     out.arrow("rows.arrow", pa.table([pa.array(rows, pa.uint32()), pa.array(shards, pa.uint16())], schema=ROWS), ROWS)
 
 
 def read_rows(out: Workdir) -> tuple[Rows, npt.NDArray[np.uint16]]:
     """Return rows and shards of a segment under construction."""
-    table = files.read_arrow(out.path / "rows.arrow")
-    return table.column("row").chunk(0).to_numpy(), table.column("shard").chunk(0).to_numpy()
+    return _columns(files.read_arrow(out.path / "rows.arrow"))
 
 
 def write_shard(out: Workdir, number: int, rows: Rows, vectors: Matrix, storage: Storage, **counts: Any) -> None:
-    """Write the vectors of one corpus shard as one batch, to be memory-mapped.
+    """Write the vectors of one corpus shard, rounded to nearest, as one batch, to be memory-mapped.
 
     Args:
         out: the segment under construction.
@@ -294,19 +254,6 @@ def write_shard(out: Workdir, number: int, rows: Rows, vectors: Matrix, storage:
     Raises:
         StageError: a component is too large for ``storage``.
     """
-    stored = to_storage(rows, vectors, storage)
-    schema = vectors_schema(stored.shape[1], storage)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(stored.reshape(-1)), type=schema.field("vector").type)
-    batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.uint32()), column], schema=schema)
-    out.arrow(shard_name(number), [batch], schema, **counts)
-
-
-def to_storage(rows: Rows, vectors: Matrix, storage: Storage) -> Stored:
-    """Return vectors in the type on disk, rounded to nearest.
-
-    Raises:
-        StageError: a component is too large for it.
-    """
     with np.errstate(over="ignore"):
         stored: Stored = _bits(vectors) if storage == "bfloat16" else vectors.astype(storage, copy=False)
     finite = np.isfinite(widen(stored)).all(axis=1)
@@ -314,7 +261,8 @@ def to_storage(rows: Rows, vectors: Matrix, storage: Storage) -> Stored:
         raise StageError(
             f"the vector of row {rows[~finite][0]} has a component too large for {storage}", "Store it as float32"
         )
-    return stored
+    batch = vectors_batch(rows, stored, storage)
+    out.arrow(shard_name(number), [batch], batch.schema, **counts)
 
 
 def widen(stored: Stored) -> npt.NDArray[np.floating[Any]]:
@@ -328,3 +276,74 @@ def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
     """Return the upper half of each float32, rounded half to even."""
     bits = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+class Statistics(NamedTuple):
+    """Statistics of a sample of a store's vectors.
+
+    Attributes:
+        vectors_per_paper: mean number of vectors.
+        shortest: smallest Euclidean norm.
+        mean: mean norm.
+        longest: largest norm.
+        zeros: zero vectors in the sample.
+        mean_cosine: of two vectors of the sample: 0 where directions are spread evenly, near 1 where all point the
+            same way (anisotropy: Ethayarajh 2019).
+    """
+
+    vectors_per_paper: float
+    shortest: float
+    mean: float
+    longest: float
+    zeros: int
+    mean_cosine: float
+
+
+def statistics(store: VectorStore) -> Statistics:
+    """Return the statistics of the vectors of at most 10,000 random papers.
+
+    Raises:
+        CorruptError: a shard differs from its manifest; it is named.
+    """
+    chosen = sample(store.rows, 10_000)
+    lengths, total = np.empty(0), np.zeros(store.dimension)
+    for block in store.blocks(chosen, 1_024):
+        vectors = block.vectors.astype(np.float64)
+        norms = np.linalg.norm(vectors, axis=1)
+        lengths = np.append(lengths, norms)
+        total += (vectors[norms > 0] / norms[norms > 0, None]).sum(0)
+    count = np.count_nonzero(lengths)
+    pairs = count * (count - 1)
+    return Statistics(
+        vectors_per_paper=len(lengths) / len(chosen),
+        shortest=float(lengths.min()),
+        mean=float(lengths.mean()),
+        longest=float(lengths.max()),
+        zeros=int(len(lengths) - count),
+        mean_cosine=float((total @ total - count) / pairs) if pairs else 0.0,
+    )
+
+
+def spot_check(
+    store: VectorStore, rows: Rows, texts: Sequence[Text], encoder: Encoder, role: Role
+) -> tuple[float, float]:
+    """Encode the papers at ``rows``, whose texts are given, again, and compare with the stored vectors.
+
+    Returns:
+        The smallest cosine of a stored vector and its new one, and the largest difference of two components.
+    """
+    offsets, stored = store.grouped(rows)
+    positions, vectors = in_order(encoder.encode_batches(texts, role), encoder.dimension)
+    if not np.array_equal(np.bincount(positions, minlength=len(rows)), np.diff(offsets)):
+        return -1.0, float("inf")
+    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(vectors, axis=1)
+    products = np.einsum("ij,ij->i", stored, vectors)
+    cosines = np.where(lengths > 0, products / np.maximum(lengths, 1e-30), np.all(stored == vectors, axis=1))
+    return float(cosines.min()), float(np.abs(stored - vectors).max())
+
+
+def sample(rows: Rows, count: int, seed: int = 13) -> Rows:
+    """Return at most ``count`` of the rows, drawn at random, rising."""
+    if len(rows) <= count:
+        return rows
+    return np.sort(generator(seed, "vectors looked at").choice(rows, count, replace=False))

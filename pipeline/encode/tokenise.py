@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -19,8 +20,8 @@ from pipeline.core import parallel
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import TEXT_CHARS, Text
+from pipeline.encode.recipes import render
 from pipeline.encode.spec import Role, TransformerSpec
-from pipeline.encode.templates import render
 
 Span = tuple[int, int]
 """First token of those a vector is the mean of, and the one behind the last."""
@@ -49,11 +50,7 @@ Tokeniser = Callable[[Sequence[Text], Role], Tokens]
 
 
 class TextTokeniser:
-    """One string and one vector a text (a :class:`Tokeniser`).
-
-    Args:
-        spec: template, prefixes, length and pooling.
-        tokenizer: a fast tokenizer.
+    """One string and one vector a text (a :class:`Tokeniser`), by a fast tokenizer.
 
     Raises:
         InputError: the tokenizer splits a control code, so that its position would hold something else.
@@ -90,7 +87,7 @@ class TextTokeniser:
         return tokens
 
     def _prompt_length(self, role: Role) -> int:
-        """Return the tokens of the prompt, special ones before it included, as sentence-transformers counts them."""
+        """Return the tokens of the prompt, and of special ones before it, as sentence-transformers counts them."""
         prefix = self._spec.query_prefix if role == "query" else self._spec.paper_prefix
         ids = self._tokenizer(prefix)["input_ids"] if prefix else []
         return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)
@@ -103,12 +100,7 @@ class TextTokeniser:
 
 
 class TokeniserPool:
-    """A tokeniser in several worker processes, for devices that would wait for a single one.
-
-    Args:
-        tokenise: what each process runs.
-        workers: how many processes.
-    """
+    """A tokeniser in several worker processes, for devices that would wait for a single one."""
 
     def __init__(self, tokenise: Tokeniser, workers: int) -> None:
         self._workers = workers
@@ -122,21 +114,17 @@ class TokeniserPool:
         """
         size = max(1, -(-len(texts) // self._workers))
         pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
-        tokens = Tokens([], [], [])
         try:
             with parallel.signals_held():
-                parts = self._pool.map(_run, pieces, [role] * len(pieces))
-            for part in parts:
-                tokens = tokens._replace(prompt=part.prompt)
-                tokens.ids.extend(part.ids)
-                tokens.spans.extend(part.spans)
-                tokens.cut.extend(part.cut)
+                running = self._pool.map(_run, pieces, [role] * len(pieces))
+            parts = list(running) or [Tokens([], [], [])]
         except BrokenProcessPool as error:
             raise StageError(
                 "a process that tokenises was killed, perhaps for lack of memory",
                 "Run the same command again, with fewer --workers",
             ) from error
-        return tokens
+        ids, spans, cut = ([*chain.from_iterable(column)] for column in zip(*(part[:3] for part in parts), strict=True))
+        return Tokens(ids, spans, cut, prompt=parts[0].prompt)
 
 
 _tokenise: Tokeniser | None = None

@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import pals
-from pipeline.encode.adapter import activate
+from pipeline.encode.adapter import activate, choose_pals, name_pals
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
@@ -29,19 +28,9 @@ _ASPIRE_SPECIAL = 2
 
 
 class TransformerEncoder(Network, Encoder):
-    """Modules on one device, of which the last gives ``sentence_embedding``.
+    """Modules on one device, of which the last gives ``sentence_embedding``; see :class:`Network`.
 
-    Args:
-        spec: precision, length and pooling.
-        modules: a transformer, with its adapter, and what follows it, in float32 on the CPU.
-        tokenizer: its fast tokenizer.
-        device: where to compute.
-        workers: on a CPU, threads, each with a batch of its own; with a GPU, processes that tokenise (0: tokenise in
-            this process).
-
-    Raises:
-        InputError: the tokenizer is a slow one, or the model takes fewer tokens than the specification asks for.
-        StageError: the device has no memory for the weights.
+    With a GPU, ``workers`` are processes that tokenise (0: tokenise in this process).
     """
 
     def __init__(
@@ -60,8 +49,8 @@ class TransformerEncoder(Network, Encoder):
         alone = device.type == "cpu" or not workers
         self._tokenise: Tokeniser = tokenise if alone else TokeniserPool(tokenise, workers)
         self._spans = any(isinstance(module, SpanPooling) for module in modules)
-        sized = (module.get_embedding_dimension for module in reversed(modules) if _gives_dimension(module))
-        self._dimension = int(next(sized)())
+        sized = (module for module in reversed(modules) if hasattr(module, "get_embedding_dimension"))
+        self._dimension = int(next(sized).get_embedding_dimension())
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
@@ -105,8 +94,10 @@ class TransformerEncoder(Network, Encoder):
             for row, position in enumerate(batch)
             for first, end in tokens.spans[position]
         ]
-        places, offsets = map(self.send, span_tokens(np.array(spans)))
-        return {"places": places, "offsets": offsets}
+        first, end = np.array(spans).T
+        starts = np.cumsum(end - first) - (end - first)
+        places = np.arange((end - first).sum()) + np.repeat(first - starts, end - first)
+        return {"places": self.send(places), "offsets": self.send(starts)}
 
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
         """Return the vectors of one batch."""
@@ -114,12 +105,11 @@ class TransformerEncoder(Network, Encoder):
         return vectors
 
 
-def _gives_dimension(module: nn.Module) -> bool:
-    return hasattr(module, "get_embedding_dimension")
-
-
 class SpanPooling(nn.Module):  # type: ignore[misc]
-    """The mean of the states of each span of tokens: ASPIRE's sentences, and the tokens of control codes."""
+    """The mean of the states of each span of tokens: ASPIRE's sentences, and the tokens of control codes.
+
+    Places of the tokens of all spans lie one behind another, and each span's begin at its offset.
+    """
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Add ``sentence_embedding``, float32 ``[spans, dimension]``."""
@@ -141,7 +131,7 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             modules = [*SentenceTransformer(str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)]
             check_transformer(folder, modules[0])
             return modules
-        pals.check(folder, place, getattr(spec, "pals", ""))
+        name_pals(folder, place, getattr(spec, "pals", ""))
         first = Transformer(
             str(place),
             model_kwargs=options,
@@ -152,19 +142,8 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             do_lower_case=getattr(spec, "lower_case", False),
         )
         check_transformer(folder, first)
-        pals.choose(folder, first.model, getattr(spec, "pals", ""))
+        choose_pals(folder, first.model, getattr(spec, "pals", ""))
         spans = not pooling or pooling.startswith("position:")
         modes = pooling.split("+")
         pooled = SpanPooling() if spans else Pooling(first.get_embedding_dimension(), modes)
         return [first, pooled, *([Normalize()] if getattr(spec, "normalise", False) else [])]
-
-
-def span_tokens(spans: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the tokens of all spans, one span after another, and where each span starts in them.
-
-    Args:
-        spans: first token and the one behind the last, int64 ``[spans, 2]``; no span is empty.
-    """
-    lengths = spans[:, 1] - spans[:, 0]
-    offsets = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) + np.repeat(spans[:, 0] - offsets, lengths), offsets

@@ -28,8 +28,16 @@ from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
-from pipeline.encode.store import VectorStore, read_rows, shard_name, shard_number, write_rows
-from pipeline.encode.store_statistics import sample, spot_check, statistics
+from pipeline.encode.store import (
+    VectorStore,
+    read_rows,
+    sample,
+    shard_name,
+    shard_number,
+    spot_check,
+    statistics,
+    write_rows,
+)
 from pipeline.encode.views import WHOLE, View
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
@@ -294,7 +302,7 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
             "MB": round(sum(output.bytes for segment in segments for output in segment.manifest.outputs) / 1e6, 1),
         }
         if len(rows):
-            figures = statistics(store, rows)
+            figures = statistics(store)
             described |= {
                 "vectors_a_paper": round(figures.vectors_per_paper, 2),
                 "dimension": store.dimension,
@@ -326,5 +334,5 @@ def _spot_check(
         encoder = kinds.find(model.spec.kind).load(model, fit, resources)
     except (MdcrError, KeyError) as error:
         return f"not possible: {error}"
-    checked = spot_check(store, rows, texts(rows), encoder, manifest.config["role"])
-    return f"{len(rows)} papers: cosine {checked.cosine:.6f}, largest difference {checked.difference:.2g}"
+    cosine, difference = spot_check(store, rows, texts(rows), encoder, manifest.config["role"])
+    return f"{len(rows)} papers: cosine {cosine:.6f}, largest difference {difference:.2g}"

@@ -28,12 +28,11 @@ from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import grouped
 from pipeline.corpus.reader import Corpus, Rows
-from pipeline.encode import precomputed, vectorfiles
+from pipeline.encode import precomputed
 from pipeline.encode.base import Matrix
-from pipeline.encode.precomputed import Places
+from pipeline.encode.precomputed import Places, VectorFile
 from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
-from pipeline.encode.vectorfiles import VectorFile
 
 _KEYS, _ORDER = "keys.npy", "order.npy"
 """Scratch files: the sorted keys of the ids that are wanted, and their rows."""
@@ -77,7 +76,7 @@ class Import:
     @property
     def files(self) -> list[VectorFile]:
         """The files to read."""
-        return vectorfiles.find(self.model.place or Path())
+        return precomputed.find(self.model.place or Path())
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
         """Return a unit for each file, with its bytes, and sort the keys that all units look up."""

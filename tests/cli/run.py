@@ -1,10 +1,14 @@
-"""Running ``mdcr`` in this process: its exit code and its output. ``COMMAND`` starts it as a process of its own."""
+"""Running ``mdcr`` in this process, or several commands in one other process: exit codes and output.
+
+``COMMAND`` starts one command as a process of its own.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +21,20 @@ from pipeline.cli import main
 from pipeline.core import progress
 
 COMMAND = [sys.executable, "-m", "pipeline"]
+
+_SEVERAL = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from pipeline.cli import main
+
+ended = []
+for words in json.loads(sys.argv[1]):
+    output, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
+        code = main(words)
+    ended.append((code, output.getvalue(), errors.getvalue()))
+json.dump(ended, sys.stdout)
+"""
 
 
 class Result(NamedTuple):
@@ -45,6 +63,16 @@ def mdcr(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> R
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
     return Result(code, output.getvalue(), errors.getvalue())
+
+
+def elsewhere(
+    commands: Sequence[Sequence[str]], folder: Path, env: Mapping[str, str], python: Path = Path(sys.executable)
+) -> list[Result]:
+    """Run commands one after the other in one process, by the code that its environment has."""
+    words = [python, "-c", _SEVERAL, json.dumps(commands)]
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [Result(*ended) for ended in json.loads(done.stdout)]
 
 
 def mdcr_json(root: Path, *arguments: str) -> Any:

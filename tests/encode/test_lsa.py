@@ -98,7 +98,7 @@ def test_the_dimension_is_at_most_that_of_the_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("lsa", "no two papers of the corpus share a term"),
+        ("lsa", "must have a term that two papers share, got none"),
         ("word2vec", "must have a term that two papers share, got none"),
     ],
 )

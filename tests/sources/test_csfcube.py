@@ -12,8 +12,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.aspire import split_sentences
-from pipeline.encode.sentences import SentencesEncoder
+from pipeline.encode.aspire import SentencesEncoder, split_sentences
 from pipeline.sources.csfcube import Csfcube
 from tests.encode.stub import StubEncoder
 from tests.studies.facets.collection import QUERIES, annotations, document, edit, write

@@ -55,7 +55,7 @@ def test_every_paper_has_its_own_vector(tmp_path: Path, shard_rows: int) -> None
     corpus = make_corpus(tmp_path, PAPERS, shard_rows=shard_rows)
     segment = embed(tmp_path, corpus, make_pool(tmp_path, corpus, [0, 59], list(range(1, 50))))
     store, rows = store_of(segment), [*range(50), 59]
-    assert store.covers(np.array(rows))
+    assert not store.missing(np.array(rows)).size
     assert store.dimension == 32
     for size in (1, 7, 1000):
         check_vectors(store, corpus, rows, size)
@@ -116,7 +116,7 @@ def test_query_texts_have_a_store_of_their_own(tmp_path: Path) -> None:
     tasks = embed_tasks(corpus, pool, registry.resolve("stub"))
     assert set(tasks) == {"paper", "query"}
     paper, query = (store_of(make(tmp_path, tasks[role])) for role in ("paper", "query"))
-    assert paper.covers(np.arange(5))
+    assert not paper.missing(np.arange(5)).size
     block = next(query.blocks(Pool(pool, Corpus(corpus)).query_rows, 10))
     assert block.rows.tolist() == [0, 1]
     np.testing.assert_array_equal(block.vectors[0], unit_vector(Text("first", ""), 32))

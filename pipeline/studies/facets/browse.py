@@ -10,9 +10,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry, TextTable
 from pipeline.scores.tables import label_of, percent
 from pipeline.sources.csfcube import FACETS
-from pipeline.studies.facets.agreement import Rankings, cited_of
-from pipeline.studies.facets.collection import Collection
-from pipeline.studies.facets.pools import facet_query_ids
+from pipeline.studies.facets.analyses import Rankings, cited_of
+from pipeline.studies.facets.pools import Collection, facet_query_ids
 
 
 def browser(pools: Mapping[str, Pool], collection: Collection, rankings: Rankings, values: pl.DataFrame) -> TextBrowser:

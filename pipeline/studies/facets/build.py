@@ -31,8 +31,7 @@ from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.facets.collection import CollectionRecipe, collection_task
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids, without_text
+from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
 from pipeline.studies.facets.rankings import rankings
 from pipeline.studies.recipe import REPLACED
 
@@ -119,16 +118,16 @@ def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]
     """Return the pool of each query paper in the authors' layout, and what is counted."""
     corpus = Corpus(inputs["corpus"])
     ranked: dict[str, dict[tuple[str, str], list[int]]] = {}
-    queries = set()
+    queries = set[tuple[str, str]]()
     for number, (system, form, facet) in enumerate(config.ranked):
         pool, ranking = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
         # A whole paper is ranked alike for each of its facets, so it has one turn.
         turn = (system, facet) if form == FACET else (f"{system}, {form}", form)
         bounds = np.searchsorted(ranking.query, np.arange(1, len(pool.query_rows)))
-        for query, rows in zip(facet_query_ids(pool), np.split(ranking.row, bounds), strict=True):
-            queries.add(query)
-            ranked.setdefault(query.rpartition("_")[0], {})[turn] = rows.tolist()
-    textless = without_text(corpus, np.arange(len(corpus)))
+        for paper, rows in zip(query_papers(pool), np.split(ranking.row, bounds), strict=True):
+            queries.add((paper, facet))
+            ranked.setdefault(paper, {})[turn] = rows.tolist()
+    textless = without_text(corpus)
     row_of = dict(zip(ranked, corpus.rows_of(list(ranked)).tolist(), strict=True))
     pools: dict[str, Any] = {}
     of_systems = 0

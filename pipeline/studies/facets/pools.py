@@ -1,4 +1,4 @@
-"""Stage ``pool`` of one facet: a query for each paper asked by that facet, and what each query ranks.
+"""A collection, and its pools: a query for each paper asked by one facet, and what each query ranks.
 
 In judged pools the candidates are those of all queries, and what was not judged for a query is excluded from its
 ranking. So every engine ranks within judged pools, and the scores are those of any other pool.
@@ -6,16 +6,20 @@ ranking. So every engine ranks within judged pools, and the scores are those of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.schema import MISSING
@@ -24,13 +28,134 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Rows
-from pipeline.sources.csfcube import query_id
+from pipeline.sources.base import fingerprint
+from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
+from pipeline.stages.corpus import corpus_task
+from pipeline.studies.common import made
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
+
+if TYPE_CHECKING:
+    from pipeline.api import Workspace
+
+FOLDER = "corpora/facets"
+SPLITS = "evaluation_splits.json"
+_FILE = "facets.json"
 
 FACET, WHOLE = "facet", "whole"
 """What is asked: the query's sentences of the facet, or the whole paper."""
 
 _QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "papers"}
+
+
+@dataclass(frozen=True)
+class CollectionRecipe:
+    """What every recipe of a collection has.
+
+    Attributes:
+        corpus: name of the corpus that is made.
+        input: folder of the collection (:mod:`pipeline.sources.csfcube`).
+    """
+
+    corpus: str
+    input: str
+
+    @property
+    def release(self) -> Csfcube:
+        """The collection's files."""
+        return Csfcube(Path(self.input).expanduser())
+
+    @property
+    def corpus_task(self) -> Task:
+        """What makes the corpus."""
+        return corpus_task(self.corpus, self.release)
+
+    def made(self, workspace: Workspace) -> Artifact:
+        """Return the corpus, which must have been made."""
+        return made(workspace, self.corpus_task)
+
+    def pooled_by(self) -> dict[str, dict[str, list[str]]]:
+        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without a file.
+
+        Raises:
+            InputError: the file is not of the layout.
+        """
+        sources = {}
+        for path in sorted(self.release.folder.glob("test-pid2pool-*.json")):
+            if path.stem.endswith("-ranked"):
+                continue
+            try:
+                pools = msgspec.convert(files.given_json(path), dict[str, dict[str, list[Any]]])
+                for paper, pool in pools.items():
+                    sources[paper] = dict(zip(map(str, pool["cands"]), pool["cand_source"], strict=True))
+            except (msgspec.ValidationError, KeyError, ValueError) as error:
+                raise InputError(f"{path} must give cands and cand_source by paper ({error})", "Correct it") from error
+        return sources
+
+
+@dataclass(frozen=True)
+class CollectionConfig:
+    """What decides the artifact: the checksums of the files, by name."""
+
+    files: Mapping[str, str]
+
+
+class Collection(msgspec.Struct):
+    """What a collection has beside its papers.
+
+    Attributes:
+        folds: test queries of each fold; empty where the collection has no folds.
+        sentences: label and text of each sentence, by paper: queries and candidates.
+        annotations: candidates and grades of every annotator, by facet.
+    """
+
+    folds: dict[str, list[str]]
+    sentences: dict[str, list[tuple[str, str]]]
+    annotations: dict[str, Judged]
+
+    @classmethod
+    def read(cls, artifact: Artifact) -> Collection:
+        """Read what :func:`collection_task` made."""
+        return msgspec.convert(files.read_json(artifact.file(_FILE)), cls)
+
+
+def collection_task(corpus: Artifact, release: Csfcube) -> Task:
+    """Return the task that reads what a collection has beside its papers.
+
+    Raises:
+        InputError: once run: the splits name a query that does not exist; the query is named.
+    """
+    splits = release.folder / SPLITS
+    more = fingerprint([splits], release.folder) if splits.is_file() else {}
+
+    def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        asked = release.asked()
+        annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
+        judged = {paper for of_facet in annotations.values() for lists in of_facet.values() for paper in lists["cands"]}
+        documents = release.documents(judged.union(paper for paper, _ in asked))
+        folds = _folds(splits, {query_id(*query) for query in asked}) if splits.is_file() else {}
+        sentences = {paper: document.sentences for paper, document in sorted(documents.items())}
+        content = {"folds": folds, "sentences": sentences, "annotations": annotations}
+        with out.file(_FILE) as (path, _):
+            files.write_text(path, json.dumps(content, ensure_ascii=False))
+        return {"queries": len(asked), "papers": len(documents), "folds": len(folds)}
+
+    config = CollectionConfig({**release.identity()["files"], **more})
+    return Task("facets", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
+
+
+def _folds(path: Path, queries: set[str]) -> dict[str, list[str]]:
+    try:
+        splits = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str]]])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path} must name queries by facet and fold ({error})", "Fetch it again") from error
+    folds: dict[str, list[str]] = {}
+    for facet in FACETS:
+        for name, members in splits.get(facet, {}).items():
+            if name.endswith("_test"):
+                folds[name] = folds.get(name, []) + members
+    for query in sorted({query for members in folds.values() for query in members} - queries)[:1]:
+        raise InputError(f"{path} names query {query}, which is not judged", nearest(query, queries))
+    return folds
 
 
 @dataclass(frozen=True)
@@ -89,9 +214,7 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
     judged = judged.join(kept, on="text").select("query", "row", "grade").sort("query", "row")
     if least is None:
         judged = judged.clear()
-        candidates = pl.DataFrame(
-            {"row": np.flatnonzero(~without_text(corpus, np.arange(len(corpus))))}, {"row": pl.UInt32}
-        )
+        candidates = pl.DataFrame({"row": np.flatnonzero(~without_text(corpus))}, {"row": pl.UInt32})
         excluded = kept.select("query", row="paper_row").join(candidates, on="row", how="semi")
     else:
         candidates = judged.select("row").unique().sort("row")
@@ -107,14 +230,14 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
         "relevant": judged.filter(pl.col("grade") >= (least or 0)).height,
         "judgements": len(judged),
         "candidates": len(candidates),
-        "candidates_without_text": int(np.count_nonzero(without_text(corpus, rows))),
+        "candidates_without_text": int(np.count_nonzero(without_text(corpus)[rows])),
     }
 
 
-def without_text(corpus: Corpus, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Return which papers have neither title nor abstract."""
+def without_text(corpus: Corpus) -> npt.NDArray[np.bool_]:
+    """Return which papers have neither title nor abstract, bool ``[papers]``."""
     attributes = corpus.attributes
-    empty: npt.NDArray[np.bool_] = (attributes["title_chars"][rows] + attributes["abstract_chars"][rows]) == 0
+    empty: npt.NDArray[np.bool_] = (attributes["title_chars"] + attributes["abstract_chars"]) == 0
     return empty
 
 
@@ -124,9 +247,16 @@ def ranked_rows(pool: Pool) -> Iterator[Rows]:
         yield np.setdiff1d(pool.candidates, pool.excluded(query), assume_unique=True)
 
 
+def facet_of(pool: Pool) -> str:
+    """Return the facet of a pool."""
+    return str(pool.artifact.manifest.config["field"])
+
+
+def query_papers(pool: Pool) -> list[str]:
+    """Return the paper of each query, whichever way it is asked."""
+    return [query if pool.queries_are_papers else query.rpartition("_")[0] for query in pool.query_ids()]
+
+
 def facet_query_ids(pool: Pool) -> list[str]:
     """Return the queries' ids, ``PAPER_FACET``, whichever way they are asked."""
-    ids = pool.query_ids()
-    return (
-        [query_id(paper, pool.artifact.manifest.config["field"]) for paper in ids] if pool.queries_are_papers else ids
-    )
+    return [query_id(paper, facet_of(pool)) for paper in query_papers(pool)]

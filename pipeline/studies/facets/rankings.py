@@ -42,8 +42,16 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Dense, parse_systems
-from pipeline.studies.facets.collection import read_collection
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task, facet_query_ids, ranked_rows, without_text
+from pipeline.studies.facets.pools import (
+    FACET,
+    WHOLE,
+    Collection,
+    facet_of,
+    facet_pool_task,
+    query_papers,
+    ranked_rows,
+    without_text,
+)
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace
@@ -123,7 +131,7 @@ def rankings(
             elif transport:
                 if model is None:
                     raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
-                ranking = _sentences_task(corpus, pool, model, transport, entries)
+                ranking = _sentences_task(corpus, pool, model, transport, entries, {})
             else:
                 (evaluation,) = workspace.evaluations(pool, [name], depth=entries)
                 name, ranking = evaluation.system.title, evaluation.ranking
@@ -148,10 +156,10 @@ def pairs_task(
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        ranked = []
+        opened, ranked = open_pool(inputs), []
+        textless = without_text(opened.corpus)
         for rows, scores in zip(ranked_rows(opened), scores_of(inputs, opened), strict=True):
-            bounded = np.where(without_text(opened.corpus, rows), _LAST, scores).astype(np.float32)
+            bounded = np.where(textless[rows], _LAST, scores).astype(np.float32)
             best = order.best(bounded, rows, min(config.depth, len(rows)))
             ranked.append((rows[best], bounded[best]))
         rows, scores = map(np.concatenate, zip(*ranked, strict=True))
@@ -181,23 +189,12 @@ def _tfidf(_inputs: Inputs, pool: Pool) -> Scores:
 
 
 def _sentences_task(
-    corpus: Artifact,
-    pool: Task,
-    model: Model,
-    transport: bool,
-    depth: int,
-    collection: Mapping[str, Task] | None = None,
+    corpus: Artifact, pool: Task, model: Model, transport: bool, depth: int, collection: Mapping[str, Task]
 ) -> Task:
     """Return the task that ranks pools by the sentence vectors of an encoder, by transport or by the best pair.
 
-    Args:
-        corpus: the corpus of the pool.
-        pool: the pools.
-        model: the encoder.
-        transport: whether by :func:`transport_score`; else by the best pair of sentences (canonical scores).
-        depth: entries of a query.
-        collection: of queries that are papers: what says which of their sentences are of the facet, as input
-            ``collection``. So a sentence is encoded in its abstract. None: the queries are the sentences alone.
+    With a collection, queries are papers, and it says which of their sentences are of the facet: so a sentence is
+    encoded in its abstract. Without one, the queries are the sentences alone.
 
     Raises:
         InputError: the encoder has one vector a paper.
@@ -215,13 +212,11 @@ def _sentences_task(
     def scores_of(inputs: Inputs, pool: Pool) -> Scores:
         queries = _vectors(inputs.get("query", inputs["paper"]), pool.query_rows)
         papers = dict(zip(pool.candidates.tolist(), _vectors(inputs["paper"], pool.candidates), strict=True))
-        if "collection" in inputs:
-            labels, sentences = (
-                FACETS[pool.artifact.manifest.config["field"]],
-                read_collection(inputs["collection"]).sentences,
-            )
-            for number, paper in enumerate(pool.query_ids()):
-                of_facet = np.array([label in labels for label, _ in sentences[paper]], bool)[: len(queries[number])]
+        if collection:
+            sentences = Collection.read(inputs["collection"]).sentences
+            for number, paper in enumerate(query_papers(pool)):
+                labels = [label in FACETS[facet_of(pool)] for label, _ in sentences[paper]]
+                of_facet = np.array(labels, bool)[: len(queries[number])]
                 if of_facet.any():
                     queries[number] = queries[number][of_facet]
         for query, rows in zip(queries, ranked_rows(pool), strict=True):
@@ -230,7 +225,7 @@ def _sentences_task(
     slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{slug_of(pool)}"
     config = PairConfig("transport" if transport else "best pair", depth=depth)
     vectors = {str(role): task for role, task in embed_tasks(corpus, pool, whole(model)).items()}
-    return pairs_task(slug, config, corpus, pool, {**vectors, **(collection or {})}, scores_of)
+    return pairs_task(slug, config, corpus, pool, {**vectors, **collection}, scores_of)
 
 
 def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray[np.floating]]:
@@ -283,37 +278,34 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
     Raises:
         InputError: once run: the file is not of the layout, or does not rank exactly the judged candidates.
     """
+
+    def places(_inputs: Inputs, pool: Pool) -> Scores:
+        try:
+            lists = msgspec.convert(files.given_json(path), dict[str, list[tuple[str | int, float]]])
+        except msgspec.ValidationError as error:
+            raise InputError(
+                f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
+            ) from error
+        for paper, rows in zip(query_papers(pool), ranked_rows(pool), strict=True):
+            if paper not in lists:
+                raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
+            ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
+            judged = pool.corpus.ids(rows)
+            twice = [candidate for candidate, count in Counter(ranked).items() if count > 1]
+            for wrong in [*sorted({*ranked} ^ {*judged}), *twice]:
+                state = "must be ranked once" if wrong in judged else "is not judged"
+                raise InputError(f"candidate {wrong} of query {paper} of {path} {state}", "Rank the judged pool")
+            yield [-ranked.index(candidate) for candidate in judged]
+
     (content,) = fingerprint([path], path.parent).values()
-    config = PairConfig(system, content)
-    return pairs_task(f"{slug_of(pool)}-file", config, corpus, pool, {}, lambda _, opened: _places(opened, path))
-
-
-def _places(pool: Pool, path: Path) -> Scores:
-    """Yield the negated places of the candidates in the lists of a file."""
-    try:
-        lists = msgspec.convert(files.given_json(path), dict[str, list[tuple[str | int, float]]])
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
-        ) from error
-    for query, rows in zip(facet_query_ids(pool), ranked_rows(pool), strict=True):
-        paper = query.rpartition("_")[0]
-        if paper not in lists:
-            raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
-        ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
-        judged = pool.corpus.ids(rows)
-        twice = [candidate for candidate, count in Counter(ranked).items() if count > 1]
-        for wrong in [*sorted({*ranked} ^ {*judged}), *twice]:
-            state = "must be ranked once" if wrong in judged else "is not judged"
-            raise InputError(f"candidate {wrong} of query {paper} of {path} {state}", "Rank the judged pool")
-        yield [-ranked.index(candidate) for candidate in judged]
+    return pairs_task(f"{slug_of(pool)}-file", PairConfig(system, content), corpus, pool, {}, places)
 
 
 def ranked_json(pool: Pool, ranking: Ranking) -> str:
     """Return a ranking in the authors' layout: by query paper a list of [id, distance], nearest first."""
-    queries = [query.rpartition("_")[0] for query in facet_query_ids(pool)]
-    lists: dict[str, list[tuple[str, float]]] = {query: [] for query in queries}
+    papers = query_papers(pool)
+    lists: dict[str, list[tuple[str, float]]] = {paper: [] for paper in papers}
     entries = zip(ranking.query.tolist(), pool.corpus.ids(ranking.row), ranking.score.tolist(), strict=True)
-    for query, paper, score in entries:
-        lists[queries[query]].append((paper, -score))
+    for query, candidate, score in entries:
+        lists[papers[query]].append((candidate, -score))
     return json.dumps(lists)

@@ -19,11 +19,11 @@ from pipeline.corpus.pool import Pool
 from pipeline.measure.engines import above_chance, by_chance
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.measure.statistics import Units, holm, interval_kind, mean_of_means, paired_differences
+from pipeline.measure.statistics import Groups, Units, holm, interval_kind, mean_of_means, paired_differences
 from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_query_ids
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
 from pipeline.studies.tables import points
 
 ALL = "all"
@@ -42,28 +42,23 @@ _ALPHA = 0.05
 def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
     """Return one value a row: ``system``, ``form``, ``facet``, ``query`` (``PAPER_FACET``), ``measure``, ``value``."""
     frame = pl.DataFrame(pl.from_arrow(scores.arrow("scores.arrow")))
-    return frame.select(
-        "system",
-        form=pl.lit(form),
-        facet=pl.lit(pool.artifact.manifest.config["field"]),
-        query=pl.Series(facet_query_ids(pool), dtype=pl.String).gather(frame["query"]),
-        measure="measure",
-        value="value",
-    )
+    query = pl.Series(facet_query_ids(pool), dtype=pl.String).gather(frame["query"])
+    of_pool = {"form": pl.lit(form), "facet": pl.lit(facet_of(pool)), "query": query}
+    return frame.select("system", **of_pool, measure="measure", value="value")
 
 
 def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
     """Return what a random ranking of the judged candidates scores on each query, columns of :func:`values_of`."""
     qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
     candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
-    facet, queries = pool.artifact.manifest.config["field"], facet_query_ids(pool)
     expected = by_chance(qrels, candidates, parsed, seed)
-    rows = [
-        (*RANDOM, facet, query, str(measure), value)
-        for measure, values in zip(parsed, expected.tolist(), strict=True)
-        for query, value in zip(queries, values, strict=True)
-    ]
-    return pl.DataFrame(rows, ["system", "form", "facet", "query", "measure", "value"], orient="row")
+    system, form = RANDOM
+    parts = [
+        pl.select(system=pl.lit(system), form=pl.lit(form), facet=pl.lit(facet_of(pool)),
+                  query=pl.Series(facet_query_ids(pool)), measure=pl.lit(str(measure)), value=pl.Series(values))
+        for measure, values in zip(parsed, expected, strict=True)
+    ]  # fmt: skip
+    return pl.concat(parts)
 
 
 def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
@@ -73,7 +68,7 @@ def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(value=above_chance(joined["value"], joined["expected"])).drop("expected")
 
 
-def units_of(parts: Mapping[str, Sequence[str]]) -> Units | None:
+def _units(parts: Mapping[str, Sequence[str]]) -> Units | None:
     """Return the paper of each query of each part; None: no paper has two of the queries."""
     units = {name: [query.rpartition("_")[0] for query in queries] for name, queries in parts.items()}
     papers = [*itertools.chain.from_iterable(units.values())]
@@ -91,35 +86,27 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
     for facet, queries in _by_facet(wide.columns[3:]).items():
         parts_of = {QUERIES: [queries], FOLDS: [sorted({*queries} & {*folds[name]}) for name in sorted(folds)]}
         for average, parts in parts_of.items():
-            if parts and all(parts):
-                named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
-                units, count = units_of(named), sum(map(len, parts))
+            if not parts or not all(parts):
+                continue
+            named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
+            units, count = _units(named), sum(map(len, parts))
+            with np.errstate(invalid="ignore"):
                 groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
-                with np.errstate(invalid="ignore"):
-                    mean, low, high, _ = mean_of_means(groups, seed, units=units)
-                drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
-                means.append(
-                    wide.select(
-                        *("system", "form", "measure"),
-                        facet=pl.lit(facet),
-                        average=pl.lit(average),
-                        queries=pl.lit(count),
-                        drawn=pl.lit(drawn),
-                        interval=pl.lit(interval_kind(drawn, 1 if units else len(parts))),
-                        mean=pl.Series(mean),
-                        low=pl.Series(low).fill_nan(None),
-                        high=pl.Series(high).fill_nan(None),
-                    )
-                )
+                mean, low, high, _ = mean_of_means(groups, seed, units=units)
+            drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
+            interval = interval_kind(drawn, 1 if units else len(parts))
+            facts = {"facet": facet, "average": average, "queries": count, "drawn": drawn, "interval": interval}
+            ends = {name: pl.Series(end).fill_nan(None) for name, end in (("low", low), ("high", high))}
+            keys = wide.select("system", "form", "measure", **{name: pl.lit(fact) for name, fact in facts.items()})
+            means.append(keys.with_columns(mean=pl.Series(mean), **ends))
     return pl.concat(means)
 
 
 def _by_facet(queries: Sequence[str]) -> dict[str, list[str]]:
     """Return the queries of each facet and of all, sorted."""
-    by_facet: dict[str, list[str]] = {}
-    for query in sorted(queries, key=lambda query: (query.rpartition("_")[2], query)):
-        by_facet.setdefault(query.rpartition("_")[2], []).append(query)
-    return {**by_facet, ALL: sorted(queries)}
+    facets = sorted({query.rpartition("_")[2] for query in queries})
+    ordered = sorted(queries)
+    return {**{facet: [query for query in ordered if query.endswith(f"_{facet}")] for facet in facets}, ALL: ordered}
 
 
 def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
@@ -133,20 +120,30 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
     base = next(key for key in keys if baseline in ("", key[0]))
     pairs = [(key, base) for key in keys if key != base]
     forms = [((name, FACET), (name, WHOLE)) for name, form in keys if form == FACET and (name, WHOLE) in keys]
-    rows = []
+    parts = []
     for facet, queries in _by_facet(wide.columns[2:]).items():
         of_system = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
         for compared in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
-            change = np.stack([of_system[first] - of_system[second] for first, second in compared])
             name = f"{facet} {QUERIES} 0"
-            units = units_of({name: queries})
-            tested = paired_differences({name: change}, seed, signs=sign_of(measure), units=units, item=facet)
-            columns = (tested.low, tested.high, tested.value, tested.effect, tested.p_value, holm(tested.p_value))
-            for (first, second), *figures in zip(compared, *columns, tested.wins, tested.losses, strict=True):
-                rows.append((facet, *first, *second, len(queries), *(figure.item() for figure in figures)))
-    pairs_of = ["facet", "system", "form", "than", "than_form", "queries"]
-    tests = ["low", "high", "difference", "effect", "p", "p_adjusted", "wins", "losses"]
-    return pl.DataFrame(rows, schema=[*pairs_of, *tests], orient="row")
+            change = {name: np.stack([of_system[first] - of_system[second] for first, second in compared])}
+            tests = paired_tests(change, measure, seed, _units({name: queries}), facet)
+            systems = pl.DataFrame(
+                [(*first, *second) for first, second in compared], ["system", "form", "than", "than_form"], orient="row"
+            )
+            keyed = systems.select(pl.lit(facet).alias("facet"), pl.all(), pl.lit(len(queries)).alias("queries"))
+            parts.append(pl.concat([keyed, tests], how="horizontal"))
+    return pl.concat(parts) if parts else pl.DataFrame()
+
+
+def paired_tests(
+    changes: Groups, measure: str, seed: int, units: Units | None = None, item: str | None = None
+) -> pl.DataFrame:
+    """Return paired differences (:func:`pipeline.measure.statistics.paired_differences`), ``p_adjusted`` over rows."""
+    differ = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item)
+    return pl.DataFrame({
+        "low": differ.low, "high": differ.high, "difference": differ.value, "effect": differ.effect,
+        "p": differ.p_value, "p_adjusted": holm(differ.p_value), "wins": differ.wins, "losses": differ.losses,
+    })  # fmt: skip
 
 
 def shown_average(figures: pl.DataFrame) -> str:

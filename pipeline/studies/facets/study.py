@@ -20,11 +20,17 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.facets.agreement import agreement_tables, citation_tables
+from pipeline.studies.facets.analyses import (
+    agreement_tables,
+    citation_tables,
+    grade_tables,
+    paired,
+    paired_figure,
+    paired_tables,
+    pooling_tables,
+)
 from pipeline.studies.facets.browse import browser
-from pipeline.studies.facets.collection import CollectionRecipe, collection_task, read_collection
-from pipeline.studies.facets.paired import grade_tables, paired, paired_figure, paired_tables
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
+from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe, collection_task, facet_pool_task
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
 from pipeline.studies.facets.scoring import (
     best_row,
@@ -117,7 +123,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     corpus, make = recipe.made(workspace), workspace.runner.make
     found = _rankings(workspace, recipe, corpus)
     collection_artifact = make(collection_task(corpus, recipe.release))
-    collection = read_collection(collection_artifact)
+    collection = Collection.read(collection_artifact)
     asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
     tasks = [*asked.values(), *(ranking.pool for ranking in found)]
     opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
@@ -140,6 +146,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *paired_tables(pairs, tested, recipe.seed),
         *grade_tables(pools),
         *citation_tables(pools, ranked, graded, tested, recipe.relevant),
+        *pooling_tables(ranked, recipe.pooled_by(), tested, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
     for (system, form, facet), (pool, ranking) in ranked.items():

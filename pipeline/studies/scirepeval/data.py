@@ -1,4 +1,4 @@
-"""The data of one task, by the keys of its papers: labels, judged queries, or judged reviewers.
+"""The data of one task, by the keys of its papers: labels, judged queries, judged reviewers, or authors in blocks.
 
 Of a training sample a third is held out as its test set. The gold standard of reviewer assignment (Stelmakh et al.
 2023) stands in for reviewer matching: queries are the reviewers and candidates the papers each of them rated, since
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,9 +27,7 @@ import polars as pl
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.text import id_keys, number
-from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.layout import TEST, Doc, Folder, Keys, decoded, read_doc, rows
-from pipeline.studies.scirepeval.tasks import Entry
+from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, beside, decoded, document, read_doc, rows
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
 _RATED = 10
@@ -56,6 +54,13 @@ class Labelled:
     train_labels: npt.NDArray[Any]
     test_labels: npt.NDArray[Any]
     counts: Counter[str]
+
+
+class DataSet(NamedTuple):
+    """One source of signatures: its name, and of each block the paper key and the author's number of each signature."""
+
+    name: str
+    blocks: tuple[tuple[tuple[str, ...], npt.NDArray[np.int64]], ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,9 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
     """Yield every paper of a split of a task's texts, with repeats."""
     sample = folder.sample(entry) if split == "evaluation" else None
     if entry.kind == "authors":
-        yield from authors.docs(entry, folder)
+        for path in folder.authors(entry):
+            for paper, row in document(beside(path, "papers")).items():
+                yield read_doc(row, entry.fields, entry.name, _of_data_set(path, paper))
     elif entry.kind == "reviewers" and sample:
         for name, content in _archive(sample).items():
             if "/papers/" in name:
@@ -281,3 +288,41 @@ def _archive(path: Path) -> dict[str, bytes]:
             return {f"/{member.name}": handle.read() for member in members if (handle := archive.extractfile(member))}
     except (tarfile.TarError, OSError, EOFError) as error:
         raise CorruptError(f"{path} cannot be read as an archive ({error})", "Fetch it again") from error
+
+
+def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
+    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted.
+
+    Raises:
+        InputError: a signature has no block, or its paper no text; the task and the signature are named.
+    """
+    keys = {doc.id: doc.key for doc in docs(entry, folder)}
+    sets = []
+    for path in folder.authors(entry):
+        clusters = enumerate(document(beside(path, "clusters")).values())
+        author = {signature: number for number, cluster in clusters for signature in cluster["signature_ids"]}
+        blocks: dict[str, list[tuple[str, int]]] = {}
+        for signature, row in document(path).items():
+            block, paper = row.get("author_info", {}).get("block"), _of_data_set(path, str(row.get("paper_id")))
+            if block is None or paper not in keys:
+                raise InputError(
+                    f"signature {signature!r} of task {entry.name} must have a block and a paper with a text, "
+                    f"got {block!r} and {paper!r}",
+                    "Fetch the files again; those of another version are not read",
+                )
+            counts["signatures_without_cluster"] += signature not in author
+            if signature in author:
+                blocks.setdefault(block, []).append((keys[paper], author[signature]))
+        counts["signatures"] += sum(map(len, blocks.values()))
+        if len(blocks) < 2:
+            raise InputError(
+                f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
+            )
+        order = np.argsort(priorities(id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
+        columns = [tuple(zip(*list(blocks.values())[place], strict=True)) for place in order]
+        sets.append(DataSet(path.parent.name, tuple((papers, np.array(numbers)) for papers, numbers in columns)))
+    return sets
+
+
+def _of_data_set(path: Path, paper: str) -> str:
+    return f"{path.parent.name}/{paper}"

@@ -1,20 +1,29 @@
-"""Linear probes: classification and regression with vectors as features (Singh et al. 2023, section 3, appendix B.1).
+"""What is predicted from vectors: classes and numbers by linear probes, and authors by clustering.
 
-Every fit is scikit-learn's, called plainly. The fits of a grid, or the repetitions of a few-shot row, run in several
-processes. Fits are seeded, so their number does not change a prediction.
+Linear probes (Singh et al. 2023, section 3, appendix B.1): every fit is scikit-learn's, called plainly. The fits of a
+grid, or the repetitions of a few-shot row, run in several processes. Fits are seeded, so their number does not change a
+prediction.
+
+S2AND (Subramanian et al. 2021): signatures clustered by author within blocks, and B-cubed F1. The published evaluation
+gives a pairwise model features of names, affiliations and papers; here vectors alone decide. Signatures of a block are
+clustered by average linkage of cosine distances. The distance at which the tree is cut is the best of the quantiles of
+the distances at which clusters merge, on a fifth of the blocks of each data set; the others are the test blocks. So
+cuts are as fine for an encoder whose cosines are all near 1 as for any other.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import joblib
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from scipy.stats import kendalltau
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -22,6 +31,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from pipeline.core.errors import InputError
 from pipeline.measure.statistics import Floats
+from pipeline.studies.scirepeval.data import DataSet
+from pipeline.studies.scirepeval.tasks import VectorsOf
 
 Vectors = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -35,6 +46,9 @@ SMALL = 2**22
 """Components of a training set whose grid is not worth several processes."""
 _ITERATIONS = 10_000
 """Iterations of a fit for one of several labels; other fits have scikit-learn's default."""
+_TUNE_SHARE = 5
+_CUTS = 41
+"""Quantiles of the merging distances that are tried, from the lowest to the highest."""
 
 
 def classify(
@@ -174,3 +188,55 @@ def f1(truth: Indicator, predicted: Indicator, times: Floats, average: str) -> F
 def kendall(truth: Floats, predicted: Floats) -> float:
     """Return Kendall's tau-b; 0 where either side is constant."""
     return float(np.nan_to_num(kendalltau(truth, predicted).statistic))
+
+
+def cluster(data: DataSet, vectors: VectorsOf) -> tuple[list[Ints], list[Ints]]:
+    """Return the authors and the clusters of the signatures of each test block."""
+    tuned = max(1, len(data.blocks) // _TUNE_SHARE)
+    trees = [_tree(vectors(keys, "paper")) for keys, _ in data.blocks]
+    authors = [numbers for _, numbers in data.blocks]
+
+    def quality(cut: float) -> float:
+        sums = b_cubed(authors[:tuned], [_cut(tree, cut) for tree in trees[:tuned]])
+        return float(b_cubed_f1(*sums, np.ones((1, tuned)))[0])
+
+    merges = np.concatenate([np.zeros(1), *(tree[:, 2] for tree in trees[:tuned])])
+    best = max(np.quantile(merges, np.linspace(0, 1, _CUTS)).tolist(), key=quality)
+    return authors[tuned:], [_cut(tree, best) for tree in trees[tuned:]]
+
+
+def _tree(vectors: npt.NDArray[np.float32]) -> Floats:
+    if len(vectors) < 2:
+        return np.empty((0, 4))
+    distances = pdist(vectors.astype(np.float64), "cosine")
+    tree: Floats = linkage(np.clip(np.nan_to_num(distances, nan=1.0), 0, 2), "average")  # a zero vector has no cosine
+    return tree
+
+
+def _cut(tree: Floats, distance: float) -> Ints:
+    return fcluster(tree, distance, "distance").astype(np.int64) if len(tree) else np.ones(1, np.int64)
+
+
+def b_cubed(authors: Sequence[Ints], clusters: Sequence[Ints]) -> tuple[Floats, Floats, Ints]:
+    """Return the sums over the signatures of each block of B-cubed precision and recall, and their number.
+
+    Precision of a signature: the share of its cluster that is of its author. Recall: the share of its author's
+    signatures, in any block, that is in its cluster (Bagga and Baldwin 1998). Clusters of two blocks are distinct.
+    """
+    block = np.repeat(np.arange(len(authors)), list(map(len, authors)))
+    author, number = np.concatenate(authors), np.concatenate(clusters)
+    _, cluster = np.unique(np.stack([block, number]), axis=1, return_inverse=True)
+    _, pair, shared = np.unique(np.stack([cluster, author]), axis=1, return_inverse=True, return_counts=True)
+    _, author = np.unique(author, return_inverse=True)
+    both = shared[pair]
+    precision, recall = both / np.bincount(cluster)[cluster], both / np.bincount(author)[author]
+    sums = [np.bincount(block, values, len(authors)).astype(np.float64) for values in (precision, recall)]
+    return sums[0], sums[1], np.bincount(block, minlength=len(authors)).astype(np.int64)
+
+
+def b_cubed_f1(precision: Floats, recall: Floats, sizes: Ints, times: Floats) -> Floats:
+    """Return B-cubed F1 of each resample, of the sums of :func:`b_cubed` and how often each resample has each block."""
+    total = times @ sizes
+    p, r = times @ precision / total, times @ recall / total
+    scores: Floats = 2 * p * r / (p + r)
+    return scores

@@ -10,22 +10,25 @@ one item, such as one query), ``items``, ``draws`` (the value in each resample),
 from __future__ import annotations
 
 import itertools
+import json
+import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipeline.core.artifact import Artifact
-from pipeline.encode import registry
+from pipeline.core.artifact import Artifact, published
+from pipeline.encode import hub, registry
+from pipeline.encode.spec import Model
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
 from pipeline.scores.plot import WIDTH
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.leaks import LEAKS
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry
+from pipeline.studies.scirepeval.steps import LEAKS
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 LEAST_SYSTEMS = 3
@@ -43,17 +46,13 @@ _MEAN = ("value", "low", "high", "figures")
 
 def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
     """Return the figures that count."""
-    systems = list(dict.fromkeys(system for _, system in made))
-    parts = []
-    for (entry, system), artifact in sorted(made.items(), key=lambda item: systems.index(item[0][1])):
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for (entry, system), artifact in made.items():
         figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
-        facts = {
-            "system": system,
-            "files": folder.state(entry),
-            "seconds": artifact.manifest.provenance["wall_seconds"],
-        }
-        parts.append(figures.with_columns(**{name: pl.lit(value) for name, value in facts.items()}))
-    return pl.concat(parts)
+        seconds = pl.lit(artifact.manifest.provenance["wall_seconds"])
+        facts = {"system": pl.lit(system), "files": pl.lit(folder.state(entry)), "seconds": seconds}
+        parts.setdefault(system, []).append(figures.with_columns(**facts))
+    return pl.concat(itertools.chain.from_iterable(parts.values()))
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
@@ -102,42 +101,50 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
-def difference(figures: pl.DataFrame, system: str, baseline: str, seed: int, kind: str = "") -> Row:
-    """Return how a system differs from the baseline over all figures, or a format's.
+def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
+    """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
 
     ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
     higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
     flips the signs of the differences task by task, all figures of a task at once: it asks whether the one system is
     better over tasks.
     """
-    counted = figures.filter(pl.col("averaged"), pl.col("format").is_in([kind] if kind else FORMATS))
-    first, second = (counted.filter(system=name) for name in (system, baseline))
-    values = _values(first) - _values(second)
-    mean = dict(zip(_MEAN, _mean(values, _draws(first) - _draws(second)), strict=True))
-    units = {"scirepeval": first["task"].to_list()}
-    p_value = float(permutation_of_means({"scirepeval": values[None]}, seed, units=units)[0])
-    return {**mean, "p": p_value, "better": int(np.count_nonzero(values > 0))}
+    counted, rows = figures.filter("averaged"), []
+    formats = [kind for kind in FORMATS if kind in counted["format"]]
+    for name, kind in itertools.product(_systems(figures), ("", *formats)):
+        if name != baseline:
+            of_format = counted.filter(pl.col("format") == kind) if kind else counted
+            first, second = (of_format.filter(system=system) for system in (name, baseline))
+            change = _values(first) - _values(second)
+            units = {"scirepeval": first["task"].to_list()}
+            p_value = float(permutation_of_means({"scirepeval": change[None]}, seed, units=units)[0])
+            mean = _mean(change, _draws(first) - _draws(second))
+            rows.append((name, baseline, kind, *mean, p_value, int(np.count_nonzero(change > 0))))
+    return pl.DataFrame(rows, ["system", "baseline", "format", *_MEAN, "p", "better"], orient="row")
 
 
 def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
     return float(values.mean()), *percentiles(draws.mean(axis=0)), len(values)
 
 
-def averages(mean: pl.DataFrame, published: Mapping[str, str], samples: Sequence[str]) -> StudyTable:
-    """Return the averages beside the published ones (table 2), those of the system that ``published`` names.
+def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
+    """Return the averages beside the published ones (table 2), those of the system that ``printed_as`` names.
 
-    ``samples`` are the tasks whose figures are of a training sample.
+    The earlier edition's out-of-train average leaves SciDocs out, so ours has none beside it. ``samples`` are the tasks
+    whose figures are of a training sample.
     """
+    experiment, whole = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for row in mean.filter(format="").drop("format").iter_rows(named=True):
         name, group = row["system"], row["group"]
-        printed = registry.published(published.get(name, name)).get(f"scirepeval.{group}")
+        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
+        printed = None if edition == 25 and group == "out-of-train" else printed
         measured[name, Column("measured", group)] = _cell(row)
         beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
     inner, outer = (row["figures"] or 0 for row in rows[:2])
     notes = [
-        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and 20.",
+        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and {whole}.",
         "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
@@ -164,15 +171,16 @@ def formats(mean: pl.DataFrame) -> StudyTable:
     return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), shown)
 
 
-def codes(mean: pl.DataFrame, columns: Mapping[str, str]) -> StudyTable:
+def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> StudyTable:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
+    Those are of the 24 tasks; the earlier edition's (table 4) are of codes on SciNCL, which no entry has.
     ``columns`` has the encoder of each format, and of ad-hoc queries; ``mean`` has them with a tilde before.
     """
     rows, cells = [], dict[tuple[str, str], Value]()
     of_system = mean.rows_by_key(("system", "group", "format"), named=True, unique=True)
     for group, kind, (code, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
-        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}")
+        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}") if edition == 24 else None
         row = of_system[f"~{name}", group, kind]
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
@@ -194,6 +202,7 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
         for row in part.iter_rows(named=True):
             label = f"{row['title']}, {row['measure']}"
             cells[label, row["system"]] = _cell(row, best=row["value"] == best and len(part) > 1)
+        cells[label, "domain"] = domain_of(row["task"])
         trained = "in-train" if row["in_train"] else "out-of-train"
         facts = f"{trained}, {row['files']}, {part['items'][0]:,}, {seconds:.0f} s"
         cells[label, "trained, files, items, mean time"] = facts
@@ -202,31 +211,27 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
     return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), by_figure.select(names))
 
 
-def differences(figures: pl.DataFrame, baseline: str, seed: int) -> StudyTable:
-    """Return the difference of each system from the baseline over all figures."""
-    rows, cells = [], dict[tuple[str, str], Value]()
-    for name in _systems(figures):
-        if name != baseline:
-            row = difference(figures, name, baseline, seed)
-            cells[name, "difference"] = _cell(row)
-            cells[name, "p"] = f"{row['p']:.4f}"
-            cells[name, "better"] = f"{row['better']} of {row['figures']}"
-            rows.append({"system": name, "baseline": baseline, **row})
+def difference_table(different: pl.DataFrame) -> StudyTable:
+    """Return the differences over all figures (:func:`differences`)."""
+    frame, cells = different.filter(format="").drop("format"), dict[tuple[str, str], Value]()
+    for row in frame.iter_rows(named=True):
+        cells[row["system"], "difference"] = _cell(row)
+        cells[row["system"], "p"] = f"{row['p']:.4f}"
+        cells[row["system"], "better"] = f"{row['better']} of {row['figures']}"
     notes = ("p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items.",)
-    table = grid(f"SciRepEval: differences from {baseline}", "system", cells, notes)
-    return StudyTable("differences", table, pl.DataFrame(rows))
+    return StudyTable(
+        "differences", grid(f"SciRepEval: differences from {frame['baseline'][0]}", "system", cells, notes), frame
+    )
 
 
-def gains(figures: pl.DataFrame, baseline: str, seed: int, provenance: str) -> Chart:
-    """Return what each system gains over the baseline in each format, with 95% intervals."""
-    measured = figures.filter("averaged")["format"].unique().to_list()
-    places = [place for place, kind in enumerate(FORMATS) if kind in measured]
-    series = []
-    for name in _systems(figures):
-        if name != baseline:
-            rows = [difference(figures, name, baseline, seed, FORMATS[place]) for place in places]
-            series.append(Series(name, places, *([row[end] for row in rows] for end in ("value", "low", "high"))))
-    title = f"Gain over {baseline} by format"
+def gains(different: pl.DataFrame, provenance: str) -> Chart:
+    """Return what each system gains over the baseline in each format, with 95% intervals (:func:`differences`)."""
+    series = [
+        Series(rows["system"][0], [FORMATS.index(kind) for kind in rows["format"]],
+               *(rows[end].to_list() for end in ("value", "low", "high")))
+        for rows in different.filter(pl.col("format") != "").partition_by("system", maintain_order=True)
+    ]  # fmt: skip
+    title = f"Gain over {different['baseline'][0]} by format"
     return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)
 
 
@@ -292,6 +297,47 @@ def draw_correlations(figure_class: Any, figures: pl.DataFrame) -> Any:
     axes.set_yticks(range(len(names)), names)
     figure.colorbar(image, ax=axes, label="Pearson's correlation", shrink=0.7)
     return figure
+
+
+def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
+    """Return the size and the speed of each encoder of each system (table 4), from the runs that embedded papers.
+
+    ``parameters`` are all of a checkpoint with its adapter, those of a mean together; null without weights.
+    """
+    rows: dict[tuple[str, str], Row] = {}
+    for (system, kind), (model, artifact) in vectors.items():
+        row = rows.setdefault((system, model.name), {"system": system, "encoder": model.name, "formats": kind})
+        if row["formats"] != kind:
+            row["formats"] += f", {kind}"
+            continue
+        segments = (segment.manifest for segment in published(artifact.path.parent))
+        made = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
+        papers = [manifest.counts["embedded"] for manifest in made]
+        rates = [manifest.provenance["documents_per_second"] for manifest in made]
+        rate = sum(papers) / sum(map(operator.truediv, papers, rates)) if made else None
+        device = ", ".join({manifest.provenance["device"]: None for manifest in made})
+        row |= {"parameters": _parameters(model), "papers": sum(papers), "papers_per_second": rate, "device": device}
+    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+    notes = [
+        "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
+        "that are not safetensors: their bytes by four.",
+    ]
+    shown = frame.rename({"papers_per_second": "papers a second"})
+    return StudyTable("efficiency", frame_table("SciRepEval: efficiency", shown, notes), frame)
+
+
+def _parameters(model: Model) -> int | None:
+    """Return how many numbers the weights of a model hold, by the header of each file, or else by its bytes."""
+    checkpoints = {of for part in (model, *model.parts) for of in (part.checkpoint, part.adapter) if of}
+    numbers = list[int]()
+    for path in (path for of in checkpoints for path in hub.weights(of.folder, of.layout)):
+        if path.suffix == ".safetensors":
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            numbers += [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
+        elif path.suffix != ".json":  # the index of several files
+            numbers.append(path.stat().st_size // 4)
+    return sum(numbers) if numbers else None
 
 
 def leaks(made: Mapping[str, Artifact]) -> StudyTable:

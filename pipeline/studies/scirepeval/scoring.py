@@ -17,10 +17,9 @@ from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import Floats, bootstrap_means
-from pipeline.studies.scirepeval import authors, probes
-from pipeline.studies.scirepeval.data import Judged, Labelled, load_judged, load_labelled
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.tasks import Entry, VectorsOf
+from pipeline.studies.scirepeval import probes
+from pipeline.studies.scirepeval.data import DataSet, Judged, Labelled, load_authors, load_judged, load_labelled
+from pipeline.studies.scirepeval.tasks import Entry, Folder, VectorsOf
 
 Ints = npt.NDArray[np.int64]
 _BEST = 3
@@ -62,7 +61,7 @@ def score(
     """
     entry, counts = config.task, Counter[str]()
     if entry.kind == "authors":
-        return [_clusters(config, authors.load(entry, folder, counts), vectors)], counts
+        return [_clusters(config, load_authors(entry, folder, counts), vectors)], counts
     if entry.format in ("classification", "regression"):
         data = load_labelled(entry, folder)
         make = _classes if entry.format == "classification" else _numbers
@@ -198,12 +197,12 @@ def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
     yield _resampled(config, "kendall", figure, len(predicted))
 
 
-def _clusters(config: FiguresConfig, sets: Sequence[authors.DataSet], vectors: VectorsOf) -> TaskFigure:
+def _clusters(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf) -> TaskFigure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
     figures = []
     for data in sets:
-        sums = authors.b_cubed(*authors.cluster(data, vectors))
-        figures.append(_resampled(config, data.name, partial(authors.f1, *sums), len(sums[2]), data.name))
+        sums = probes.b_cubed(*probes.cluster(data, vectors))
+        figures.append(_resampled(config, data.name, partial(probes.b_cubed_f1, *sums), len(sums[2]), data.name))
     _, values, blocks, draws = zip(*figures, strict=True)
     return TaskFigure("b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0))
 

@@ -1,35 +1,89 @@
-"""The artifacts of the benchmark: one corpus of all tasks' papers, their vectors, and the figures of each task."""
+"""The artifacts of the benchmark: one corpus of all tasks' papers, their vectors, figures of each task, and leaks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
-from pipeline.core.text import normalise
+from pipeline.core.text import normalise, same_title_form
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.spec import Role
+from pipeline.encode import names, registry
+from pipeline.encode.spec import Model, Role, TransformerSpec
+from pipeline.encode.views import whole
 from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.pools import write_pool
 from pipeline.studies.scirepeval import data
-from pipeline.studies.scirepeval.layout import Doc, Folder, Keys
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.systems import Encoders
-from pipeline.studies.scirepeval.tasks import FOLDER, Entry, Format, VectorsOf
+from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folder, Format, Keys, VectorsOf
+
+Encoders = Mapping[Format, Model]
+_TEMPLATE = "fields-sep"
+"""How the published evaluation makes a text, for any transformer."""
+
+
+def multi_format(more: str = "") -> dict[str, dict[str, str]]:
+    """Return the table ``formats.toml``, with the rows of another file of its kind.
+
+    Raises:
+        InputError: the file cannot be read, or a row lacks an encoder.
+    """
+    table: dict[str, dict[str, str]] = {}
+    for path in (Path(__file__).with_name("formats.toml"), *([Path(more).expanduser()] if more else [])):
+        try:
+            table |= tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(
+                f"formats must be a TOML file, got {path} ({error})", "Write it like formats.toml"
+            ) from error
+    for name, row in table.items():
+        if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
+            raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")
+    return table
+
+
+def encoders(name: str, more: str = "") -> Encoders:
+    """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
+
+    Raises:
+        InputError: there is no such encoder, or it has several vectors a paper.
+    """
+    row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
+    models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
+    for model in models.values():
+        if model.several:
+            raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
+    if "query" in row:
+        models["search"] = dataclasses.replace(models["search"], query=row["query"])
+    return models
+
+
+def alone(name: str) -> Encoders:
+    """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
+    model = whole(registry.resolve(name, template=_TEMPLATE))
+    prefix = model.spec.paper_prefix.strip() if isinstance(model.spec, TransformerSpec) else ""
+    typed = names.one(name)
+    query = str(dataclasses.replace(typed, options=(*typed.options, ("query_prefix", prefix)))) if prefix else ""
+    return dict.fromkeys(FORMATS, dataclasses.replace(model, query=query, passage_prefix=None))
+
 
 FIGURES = pa.schema(
     [("figure", pa.string()), ("value", pa.float64()), ("items", pa.int64()), ("draws", pa.list_(pa.float64()))]
@@ -166,3 +220,74 @@ def _rows(corpus: Corpus, keys: Sequence[str]) -> npt.NDArray[np.int64]:
         key = keys[int(np.flatnonzero(rows < 0)[0])]
         raise InputError(f"paper {key.rpartition('~')[0]!r} must be in the corpus, got another text", "Run it again")
     return rows
+
+
+LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa.int64()), ("titles", pa.int64())])
+"""By training data: test papers, those in it by id, and those by title alone."""
+
+
+@dataclass(frozen=True)
+class LeaksConfig:
+    """The task, and checksums of its training texts and of each training list, by name."""
+
+    task: Entry
+    train: Mapping[str, str]
+    lists: Mapping[str, str]
+
+
+def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[str, Path]) -> Task:
+    """Return the task that looks for the test papers of a task in its training data, and in training lists.
+
+    A list is a file with the id or the title of a training paper on each line.
+    """
+    train = folder.texts(entry, "train") if entry.in_train else []
+    sums = {name: files.sha256(path) for name, path in lists.items()}
+    config = LeaksConfig(entry, fingerprint(train, folder.root), sums)
+
+    def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        test, sources = _sources(entry, folder, bool(train), lists)
+        rows = [{"training": name, "papers": len(test), **_shared(test, papers)} for name, papers in sources.items()]
+        out.arrow("leaks.arrow", pa.Table.from_pylist(rows, schema=LEAKS), LEAKS)
+        return {"sources": len(rows)}
+
+    return Task("scirepeval-leaks", 1, FOLDER, f"{entry.name}-leaks", config, {"corpus": corpus}, run)
+
+
+Titles = Iterable[tuple[str, str]]
+"""Id and title of papers, in the form that is the same for one title."""
+
+
+def _sources(
+    entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]
+) -> tuple[dict[str, str], dict[str, Titles]]:
+    """Return the titles of a task's test papers by id, and its training data by name."""
+    titles = {doc.id: same_title_form(doc.title) for doc in data.docs(entry, folder)}
+    test, sources = set(titles), dict[str, Titles]()
+    if entry.format in ("classification", "regression"):
+        labelled = data.load_labelled(entry, folder)
+        own, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
+        sources["its own"] = ((paper, titles[paper]) for paper in own)
+    elif entry.kind != "authors":
+        judged = data.load_judged(entry, folder)
+        test &= {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())
+    if train:
+        sources["the encoders'"] = ((doc.id, same_title_form(doc.title)) for doc in data.docs(entry, folder, "train"))
+    return {paper: titles[paper] for paper in test}, sources | {name: _lines(path) for name, path in lists.items()}
+
+
+def _lines(path: Path) -> Titles:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        yield from ((line.strip(), same_title_form(line)) for line in lines)
+
+
+def _shared(test: Mapping[str, str], training: Titles) -> dict[str, int]:
+    """Return the number of test papers in training data by id, and of those by title alone."""
+    by_title: dict[str, set[str]] = {}
+    for paper, title in test.items():
+        by_title.setdefault(title, set()).add(paper)
+    by_title.pop("", None)
+    ids, alike = set[str](), set[str]()
+    for paper, title in training:
+        ids |= {paper} & test.keys()
+        alike |= by_title.get(title, set())
+    return {"ids": len(ids), "titles": len(alike - ids)}

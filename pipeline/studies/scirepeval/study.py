@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
+from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
@@ -21,12 +23,18 @@ from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.leaks import leaks_task
 from pipeline.studies.scirepeval.scoring import FiguresConfig
-from pipeline.studies.scirepeval.steps import TaskPapers, figures_task, vector_tasks
-from pipeline.studies.scirepeval.systems import Encoders, alone, encoders, multi_format
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from pipeline.studies.scirepeval.steps import (
+    Encoders,
+    TaskPapers,
+    alone,
+    encoders,
+    figures_task,
+    leaks_task,
+    multi_format,
+    vector_tasks,
+)
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, choose, domain_of, entries
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
         {
             "task": entry.name,
             "title": entry.title,
+            "domain": domain_of(entry.name),
             "format": entry.format,
             "measures": ", ".join(entry.measures),
             "few_shot": ", ".join(str(size) for size, _ in entry.few_shot),
@@ -166,7 +175,8 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     papers = _corpus_task(recipe)
     yield [papers]
     corpus = made(workspace, papers)
-    yield from ([task] for task in (*_leaks(corpus, recipe).values(), *_figures(corpus, recipe).values()))
+    figures = _figures(corpus, recipe, _vectors(corpus, recipe))
+    yield from ([task] for task in (*_leaks(corpus, recipe).values(), *figures.values()))
 
 
 def _corpus_task(recipe: Recipe) -> Task:
@@ -179,13 +189,21 @@ def _systems(recipe: Recipe) -> dict[str, Encoders]:
     return systems | {f"~{name}": alone(name) for name in recipe.columns.values()}
 
 
-def _figures(corpus: Artifact, recipe: Recipe) -> dict[tuple[Entry, str], Task]:
-    """Return the figures of each task and system. All tasks of the folder are embedded: a choice changes no vector."""
+Vectors = Mapping[str, Mapping[Format, Mapping[Role, Task]]]
+"""The vectors of each system, by format and role."""
+
+
+def _vectors(corpus: Artifact, recipe: Recipe) -> Vectors:
+    """Return the vectors of each system. All tasks of the folder are embedded: a choice changes no vector."""
     folder, there = recipe.folder, recipe.there()
-    vectors = {name: vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
+    return {name: vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
+
+
+def _figures(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str], Task]:
+    """Return the figures of each task and system."""
     return {
         (entry, name): figures_task(
-            corpus, folder, FiguresConfig(entry, recipe.seed, recipe.resamples), of_system[entry.format]
+            corpus, recipe.folder, FiguresConfig(entry, recipe.seed, recipe.resamples), of_system[entry.format]
         )
         for entry in recipe.chosen()
         for name, of_system in vectors.items()
@@ -200,7 +218,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
     make = workspace.runner.make
     corpus = make(_corpus_task(recipe))
-    artifacts = {key: make(task) for key, task in _figures(corpus, recipe).items()}
+    vectors = _vectors(corpus, recipe)
+    artifacts = {key: make(task) for key, task in _figures(corpus, recipe, vectors).items()}
     leaks = {name: make(task) for name, task in _leaks(corpus, recipe).items()}
     sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
     every = report.read_figures(artifacts, recipe.folder)
@@ -210,33 +229,35 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     of_systems = means.filter(pl.col("system").is_in(recipe.names))
     samples = [entry.name for entry in recipe.chosen() if recipe.folder.state(entry) == "sample"]
     tables = [
-        report.averages(of_systems, _published(recipe), samples),
+        report.averages(of_systems, _published(recipe), recipe.edition, samples),
         report.tasks(figures),
         report.formats(of_systems),
     ]
     drawings, charts, confused = list[StudyFigure](), list[Chart](), None
     if recipe.columns:
-        confused = report.codes(means, recipe.columns)
+        confused = report.codes(means, recipe.columns, recipe.edition)
         tables.append(confused)
     if len(recipe.names) > 1 and figures["averaged"].any():
-        tables.append(report.differences(figures, recipe.compared, recipe.seed))
-        charts.append(report.gains(figures, recipe.compared, recipe.seed, ", ".join(sources)))
+        different = report.differences(figures, recipe.compared, recipe.seed)
+        tables.append(report.difference_table(different))
+        charts.append(report.gains(different, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= report.LEAST_SYSTEMS:
         tables.append(report.correlated(figures))
         drawings.append(StudyFigure("correlations", partial(report.draw_correlations, figures=figures)))
-    tables += [report.leaks(leaks), report.counts(artifacts, recipe.names)]
+    formats = {entry.format for entry in recipe.chosen()}
+    embedded = {
+        (name, kind): (encoders(name, recipe.formats)[kind], make(vectors[name][kind]["paper"]))
+        for name, kind in itertools.product(recipe.names, FORMATS)
+        if kind in formats
+    }
+    tables += [report.efficiency(embedded), report.leaks(leaks), report.counts(artifacts, recipe.names)]
     parts = [*charts, *report.heats(figures, confused, ", ".join(sources))]
     return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(of_systems))
 
 
 def _published(recipe: Recipe) -> dict[str, str]:
-    """Return the system whose published figures a system has; none for an encoder whose figures are of a system.
-
-    The figures are those of the 24 tasks, so the earlier edition has none.
-    """
-    if recipe.edition != 24:
-        return dict.fromkeys(recipe.names, "")
+    """Return the system whose published figures a system has; none for an encoder whose figures are of a system."""
     table = multi_format(recipe.formats)
     published = {name: row.get("published", name) for name, row in table.items()}
     return published | {other: "" for name, other in published.items() if other not in table}

@@ -1,20 +1,32 @@
-"""The tasks of the benchmark: the table ``tasks.toml``, typed."""
+"""The tasks of the benchmark (``tasks.toml``), where the published files of a task lie, their rows, and their papers.
+
+A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
+or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl``,
+``SPLIT_qrel.jsonl`` and their kin; rows are Parquet, JSON lines, JSON arrays or CSV.
+"""
 
 from __future__ import annotations
 
+import csv
 import functools
+import gzip
+import hashlib
 import tomllib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import from_mapping
-from pipeline.core.errors import InputError, nearest
-from pipeline.encode.spec import Role
+from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.encode.spec import FIELD_MARK, Role
+from pipeline.sources.base import find_files
+from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 
 VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
 """The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``."""
@@ -59,12 +71,24 @@ class Entry:
 
 
 @functools.cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
 def entries() -> dict[str, Entry]:
     """Return every task by name, in the order of the table."""
-    table = tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))
-    for name, values in table.items():
-        values |= {"name": name, "few_shot": [tuple(row) for row in values.get("few_shot", [])]}
-    return {name: from_mapping(Entry, values) for name, values in table.items()}
+    table: dict[str, Entry] = {}
+    for name, row in _table().items():
+        values = {key: value for key, value in row.items() if key != "domain"}
+        few_shot = [tuple(shot) for shot in row.get("few_shot", [])]
+        table[name] = from_mapping(Entry, {**values, "name": name, "few_shot": few_shot})
+    return table
+
+
+def domain_of(task: str) -> str:
+    """Return the domain of a task's papers, which decides no figure."""
+    return str(_table()[task].get("domain", "several"))
 
 
 def choose(names: Sequence[str]) -> list[Entry]:
@@ -77,3 +101,198 @@ def choose(names: Sequence[str]) -> list[Entry]:
         if name not in entries():
             raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
     return [entry for entry in entries().values() if not names or entry.name in names]
+
+
+META, TEST = "scirepeval", "scirepeval_test"
+State = Literal["whole", "sample", "missing"]
+
+_STEMS = ("{}", "{}_qrel", "reviewer_{}")
+"""Names of a split's file: of judgements ``test_qrel``, of reviewers ``reviewer_metadata``."""
+_ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
+_SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
+_IDS = ("doc_id", "corpus_id", "paper_id", "sha")
+"""Columns that may hold a paper's id, in order of precedence."""
+_DIGITS = 10
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of published files."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        if not self.root.is_dir():
+            raise InputError(f"the input must be a folder, got {self.root}", "Give it with --input")
+
+    def files(self, dataset: str, names: Sequence[str], split: str) -> list[Path]:
+        """Return the files of a split, by the first configuration of ``names`` that has it; empty where none has."""
+        patterns = [stem.format(split) + ending for stem in _STEMS for ending in _ENDINGS]
+        for folder in (parent / name for name in names for parent in (self.root / dataset, self.root)):
+            for pattern in patterns if folder.is_dir() else ():
+                if any(folder.glob(pattern)):
+                    return find_files(folder, [pattern], f"files of split {split}")
+        return []
+
+    def texts(self, entry: Entry, split: str = "evaluation") -> list[Path]:
+        """Return the files of a task's texts."""
+        return self.files(META, [entry.meta], split)
+
+    def authors(self, entry: Entry) -> list[Path]:
+        """Return the files of signatures of S2AND's data sets."""
+        return sorted((self.root / entry.meta).glob("*/*_signatures.json"))
+
+    def needed(self, entry: Entry) -> list[list[Path]]:
+        """Return the groups of files that a task is read from; an empty group is missing."""
+        if entry.kind == "authors":
+            return [self.authors(entry)]
+        groups = [self.texts(entry), *(self.files(TEST, entry.test, split) for split in entry.splits)]
+        if entry.kind == "reviewers":
+            groups.append(self.files(TEST, ["reviewers"], "metadata") or self.files(TEST, entry.test, "metadata"))
+        return groups
+
+    def sample(self, entry: Entry) -> Path | None:
+        """Return the training sample that stands in for a task's files; None: they are there, or there is none."""
+        if all(self.needed(entry)) or not entry.sample:
+            return None
+        places = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES)
+        return next((place for place in places if place.exists()), None)
+
+    def state(self, entry: Entry) -> State:
+        """Return whether the folder has a task: whole, as a sample, or not."""
+        if all(self.needed(entry)):
+            return "whole"
+        return "sample" if self.sample(entry) else "missing"
+
+    def paths(self, entry: Entry) -> list[Path]:
+        """Return the files that decide a task's content."""
+        if sample := self.sample(entry):
+            return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
+        paths = {path for group in self.needed(entry) for path in group}
+        if entry.kind == "authors":
+            paths |= {beside(path, part) for path in list(paths) for part in ("papers", "clusters")}
+        return sorted(paths)
+
+
+def beside(signatures: Path, part: str) -> Path:
+    """Return another file of the S2AND data set whose signatures are given."""
+    return signatures.with_name(signatures.name.replace("_signatures.json", f"_{part}.json"))
+
+
+class _Refusing(Tally):
+    """Refuses unreadable rows: a benchmark needs all of them."""
+
+    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
+        raise InputError(f"{self._path}:{line} must be a readable row, got {reason} {excerpt!r:.60}", "Fetch it again")
+
+
+def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the files of a split, with the columns ``needed`` and, where they are there, ``optional``.
+
+    Raises:
+        InputError: a row lacks a column, as in files of another version, or cannot be read; the place is named.
+        CorruptError: a file is damaged.
+    """
+    for path in paths:
+        for number, row in _numbered_rows(path, needed, optional):
+            for column in needed:
+                if column not in row:
+                    raise InputError(
+                        f"row {number} of {path} must have a column {column!r}, got {', '.join(sorted(row))}",
+                        f"{nearest(column, row).rstrip('?')}; files of another version are not read",
+                    )
+            yield row
+
+
+def _numbered_rows(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    if path.suffix == ".parquet":
+        names = open_parquet(path).schema_arrow.names
+        wanted = [name for name in (*needed, *optional) if name in names]
+        yield from read_columns(path, wanted if wanted and set(needed) <= set(names) else names, _Refusing(path))
+    elif path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as lines:
+            yield from enumerate(csv.DictReader(lines), 1)
+    elif ".jsonl" in path.suffixes:
+        yield from read_records(path, dict[str, Any], _Refusing(path))
+    else:
+        content = document(path)
+        if not isinstance(content, list):
+            raise InputError(f"{path} must hold a JSON array, got {type(content).__name__}", "Fetch it again")
+        yield from enumerate(content, 1)
+
+
+def document(path: Path) -> Any:
+    """Return what a JSON file holds, plain or gzip; another one is a CorruptError."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise CorruptError(f"{path} cannot be read ({error})", "Fetch it again") from error
+    return decoded(content, str(path))
+
+
+def decoded(content: bytes, place: str) -> Any:
+    """Return the values of JSON; what is none is a CorruptError that names its place."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise CorruptError(f"{place} cannot be read as JSON ({error})", "Fetch it again") from error
+
+
+class Doc(NamedTuple):
+    """A paper as a task encodes it; further fields stand behind the abstract, each after a ``FIELD_MARK``."""
+
+    id: str
+    title: str
+    abstract: str
+
+    @property
+    def key(self) -> str:
+        """Id in the corpus: the task's id and a digest of the text, since tasks may encode other fields of a paper."""
+        digest = hashlib.sha256(f"{self.title}\x1f{self.abstract}".encode()).hexdigest()
+        return f"{self.id}~{digest[:_DIGITS]}"
+
+
+def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: str = "") -> Doc:
+    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none.
+
+    Raises:
+        InputError: the row has no id.
+    """
+    paper = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
+    if not paper:
+        raise InputError(
+            f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
+        )
+    rest = (_text(row.get(name)) for name in fields if name != "title")
+    return Doc(paper, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in rest if text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():  # a year in a column with gaps
+        value = int(value)
+    return str(value) if value and value == value else ""
+
+
+class Keys(dict[str, str]):
+    """The key of each paper of one task, by its id; of two texts of one id the first counts.
+
+    A paper without a text is an InputError. ``counts`` has papers, those without text and those with another text.
+    """
+
+    def __init__(self, task: str, docs: Iterable[Doc] = ()) -> None:
+        super().__init__()
+        self._task = task
+        self.counts: Counter[str] = Counter(papers=0, papers_without_text=0, papers_with_another_text=0)
+        for doc in docs:
+            self.add(doc)
+
+    def add(self, doc: Doc) -> bool:
+        """Take a paper in; return whether its id is new."""
+        new, first = doc.id not in self, self.setdefault(doc.id, doc.key)
+        self.counts["papers"] += new
+        self.counts["papers_without_text"] += new and not (doc.title or doc.abstract)
+        self.counts["papers_with_another_text"] += first != doc.key
+        return new
+
+    def __missing__(self, paper: str) -> str:
+        raise InputError(f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again")

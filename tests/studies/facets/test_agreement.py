@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
@@ -15,7 +16,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.search import read_ranking
-from pipeline.studies.facets.agreement import agreement, by_citation, citations, rank_correlation
+from pipeline.studies.facets.analyses import agreement, by_citation, citations, tau
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.rankings import file_task
 from tests.studies.facets.collection import annotations, edit, write
@@ -87,6 +88,6 @@ def test_citations_by_hand(tmp_path: Path) -> None:
         assert by_citation(pool, read_ranking(ranking), "map").tolist() == [(1 + 2 / 4) / 2]  # 101 cites nothing
 
 
-@pytest.mark.parametrize(("second", "tau"), [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1, 1], None)])
-def test_rank_correlation(second: list[float], tau: float | None) -> None:
-    assert rank_correlation([1, 2, 3], second) == tau
+def test_correlation_of_systems() -> None:
+    first = pl.Series([1.0, 2.0, 3.0])
+    assert [tau(first, pl.Series(second)) for second in ([1, 3, 2], [1, 1, 1])] == ["0.333", "not defined"]

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from pipeline.measure.measures import parse_measures
-from pipeline.studies.facets.collection import SPLITS
+from pipeline.studies.facets.pools import SPLITS
 from pipeline.studies.facets.scoring import RANDOM
 from pipeline.studies.recipe import RECIPES
 from tests.cli.run import mdcr, mdcr_json, one_line_error

@@ -21,13 +21,11 @@ from pipeline.corpus.reader import Text
 from pipeline.encode.registry import names, part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
-from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.data import load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.layout import Folder, document, read_doc
-from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, difference, means, smallest_subset
+from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
+from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means, smallest_subset
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.systems import alone, encoders, multi_format
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, choose, entries
+from pipeline.studies.scirepeval.steps import alone, encoders, multi_format
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, choose, document, entries, read_doc
 from tests.encode.tiny import save_bert
 from tests.shared import real
 from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TOPICS, TRAIN, paper, write
@@ -72,7 +70,8 @@ def test_the_smallest_subset_holds_whatever_the_order_of_systems(order: tuple[st
 
 def test_two_systems_are_compared_over_figures() -> None:
     tasks = [TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")]
-    row = difference(_figures(tasks, a=0.7, b=0.5), "a", "b", 13)
+    row, *of_formats = differences(_figures(tasks, a=0.7, b=0.5), "b", 13).to_dicts()
+    assert [each["format"] for each in of_formats] == ["classification", "proximity", "search"]
     assert (row["figures"], row["better"]) == (4, 4)  # citation prediction is not averaged
     assert row["value"] == pytest.approx(0.2)
     assert row["p"] == 2 / 2**3  # both figures of the SciDocs ranking flip together
@@ -223,7 +222,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     ):
         signatures.write_text(text)
         with pytest.raises(InputError, match=said):
-            authors.load(TASKS["s2and"], folder, Counter())
+            load_authors(TASKS["s2and"], folder, Counter())
     sample = tmp_path / "s2and" / "goldstandard.tar.gz"  # in a folder without the test files
     sample.write_bytes(b"no archive")
     with pytest.raises(CorruptError, match="cannot be read as an archive"):

@@ -10,10 +10,10 @@ import pytest
 import pytrec_eval
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
-from pipeline.studies.scirepeval import authors
-from pipeline.studies.scirepeval.data import Judged
-from pipeline.studies.scirepeval.layout import Doc, Keys
+from pipeline.studies.scirepeval import probes
+from pipeline.studies.scirepeval.data import DataSet, Judged
 from pipeline.studies.scirepeval.scoring import match, rank
+from pipeline.studies.scirepeval.tasks import Doc, Keys
 
 Grades = Mapping[str, Mapping[str, int]]
 
@@ -101,19 +101,19 @@ def test_b_cubed_is_its_definition(seed: int) -> None:
         both = sum(item[2] == author for item in same_cluster)
         precisions.append(both / len(same_cluster))
         recalls.append(both / sum(item[2] == author for item in items))
-    precision, recall, counts = authors.b_cubed(truth, clusters)
+    precision, recall, counts = probes.b_cubed(truth, clusters)
     assert counts.tolist() == sizes
     assert (precision.sum(), recall.sum()) == pytest.approx((sum(precisions), sum(recalls)))
     p, r = np.mean(precisions), np.mean(recalls)
-    assert authors.f1(precision, recall, counts, np.ones((1, 3)))[0] == pytest.approx(2 * p * r / (p + r))
+    assert probes.b_cubed_f1(precision, recall, counts, np.ones((1, 3)))[0] == pytest.approx(2 * p * r / (p + r))
 
 
 def test_separate_authors_are_found() -> None:
     directions = np.repeat(np.eye(3, dtype=np.float32), 2, axis=0)
     blocks = tuple((tuple(f"p{n}" for n in range(6)), np.repeat(np.arange(3) + 3 * b, 2)) for b in range(10))
-    truth, clusters = authors.cluster(authors.DataSet("tiny", blocks), lambda _keys, _role: directions)
+    truth, clusters = probes.cluster(DataSet("tiny", blocks), lambda _keys, _role: directions)
     assert len(truth) == 8  # a fifth of the blocks sets the cut
-    assert authors.f1(*authors.b_cubed(truth, clusters), np.ones((1, 8)))[0] == 1
+    assert probes.b_cubed_f1(*probes.b_cubed(truth, clusters), np.ones((1, 8)))[0] == 1
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-4])
@@ -127,6 +127,6 @@ def test_a_cut_is_found_however_near_the_cosines_are(spread: float) -> None:
         apart = np.repeat([[0.0, spread], [0.0, -spread]], 4, axis=0)
         return np.array([1.0, 0.0]) + apart + random.normal(0, spread / 20, (8, 2))
 
-    truth, clusters = authors.cluster(authors.DataSet("near", blocks), vectors)
+    truth, clusters = probes.cluster(DataSet("near", blocks), vectors)
     assert len(truth) == 8
-    assert float(authors.f1(*authors.b_cubed(truth, clusters), np.ones((1, 8)))[0]) > 0.95
+    assert float(probes.b_cubed_f1(*probes.b_cubed(truth, clusters), np.ones((1, 8)))[0]) > 0.95

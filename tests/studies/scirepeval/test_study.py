@@ -7,16 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
-from pipeline.studies.scirepeval.layout import Folder
-from pipeline.studies.scirepeval.steps import TaskPapers, vector_tasks, vectors_of
-from pipeline.studies.scirepeval.systems import encoders
-from pipeline.studies.scirepeval.tasks import entries
+from pipeline.studies.scirepeval.steps import TaskPapers, encoders, vector_tasks, vectors_of
+from pipeline.studies.scirepeval.tasks import Folder, entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert
 from tests.shared import real
@@ -84,6 +83,12 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     for name in ("classification", "regression", "proximity"):
         assert values[name, name] == alone[name]
     assert len(set(values.values())) > 8
+    sizes = {row["formats"]: row["parameters"] for row in study["tables"]["efficiency"]}
+    weights = load_file(base / "model.safetensors")
+    assert sizes == dict.fromkeys(
+        ("classification", "regression", "proximity, search"), sum(tensor.size for tensor in weights.values())
+    )
+    assert all(row["papers_per_second"] > 0 for row in study["tables"]["efficiency"])
     leaks = [tuple(row.values()) for row in study["tables"]["leaks"]]
     assert ("drsm", "its own", 40, 4, 0) in leaks
     assert ("drsm", "list.txt", 40, 1, 1) in leaks  # p100 by id and title, p101 by title alone

@@ -1,0 +1,170 @@
+"""How a paper becomes the string that an encoder reads: templates, and what a model's folder or MTEB says. No torch.
+
+The named templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
+and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.errors import InputError
+from pipeline.core.install import pip
+from pipeline.encode import shape
+from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
+
+if TYPE_CHECKING:
+    from pipeline.corpus.reader import Text
+
+_PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
+_DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
+"""Ours by the names of sentence-transformers and MTEB."""
+_PAPER_PROMPTS = ("document", "passage", "corpus")
+_LENGTH = 512
+_PLAIN = "Give a model that needs no such setting"
+_RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-MiniLM-L6-v2"
+
+
+def render(text: Text, role: Role, spec: TransformerSpec, tokenizer: Any) -> str:
+    """Return the one string that an encoder reads; of an ad-hoc query, its raw text behind the prefix of queries."""
+    if role == "query":
+        return spec.query_prefix + text.title
+    separator = tokenizer.sep_token or ""
+    if spec.template == "title-sep-abstract":
+        return spec.paper_prefix + text.title + separator + text.abstract
+    if spec.template == "title-space-abstract":
+        return spec.paper_prefix + " ".join(part for part in text if part)
+    if spec.template == "fields-sep":
+        fields = [field.strip() for field in (text.title, *text.abstract.split(FIELD_MARK))]
+        return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
+    parts = {"title": text.title, "abstract": text.abstract, "sep": separator, "eos": tokenizer.eos_token or ""}
+    return spec.paper_prefix + _PART.sub(lambda part: parts[part[1]] or part[2] or "", spec.template)
+
+
+def check_template(template: str) -> None:
+    """Check that a template has a name, or has title and abstract and no unknown part.
+
+    Raises:
+        InputError: it does not.
+    """
+    parts = re.findall(r"{([a-z]*)", template)
+    if template not in TEMPLATES and (
+        not {"title", "abstract"} <= {*parts} or re.search("[{}]", _PART.sub("", template))
+    ):
+        raise InputError(
+            f"template {template!r} must be {', '.join(TEMPLATES)}, or text with {{title}} and {{abstract}}",
+            "Write it like 'title: {title|none} | text: {abstract}'; {sep} and {eos} are the tokenizer's",
+        )
+
+
+def of_folder(folder: Path) -> dict[str, Any]:
+    """Return the settings of a model folder, named as in ``models.toml``.
+
+    A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2. One
+    with it is run by its own modules and gets title, space, abstract. Papers get the prompt ``document``, ``passage``
+    or ``corpus``, ad-hoc queries ``query``, and either the default prompt where there is none: what
+    ``encode_document`` and ``encode_query`` of sentence-transformers do.
+
+    Raises:
+        InputError: the folder is malformed, or needs a setting that is not supported.
+    """
+    if not shape.modules(folder):
+        most = shape.read(folder / "config.json", shape.Config).get("max_position_embeddings") or _LENGTH
+        return {"template": "title-sep-abstract", "pooling": "cls", "max_length": min(_LENGTH, most), "distance": "l2"}
+    values = _described(folder, "SentenceTransformer")
+    similarity = values.get("similarity_fn_name") or "cosine"
+    if similarity not in _DISTANCES:
+        raise InputError(f"{folder} is compared by {similarity!r}", f"Known: {', '.join(_DISTANCES)}")
+    read = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
+    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
+    for key, names in (("paper_prefix", _PAPER_PROMPTS), ("query_prefix", ("query",))):
+        prompt = next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
+        read |= {key: prompt} if prompt else {}
+    return {**read, "distance": _DISTANCES[similarity]}
+
+
+def prompts(folder: Path) -> dict[str, str]:
+    """Return the prompts of a folder by name."""
+    read = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers).get("prompts") or {}
+    return {name: text or "" for name, text in read.items()}
+
+
+def of_cross_encoder(folder: Path) -> dict[str, Any]:
+    """Return length and prompt of a cross-encoder's folder; sentence-transformers reads the rest.
+
+    Raises:
+        InputError: it does not classify with one label, or needs a setting that is not supported.
+    """
+    config, values = shape.read(folder / "config.json", shape.Config), _described(folder, "CrossEncoder")
+    heads = config.get("architectures") or ["no architecture"]
+    if not heads[0].endswith("ForSequenceClassification"):
+        raise InputError(f"{folder} must hold a model for sequence classification, got {heads[0]}", _RERANKER)
+    labels = len(config.get("id2label") or {}) or config.get("num_labels", 2)
+    if labels != 1:
+        raise InputError(f"the cross-encoder in {folder} must have one label, got {labels}", _RERANKER)
+    shape.modules(folder)
+    for settings in (values, config.get("sentence_transformers") or {}):
+        shape.activation(settings.get("activation_fn"), folder)
+    shape.activation(config.get("sbert_ce_default_activation_function"), folder)
+    default = values.get("default_prompt_name")
+    return {"max_length": _length(folder), "prompt": (values.get("prompts") or {}).get(default) or ""}
+
+
+def _length(folder: Path) -> int:
+    """Return the tokens a text is cut to, as sentence-transformers decides it; 512 without any of its settings."""
+    transformer = shape.read(shape.transformer_file(folder), shape.Transformer)
+    if transformer.get("processing_kwargs"):
+        raise InputError(f"{shape.transformer_file(folder)} sets processing_kwargs, which is not supported", _PLAIN)
+    limits = (
+        shape.read(folder / "tokenizer_config.json", shape.Tokenizer).get("model_max_length"),
+        shape.read(folder / "config.json", shape.Config).get("max_position_embeddings"),
+    )
+    limit = min([limit for limit in limits if limit and 0 < limit < 2**31], default=_LENGTH)
+    return int(transformer.get("max_seq_length") or limit)
+
+
+def _described(folder: Path, kind: str) -> Any:
+    """Return the settings of ``config_sentence_transformers.json``; one that is not understood is an error."""
+    path = folder / shape.MODEL_FILE
+    values = shape.read(path, shape.SentenceTransformers)
+    if values.get("model_type", kind) != kind:
+        raise InputError(f"{folder} must hold a {kind}, got {values['model_type']}", _PLAIN)
+    known = ("__version__", *shape.SentenceTransformers.__annotations__)
+    for key, value in values.items():
+        if key not in known and value not in (None, False, {}, [], ""):
+            raise InputError(f"{path} sets {key} to {value!r:.80}, which is not supported", _PLAIN)
+    default = values.get("default_prompt_name")
+    if default and default not in (values.get("prompts") or {}):
+        raise InputError(f"default_prompt_name of {path} must be one of its prompts, got {default!r}", shape.AGAIN)
+    return values
+
+
+def of_mteb(name: str) -> dict[str, Any]:
+    """Return commit, distance and prompts that ``mteb.get_model_meta`` gives of a model (Muennighoff et al. 2023).
+
+    The settings are named as in ``models.toml``. Modules, length and other prompts are those of the folder.
+
+    Raises:
+        InputError: mteb is not installed, does not know the model, or has no commit of it.
+    """
+    try:
+        import mteb
+    except ImportError as error:
+        raise InputError(f"mteb:{name} needs the package mteb", pip("install mteb")) from error
+    try:
+        meta = mteb.get_model_meta(name)
+    except (KeyError, ValueError) as error:
+        raise InputError(f"mteb has no model {name!r}", f"Write hf:{name} to take the recipe of its folder") from error
+    if not meta.revision:
+        raise InputError(f"mteb has no commit of {name}, so no weights that can be named", "Choose another model")
+    settings: dict[str, Any] = {"hub": meta.name, "revision": meta.revision, "licence": str(meta.license or "")}
+    similarity = getattr(meta.similarity_fn_name, "value", meta.similarity_fn_name)
+    if similarity in _DISTANCES:
+        settings["distance"] = _DISTANCES[similarity]
+    prompts = (meta.loader_kwargs or {}).get("model_prompts") or {}
+    for key, role in (("paper_prefix", "document"), ("query_prefix", "query")):
+        if role in prompts:
+            settings[key] = prompts[role]
+    return settings

@@ -1,0 +1,334 @@
+"""What else judged pools tell: agreement of annotators, citations as judgements, papers with two facets.
+
+Mysore et al. 2021: table 2, figures 2 and 3, appendix D.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.stats import kendalltau, spearmanr
+
+from pipeline.core.csr import offsets_of
+from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
+from pipeline.corpus.pool import Pool
+from pipeline.measure.engines import evaluate
+from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.measures import parse_measures, sign_of
+from pipeline.measure.statistics import Floats
+from pipeline.retrieve.base import Ranking
+from pipeline.scores.tables import Value, frame_table, grid, label_of, percent
+from pipeline.sources.csfcube import NOT_JUDGED, Judged
+from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.facets.pools import query_papers
+from pipeline.studies.facets.scoring import ALL, paired_tests
+from pipeline.studies.tables import points
+
+Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
+"""Pool and ranking by system, form and facet."""
+
+Sources = Mapping[str, Mapping[str, list[str]]]
+"""What found each candidate when pools were made, by query paper and candidate."""
+
+_ANNOTATOR = re.compile(r"relevance_ann\w+")
+_AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
+
+
+def agreement_tables(annotations: Mapping[str, Judged]) -> Iterator[StudyTable]:
+    """Yield the table of agreement; nothing where no annotator is recorded."""
+    frame = agreement(annotations)
+    if not frame.is_empty():
+        notes = [
+            "Medians over queries (Mysore et al. 2021, table 2). annotators: of each two of them; adjudicated: of the "
+            "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
+            "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
+        ]
+        yield StudyTable("agreement", frame_table("Agreement of annotators", frame, notes, 3), frame)
+
+
+def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
+    """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
+
+    ``stage`` is ``annotators``, between each two, or ``adjudicated``, between the adjudicated grades and each; of
+    several pairs a query has the mean. Candidates with one of both grades alone are left out. A measure is null where
+    grades are all equal, and such a query is not in its median. ``overruled`` is the mean share of adjudicated grades
+    that no annotator gave.
+
+    Raises:
+        InputError: the package krippendorff is not installed.
+    """
+    rows = []
+    for (facet, judged), stage in itertools.product(annotations.items(), ("annotators", "adjudicated")):
+        for query, lists in judged.items():
+            names = sorted(filter(_ANNOTATOR.fullmatch, lists))
+            adjudicated = np.array(lists.get("relevance_adju", ()))
+            pairs, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
+            if stage == "adjudicated":
+                pairs = [(lists[name], adjudicated) for name in names if len(adjudicated)]
+                if pairs:
+                    overruled = float((np.array([lists[name] for name in names]) != adjudicated).all(axis=0).mean())
+            rows += [(facet, stage, query, overruled, *_agreement(np.array(pair))) for pair in pairs]
+    if not rows:
+        return pl.DataFrame()
+    columns = ["facet", "stage", "query", "overruled", "candidates", *_AGREEMENT]
+    of_pairs = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    queries = of_pairs.group_by("facet", "stage", "query", maintain_order=True).agg(
+        pl.col("candidates").max(), pl.col(*_AGREEMENT).cast(pl.Float64).mean(), pl.col("overruled").first()
+    )
+    every = pl.concat([queries, queries.with_columns(facet=pl.lit(ALL))])
+    return every.group_by("facet", "stage", maintain_order=True).agg(
+        pl.len().alias("queries"), pl.col("candidates").sum(), pl.col(*_AGREEMENT).median(), pl.col("overruled").mean()
+    )
+
+
+def _agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
+    """Return the candidates that have both grades, rho, ordinal alpha, kappa and the share of equal grades."""
+    try:
+        import krippendorff
+    except ImportError as error:
+        raise InputError(f"agreement needs krippendorff ({error})", pip_extra("facets")) from error
+    from sklearn.metrics import cohen_kappa_score
+
+    pair = pair[:, (pair != NOT_JUDGED).all(axis=0)]
+    rho = alpha = kappa = None
+    if pair.size and np.ptp(pair, axis=1).all():
+        rho = float(spearmanr(*pair).statistic)
+    if len(np.unique(pair)) > 1:
+        alpha = float(krippendorff.alpha(pair.astype(float), level_of_measurement="ordinal"))
+        kappa = float(cohen_kappa_score(*pair))
+    return pair.shape[1], rho, alpha, kappa, float((pair[0] == pair[1]).mean()) if pair.size else None
+
+
+def citation_tables(
+    pools: Mapping[str, Pool], rankings: Rankings, values: pl.DataFrame, measure: str, relevant: int
+) -> Iterator[StudyTable]:
+    """Yield how citations and grades overlap, and the systems under either; nothing where no paper is cited.
+
+    ``pools`` are the judged ones by facet, ``values`` of :func:`pipeline.studies.facets.scoring.values_of`.
+    """
+    overlap = citations(pools, relevant)
+    if not overlap["cited"].sum():
+        return
+    cited: dict[tuple[str, str], list[Floats]] = {}
+    for (system, form, _), (pool, ranking) in rankings.items():
+        cited.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
+    rows = [(*key, np.concatenate(parts).mean(), sum(map(len, parts))) for key, parts in cited.items()]
+    frame = pl.DataFrame(rows, ["system", "form", "citation", "queries_cited"], orient="row")
+    frame = frame.join(mean_of(values, measure), on=["system", "form"], maintain_order="left")
+    frame = frame.select("system", "form", pl.col("value").alias("graded"), "citation", "queries_cited")
+    notes = [
+        f"{measure} over all queries, with grades and with citations as judgements.",
+        f"Kendall's tau of the systems under both: {tau(frame['graded'], frame['citation'])}.",
+    ]
+    yield StudyTable("citations", frame_table("Citations and grades", overlap, (), 3), overlap)
+    yield StudyTable("citation_scores", frame_table("Systems by grades and by citations", frame, notes, 4), frame)
+
+
+def mean_of(values: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """Return ``system``, ``form`` and the mean ``value`` of a measure over all queries."""
+    return values.filter(measure=measure).group_by("system", "form", maintain_order=True).agg(pl.col("value").mean())
+
+
+def tau(first: pl.Series, second: pl.Series) -> str:
+    """Return Kendall's tau-b of two columns as text."""
+    value = float(kendalltau(first, second).statistic) if len(first) > 1 else np.nan
+    return "not defined" if np.isnan(value) else f"{value:.3f}"
+
+
+def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
+    """Return how citations and grades overlap, a row for each facet and for all.
+
+    ``cited_relevant`` is the share of cited candidates whose grade is ``relevant`` or more; ``relevant_cited`` the
+    share of those that are cited; grades are means.
+    """
+    judged = pl.concat(
+        pl.DataFrame({"facet": facet, "is_cited": cited_of(pool), "grade": pool.qrels.column("grade").to_numpy()})
+        for facet, pool in pools.items()
+    )
+    cited, is_relevant, grade = pl.col("is_cited"), pl.col("grade") >= relevant, pl.col("grade")
+    every = pl.concat([judged, judged.with_columns(facet=pl.lit(ALL))])
+    return every.group_by("facet", maintain_order=True).agg(
+        judged=pl.len(),
+        relevant=is_relevant.sum(),
+        cited=cited.sum(),
+        cited_relevant=is_relevant.filter(cited).mean(),
+        relevant_cited=cited.filter(is_relevant).mean(),
+        grade_cited=grade.filter(cited).mean(),
+        grade_not_cited=grade.filter(~cited).mean(),
+    )
+
+
+def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
+    """Return which judgements of a pool are of papers that the query cites."""
+    papers = pool.corpus.rows_of(query_papers(pool))
+    cited = [{*pool.corpus.outgoing.of(paper).tolist()} for paper in papers.tolist()]
+    query, row = (pool.qrels.column(name).to_pylist() for name in ("query", "row"))
+    return np.array([candidate in cited[number] for number, candidate in zip(query, row, strict=True)], bool)
+
+
+def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
+    """Return a measure with citations as judgements, float64 ``[queries that have a cited candidate]``."""
+    cited = pl.DataFrame(pl.from_arrow(pool.qrels.filter(cited_of(pool)))).with_columns(grade=pl.lit(1, pl.Int16))
+    values = _measured(cited, pl.DataFrame({"query": ranking.query, "row": ranking.row}), pool, measure)
+    return values[~np.isnan(values)]
+
+
+def _measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
+    """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
+    values = np.full(len(pool.query_rows), np.nan)
+    qrels = Qrels.from_table(judged.to_arrow(), len(values))
+    run = Run(offsets_of(ranked["query"].to_numpy(), len(values)), ranked["row"].to_numpy())
+    measurable = np.flatnonzero(qrels.positives())
+    run, qrels = select(run, qrels, measurable)
+    values[measurable] = evaluate(qrels, run, parse_measures(measure))[0]
+    return values
+
+
+def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant: int) -> Iterator[StudyTable]:
+    """Yield how each system would be ranked, had one source not contributed to the pools (Zobel 1998).
+
+    Candidates of that source alone are then neither judged nor ranked. Nothing where no source is recorded.
+    """
+    parts = []
+    for (system, form, _), (pool, ranking) in rankings.items() if sources else ():
+        judged = pl.DataFrame(pl.from_arrow(pool.qrels))
+        papers = pl.Series(query_papers(pool)).gather(judged["query"]).to_list()
+        named = zip(papers, pool.corpus.ids(judged["row"].to_numpy()), strict=True)
+        given = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in named]
+        judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in given]))
+        ranked = pl.DataFrame({"query": ranking.query, "row": ranking.row})
+        whole = _measured(judged.drop("alone"), ranked, pool, measure)
+        for source in dict.fromkeys(name for of in sources.values() for names in of.values() for name in names):
+            alone, others = judged.filter(alone=source), judged.filter(pl.col("alone") != source).drop("alone")
+            left = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
+            found = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
+            values = {"value": whole, "without": _measured(others, left, pool, measure)}
+            parts.append(pl.DataFrame({"system": system, "form": form, **found, **values}))
+    if not parts:
+        return
+    systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by("source", "system", "form", maintain_order=True)
+    counts = (
+        pl.concat(part.head(1) for part in parts)
+        .group_by("source", "system", "form")
+        .agg(pl.col("alone", "relevant").sum())
+    )
+    frame = systems.agg(pl.len().alias("queries"), pl.col("value", "without").mean())
+    frame = frame.join(counts, on=["source", "system", "form"], maintain_order="left")
+    better = pl.col("value", "without") * sign_of(measure)
+    ranks = frame.select("source", better.rank("min", descending=True).over("source").name.prefix("rank_"))
+    frame = pl.concat([frame, ranks.drop("source")], how="horizontal")
+    cells: dict[tuple[str, str], Value] = {}
+    for row in frame.iter_rows(named=True):
+        source = f"{row['source']} ({row['relevant']} of {row['alone']})"
+        moved = "" if row["rank_value"] == row["rank_without"] else f", {row['rank_value']} → {row['rank_without']}"
+        cells[f"{row['system']}, {row['form']}", source] = f"{100 * (row['without'] - row['value']):+.1f}{moved}"
+    notes = [
+        f"Points of {label_of(measure)} that a system gains where candidates found by the source alone (relevant ones "
+        "of them) are left out of pools and rankings, and its rank before and after where it moves; not tested.",
+    ]
+    yield StudyTable("pooling", grid("Systems without a source of the pools", "system, query", cells, notes), frame)
+
+
+def _joined(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield the rows of each two facets that have the same ``on``, the other columns with ``_second`` behind."""
+    for first, second in itertools.combinations(frames, 2):
+        both = frames[first].join(frames[second], on=on, suffix="_second", maintain_order="left")
+        yield both.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
+
+
+def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
+    """Yield how many candidates have each two grades for two facets of one paper; nothing without such a paper."""
+    judged = {}
+    for facet, pool in pools.items():
+        qrels = pl.DataFrame(pl.from_arrow(pool.qrels))
+        papers = pl.Series(query_papers(pool), dtype=pl.String)
+        judged[facet] = qrels.select("row", "grade", paper=papers.gather(qrels["query"]))
+    parts = [*_joined(judged, ["paper", "row"])]
+    if not sum(map(len, parts)):
+        return
+    keys = ["first", "second", "first_grade", "second_grade"]
+    named = pl.concat(parts).rename({"grade": "first_grade", "grade_second": "second_grade"})
+    frame = named.group_by(keys).agg(count=pl.len()).sort(keys)
+    wide = frame.sort("second_grade").pivot("second_grade", index=keys[:3], values="count")
+    shown = wide.sort(keys[:3]).select(
+        pl.format("{} of {}, {} of columns", "first_grade", "first", "second").alias("grade"),
+        pl.col(wide.columns[3:]).fill_null(0),
+    )
+    notes = ["Candidates that are judged for both facets of one query paper."]
+    yield StudyTable("facet_grades", frame_table("Grades for two facets of one paper", shown, notes), frame)
+
+
+def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """Return a measure of each system on the papers queried by two facets: a row a system, pair of facets and paper.
+
+    Columns: ``first``, ``second`` (facets), ``system``, ``form``, ``paper``, ``value``, ``value_second``.
+    """
+    named = values.filter(measure=measure).with_columns(paper=pl.col("query").str.extract("(.*)_"))
+    frames = {part["facet"][0]: part.select("system", "form", "paper", "value")
+              for part in named.partition_by("facet", maintain_order=True)}  # fmt: skip
+    parts = [*_joined(frames, ["system", "form", "paper"])]
+    return pl.concat(parts) if parts else pl.DataFrame()
+
+
+def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[StudyTable]:
+    """Yield how each system's figures differ between two facets of the same papers; ``pairs`` are of :func:`paired`.
+
+    Candidates are the same, relevant ones differ, so a difference is one of facets with their judgements.
+    """
+    if pairs.is_empty():
+        return
+    parts = []
+    for part in pairs.partition_by("first", "second", maintain_order=True):
+        first, second = part.select("first", "second").row(0)
+        systems = part.group_by("system", "form", maintain_order=True).agg("value", "value_second")
+        values, others = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
+        tests = paired_tests({f"{first} {second}": values - others}, measure, seed)
+        named = systems.select(
+            *("system", "form"),
+            first=pl.lit(first),
+            second=pl.lit(second),
+            papers=pl.col("value").list.len(),
+            mean_first=pl.col("value").list.mean(),
+            mean_second=pl.col("value_second").list.mean(),
+        )
+        columns = tests.select("difference", "low", "high", "p", "p_adjusted")
+        parts.append(pl.concat([named, columns], how="horizontal"))
+    frame = pl.concat(parts)
+    cells: dict[tuple[str, str], Value] = {}
+    for row in frame.iter_rows(named=True):
+        system, pair = f"{row['system']}, {row['form']}", f"{row['first']} − {row['second']} ({row['papers']})"
+        shown = f"{percent(row['mean_first'])} − {percent(row['mean_second'])}"
+        cells[system, pair] = f"{shown} = {points(row)}, p {row['p_adjusted']:.3f}"
+    notes = [
+        f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
+        "paired permutation test with Holm's correction over systems."
+    ]
+    yield StudyTable("facet_pairs", grid("Two facets of the same papers", "system, query", cells, notes), frame)
+
+
+def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
+    """Return the figure of the best system's value for two facets of each paper: a panel a pair, a line a paper."""
+    means = pairs.group_by("system", "form", maintain_order=True).agg(
+        (pl.col("value") + pl.col("value_second")).mean() * sign_of(measure)
+    )
+    system, form, _ = means.sort("value", descending=True, maintain_order=True).row(0)
+    panels = pairs.filter(system=system, form=form).partition_by("first", "second", maintain_order=True)
+
+    def draw(figure_class: Any) -> Any:
+        figure = figure_class(figsize=(2.2 * len(panels) + 0.6, 2.4), layout="constrained")
+        for axes, part in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
+            axes.plot([0, 1], part.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
+            axes.set_xticks([0, 1], part.select("first", "second").row(0))
+            axes.set_xlim(-0.3, 1.3)
+        figure.axes[0].set_ylabel(label_of(measure))
+        figure.suptitle(f"{system}, {form}", fontsize="medium")
+        return figure
+
+    return StudyFigure("facet_pairs", draw)
