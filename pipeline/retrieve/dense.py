@@ -11,8 +11,9 @@ the first is a sample of the block and gives the goals; every pair whose estimat
 the second block on, the floors of full lists are the goals, and few candidates are nominated.
 
 Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
-:func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), and 16
-bytes an entry of the result. On a GPU a block is sent while the one before is searched.
+:func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), 8
+bytes an entry of the results, and about 100 an entry of one pool's while new ones are merged. On a GPU, a block is sent
+while the one before is searched.
 """
 
 from __future__ import annotations
