@@ -12,7 +12,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +44,8 @@ from pipeline.retrieve.base import (
     check_depth,
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
-from pipeline.retrieve.topk import TopK, pack
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
-
-if TYPE_CHECKING:
-    from pipeline.retrieve.search import DenseEngine
 
 SKIPPED = "exact, of those with a vector"
 """What the configuration of a ranking calls an exact search that passes over papers without a vector."""
@@ -208,18 +204,21 @@ class DenseSearch:
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
+        from pipeline.retrieve.topk import merged
+
         pool, units = open_pool(inputs), out.plan() or {}
-        best = TopK(len(pool.query_rows), self.depth)
-        for unit in units:
+
+        def ranking(unit: str) -> Ranking:
             table = files.read_arrow(out.path / unit).combine_chunks()
-            query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
-            best.add(query.astype(np.int64), pack(score, row))
+            return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
+
+        best = merged(map(ranking, units), len(pool.query_rows), self.depth)
         passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in passes}))
         pools = max((fact["pools_in_pass"] for fact in passes), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         counts = pool_with_vectors(inputs, self.missing, self.name).counts
-        return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
+        return {**write_ranking(best, pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
         """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
@@ -247,11 +246,9 @@ class DenseSearch:
         texts = store_of(*asking, view=self.view)
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == SEVERAL:
-            from pipeline.retrieve.maxsim import MaxSimEngine
-
-            engine: DenseEngine = MaxSimEngine()
             offsets, vectors = texts.grouped(rows)
             queries: Vectors | Groups = Groups(offsets, vectors)
+            engine = dense_engine("exact")
             live = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)
         else:
@@ -315,14 +312,15 @@ def approximate_ranking_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        from pipeline.retrieve.ann import ApproximateEngine, recall
+        from pipeline.retrieve.ann import approximate_search, recall
 
         opened, view = pool_with_vectors(inputs, model.missing, model.name), View.of(model)
         store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
-            ranking = ApproximateEngine(settings).search(
+            ranking = approximate_search(
+                settings,
                 queries,
                 progress.over(store.blocks(opened.candidates, size), lambda block: len(block[0])),
                 count=len(opened.candidates),
