@@ -30,6 +30,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
+from pipeline.cli.encoders import sample_texts
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
@@ -37,7 +38,6 @@ from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
 from pipeline.encode.network import slow_on_cpu
 from pipeline.encode.transformer import TransformerEncoder
-from pipeline.stages.plan import sample_texts
 
 SHAPES = {
     "bert-base": {},

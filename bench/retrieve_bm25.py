@@ -39,8 +39,7 @@ from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.java import start_java
-from pipeline.retrieve.lucene import joined
-from pipeline.retrieve.lucene_java import Lucene
+from pipeline.retrieve.lucene import Lucene, joined
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.bm25 import FOLDER, index_of, lucene_task, terms_tasks
 from pipeline.stages.corpus import corpus_task

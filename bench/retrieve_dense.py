@@ -64,7 +64,8 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
 
 def ours(queries: np.ndarray, candidates: Iterator[Block], count: int, low: bool | None) -> Ranking:
     engine = dense.ExactEngine(2.0 * QUERIES * DIMENSION * count, low=low)
-    return engine.search(queries, candidates, metric="l2", depth=DEPTH, excluded=EXCLUDED, resources=RESOURCES)
+    subsets = [Subset(None, EXCLUDED)]
+    return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=RESOURCES)[0]
 
 
 def interleaved(

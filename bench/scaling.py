@@ -36,9 +36,13 @@ LOAD_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: dense bfloat16 peak in operations per second, assumed utilisation, assumed dollars per hour."""
+    """A GPU, by its data sheet: dense bfloat16 operations per second, bytes per second of its memory.
+
+    Assumed: the encoder's share of the former, dollars per hour.
+    """
 
     peak: float
+    memory: float
     utilisation: float
     price: float
 
@@ -48,7 +52,33 @@ class Gpu:
         return self.peak * self.utilisation / (TOKENS * (2 * PARAMETERS + 12 * 4 * TOKENS * DIMENSION))
 
 
-GPUS = {"A100": Gpu(312e12, 0.35, 2.0), "H100": Gpu(989e12, 0.30, 3.0), "L4": Gpu(121e12, 0.35, 0.8)}
+GPUS = {
+    "A100": Gpu(312e12, 2.0e12, 0.35, 2.0),
+    "H100": Gpu(989e12, 3.35e12, 0.30, 3.0),
+    "L4": Gpu(121e12, 0.3e12, 0.35, 0.8),
+}
+
+BUS, PRODUCT, STREAM = 20e9, 0.5, 0.7
+"""Assumed of search: bytes per second from main memory to a GPU, shares of its peak and of its memory's speed."""
+PASSES, COPIES, BLOCK = 4, 10, 131_072
+"""Times that a score is written or read, tensors of float64 that scoring a pair makes, candidates of a block."""
+
+
+def search_parts(papers: int, gpu: Gpu) -> dict[str, float]:
+    """Return the seconds of each part of exact search on one GPU; a block is sent while the one before is searched."""
+    pairs = QUERIES * DEPTH * (2 + math.log(max(papers / BLOCK, 1)))
+    return {
+        "transfer": papers * DIMENSION * 2 / BUS,
+        "product": 2 * papers * QUERIES * DIMENSION / (gpu.peak * PRODUCT),
+        "selection": papers * QUERIES * 4 * PASSES / (gpu.memory * STREAM),
+        "rescoring": pairs * DIMENSION * 8 * COPIES / (gpu.memory * STREAM),
+    }
+
+
+def search_seconds(papers: int, gpu: Gpu) -> float:
+    """Return the seconds of exact search on one GPU: the longer of sending and multiplying, then scoring."""
+    parts = search_parts(papers, gpu)
+    return max(parts["transfer"], parts["product"] + parts["selection"]) + parts["rescoring"]
 
 
 @dataclass(frozen=True)
@@ -58,14 +88,12 @@ class Rates:
     Attributes:
         corpus: papers per second read and merged.
         terms: papers per second analysed for BM25.
-        search: multiply-adds per second of dense search.
         corpus_bytes: bytes per paper of a corpus.
         terms_bytes: bytes per paper of analysed terms.
     """
 
     corpus: float = 20_000.0
     terms: float = 17_000.0
-    search: float = 1.1e10
     corpus_bytes: float = 1_307.0
     terms_bytes: float = 559.0
 
@@ -95,10 +123,10 @@ def cost(papers: int, workers: int, gpu: Gpu, rates: Rates) -> Cost:
         "corpus": papers / (rates.corpus * CORES),
         "terms": papers / (rates.terms * CORES),
         "embed": slowest / gpu.rate + LOAD_SECONDS,
-        "search": papers * QUERIES * DIMENSION / (rates.search * CORES * used),
+        "search": search_seconds(slowest, gpu),
     }
-    gpu_hours = (papers / gpu.rate + used * LOAD_SECONDS) / 3600
-    core_hours = (papers / rates.corpus + papers / rates.terms + seconds["search"] * CORES * used) / 3600
+    gpu_hours = (papers / gpu.rate + used * (LOAD_SECONDS + seconds["search"])) / 3600
+    core_hours = (papers / rates.corpus + papers / rates.terms) / 3600
     memory = 8 * papers + QUERIES * DEPTH * 16 + 2 * SHARD_ROWS * DIMENSION * 4 + 2e9
     return Cost(
         {name: value / 3600 for name, value in seconds.items()},
@@ -115,15 +143,27 @@ def print_model() -> None:
     print(
         "Papers per second of BERT-base: " + ", ".join(f"{name} {gpu.rate:,.0f}" for name, gpu in GPUS.items()) + "\n"
     )
+    parts = {name: search_parts(2_000_000, gpu) for name, gpu in GPUS.items()}
+    print_table(
+        ["search of 2M, seconds", *parts["A100"]],
+        [[name, *(f"{seconds:.2f}" for seconds in found.values())] for name, found in parts.items()],
+    )
+    print()
     rows = []
     for papers in (2_000_000, 16_000_000, 200_000_000):
         for workers in (1, 4, 16, 64):
             found = cost(papers, workers, GPUS["A100"], Rates())
-            hours = [f"{h:.1f} h" if h >= 1 else f"{h * 60:.1f} min" for h in found.hours.values()]
+            hours = [_duration(h) for h in found.hours.values()]
             totals = (found.gpu_hours, found.core_hours, found.disk_gb, found.memory_gb, found.dollars)
             rows.append([format_count(papers), workers, *hours, *(f"{total:,.1f}" for total in totals)])
     stages = ["corpus", "terms", "embed", "search"]
     print_table(["papers", "GPUs", *stages, "GPU h", "core h", "disk GB", "memory GB", "dollars"], rows)
+
+
+def _duration(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{hours * 60:.1f} min" if hours * 3600 >= 6 else f"{hours * 3600:.1f} s"
 
 
 COMMANDS = {"corpus": "corpus", "embed": "embed", "index": "terms", "search": "search"}

@@ -1,4 +1,4 @@
-"""Pages of the documentation: their links, commands, options and variables; ``test_site.py`` follows them."""
+"""Pages of the documentation: their links, commands, options and variables; ``test_first_hour.py`` follows them."""
 
 from __future__ import annotations
 

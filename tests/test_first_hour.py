@@ -1,11 +1,17 @@
-"""A new user's first hour with the wheel, outside the checkout: ``make demo``, every study as it is, the notebooks."""
+"""A new user's first hour: the wheel outside the checkout, ``make demo``, studies, tutorials and notebooks."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import shutil
+import re
+import shlex
 import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 
 import nbformat
@@ -13,71 +19,106 @@ import pytest
 from nbclient import NotebookClient
 
 from pipeline.studies.base import STUDIES
+from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
-from tests.wheel import by_wheel
-from tests.wheel import installed as installed
+from tests.cluster.slurm_host import SlurmHost
+from tests.cluster.slurm_host import slurm_host as slurm_host
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
-REPOSITORY = Path(__file__).parents[1]
-NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+START, ENCODER, CORPUS, PAPER, SLURM = (
+    ROOT / "docs" / name
+    for name in ("index.md", "tutorials/encoder.md", "tutorials/corpus.md", "tutorials/paper.md", "tutorials/slurm.md")
+)
 
-NEED_DATA = {
-    "scirepeval": "make fetch SOURCE=scirepeval",
-    "facets": "git clone ",
-    "facet_pools": "INPUT",
-}
-"""What a study says that needs more than the demo: its one line has the command, or the variable, that gives it."""
+NEED_DATA = {"scirepeval": "mdcr fetch scirepeval", "facets": "git clone ", "facet_pools": "--input"}
+"""What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 
 ORDER = sorted(STUDIES.keys() - NEED_DATA.keys() - {"neighbours"}, key=lambda name: name == "mdcr_eval")
 """The other studies; ``mdcr_eval`` scores what ``mdcr`` builds. ``neighbours`` tags for a minute: it is planned."""
 
+NEEDS = {"a network", "S2ORC 2020", "Slurm", "Docker, Podman or Apptainer"}
+"""What a comment above a block of a page may say that the block needs."""
+
+BLOCK = re.compile(
+    r'(?:<!-- needs: ([^\n]*) -->\n)?^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE
+)
+
 
 @pytest.fixture(scope="module")
-def demo(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a workspace after ``make demo``."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the programs of an environment that has the wheel, and the packages it needs from here."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", folder, ROOT], check=True)
+    (built,) = folder.glob("*.whl")
+    assert built.stat().st_size < 5e6
+    venv.create(folder / "venv")
+    programs = folder / "venv/bin"
+    install = [*pip, "--python", programs / "python", "install", "-q", "--no-deps", "--ignore-installed", built]
+    subprocess.run(install, check=True)
+    (packages,) = (folder / "venv/lib").glob("python*/site-packages")
+    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    return programs
+
+
+@pytest.fixture(scope="module")
+def demo(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a workspace after ``make demo``; tests add to it, one after the other, as a reader does."""
     root = tmp_path_factory.mktemp("first-hour") / "demo"
-    shutil.copytree(installed.parents[1] / "demo", root)
+    root.mkdir()
+    made = make(root, "demo", program=f'#!/bin/sh\nunset PYTHONPATH\nexec "{wheel}/mdcr" "$@"\n', timeout=900)
+    assert made.returncode == 0, made.stderr
+    systems = {line.split()[0] for line in made.stdout.splitlines() if line.strip()}
+    assert {"bm25", "bm25:tuned", "lsa", "minilm", "rrf(bm25:tuned,minilm)"} <= systems
     return root
 
 
 @pytest.fixture(scope="module")
-def studied(demo: Path, installed: Path) -> Path:
+def studied(demo: Path, wheel: Path) -> Path:
     """Return the workspace after every study that needs no more than it."""
-    for name in ORDER:
-        folder = demo / by_wheel(installed, demo, "study", f"STUDY={name}").splitlines()[-1]
-        assert (folder / "index.html").is_file()
-    assert "tags" in by_wheel(installed, demo, "study", "STUDY=neighbours", "DRY_RUN=1")
+    commands = [*(["study", name] for name in ORDER), ["study", "neighbours", "--dry-run"]]
+    ended = elsewhere(commands, demo, environment(), wheel / "python")
+    assert [result.returncode for result in ended] == [0] * len(commands), [result.stderr for result in ended]
+    assert "tags" in ended[-1].stdout
+    assert all((demo / f"runs/reports/{name}/index.html").is_file() for name in ORDER)
     return demo
+
+
+def environment() -> dict[str, str]:
+    """Return the environment without the code of the checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def said(wheel: Path, folder: Path, program: str, *words: str) -> str:
+    """Run a program of the wheel's environment, which must succeed, and return what it printed."""
+    command = [wheel / program, *words]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_python_and_the_published_figures_are_in_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    code = "import mdcr, pipeline; print(mdcr.__file__, pipeline.__file__)"
+    code += "; print(mdcr.evaluate({'q': {'d': 1.0}}, {'q': {'d': 1}})['value'].max())"
+    places, value = said(wheel, tmp_path, "python", "-c", code).splitlines()
+    assert str(ROOT) not in places
+    assert value == "1.0"
+    assert "published" in said(wheel, tmp_path, "mdcr", "models", "specter")
 
 
 @pytest.mark.parametrize("name", NEED_DATA)
 def test_a_study_says_how_to_get_its_data(demo: Path, name: str) -> None:
-    result = make(demo, "study", f"STUDY={name}")
-    assert result.returncode == 2
-    assert NEED_DATA[name] in result.stderr
+    assert NEED_DATA[name] in one_line_error(mdcr(demo, "study", name))
     assert not (demo / "runs/reports" / name).exists()
 
 
-def test_python_and_the_published_figures_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
-    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def said(*words: str) -> str:
-        return subprocess.run(
-            [installed / words[0], *words[1:]],
-            cwd=tmp_path,
-            env=surroundings,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    assert (
-        said("python", "-c", "import mdcr; print(mdcr.evaluate({'q': {'d': 1.0}}, {'q': {'d': 1}})['value'].max())")
-        == "1.0\n"
-    )
-    assert str(REPOSITORY) not in said("python", "-c", "import mdcr, pipeline; print(mdcr.__file__, pipeline.__file__)")
-    assert "published" in said("mdcr", "models", "specter")
+def test_the_second_demo_finds_everything_there(demo: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in demo.rglob("manifest.json")}
+    assert mdcr(demo, "demo").returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in demo.rglob("manifest.json")} == before
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -85,7 +126,7 @@ def test_a_notebook_runs_after_the_studies(path: Path, studied: Path, monkeypatc
     """From top to bottom; it is kept without outputs."""
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03"]
     monkeypatch.setenv("MDCR_ROOT", str(studied))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "pipeline/alias")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "pipeline/alias")]))
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in code)
@@ -93,18 +134,74 @@ def test_a_notebook_runs_after_the_studies(path: Path, studied: Path, monkeypatc
     assert sum(bool(cell.outputs) for cell in code) >= len(code) // 2
 
 
-def test_the_report_has_all_that_was_scored_and_nothing_of_it_can_go(studied: Path, installed: Path) -> None:
-    folders = [studied / line for line in by_wheel(installed, studied, "report").splitlines()]
+def test_the_report_has_all_that_was_scored_and_nothing_of_it_can_go(studied: Path) -> None:
+    folders = [Path(folder) for folder in mdcr_json(studied, "report")["reports"]]
     assert len(folders) >= 4
     assert all((folder / "index.html").is_file() for folder in folders)
     index = (studied / "runs/reports/index.html").read_text()
     assert all(f"{name}/index.html" in index for name in (*(f.name for f in folders), "pool_size", "large_scale"))
-    assert json.loads(by_wheel(installed, studied, "gc", "JSON=1"))["unused"] == []
+    assert mdcr_json(studied, "gc")["unused"] == []
 
 
-def test_the_second_demo_finds_everything_there(installed: Path, tmp_path: Path) -> None:
-    again = tmp_path / "demo"
-    shutil.copytree(installed.parents[1] / "demo", again)
-    before = {path: path.stat().st_mtime_ns for path in again.rglob("manifest.json")}
-    by_wheel(installed, again, "demo")
-    assert {path: path.stat().st_mtime_ns for path in again.rglob("manifest.json")} == before
+def blocks(page: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the blocks of code of a page: what it needs, language, name of its file, text."""
+    for needs, language, title, text in BLOCK.findall(page.read_text()):
+        assert not needs or needs in NEEDS, (page, needs)
+        assert title or language in ("sh", "python"), (page, language)
+        yield needs, language, title, text
+
+
+def follow(page: Path, workspace: Path, has: str = "") -> None:
+    """Do what a page says, from top to bottom, in a workspace; blocks that need what is not there are left out.
+
+    Python and ``mdcr`` run in this process, and other programs by a shell.
+    """
+    with contextlib.chdir(workspace):
+        for needs, language, title, text in blocks(page):
+            if needs and needs != has:
+                continue
+            if title:
+                Path(title).write_text(text)
+            elif language == "python":
+                python(text)
+            else:
+                for line in text.replace("\\\n", " ").splitlines():
+                    shell(line)
+
+
+def python(text: str) -> None:
+    exec(compile(text, "page", "exec"), {"__name__": "__main__"})  # noqa: S102
+
+
+def shell(line: str) -> None:
+    """Run a line of a page: at most one wildcard a word, and the output to a file."""
+    words = [
+        path for word in shlex.split(line, comments=True) for path in (sorted(glob(word)) if "*" in word else [word])
+    ]
+    target = words.pop() if words[-2:-1] == [">"] else ""
+    match words:
+        case ["mdcr", *rest]:
+            done = mdcr(Path(), *(rest[:-1] if target else rest))
+            assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-2000:])
+            if target:
+                Path(target).write_text(done.stdout)
+        case ["python", path]:
+            python(Path(path).read_text())
+        case _:
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            subprocess.run(["bash", "-euo", "pipefail", "-c", line], env=os.environ | {"PATH": path}, check=True)
+
+
+@pytest.mark.parametrize("page", [START, ENCODER, CORPUS, PAPER, SLURM], ids=lambda page: page.stem)
+def test_a_page_works_as_written(page: Path, studied: Path) -> None:
+    follow(page, studied)
+    assert page == START or len(page.read_text().splitlines()) <= 80
+
+
+@pytest.mark.slurm
+def test_the_tutorial_of_slurm_works_on_one(demo: Path, slurm_host: SlurmHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm_host.config))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the jobs
+    follow(SLURM, demo, has="Slurm")
+    choice = flags("--corpus demo --size 600 --queries 40 --model lsa")
+    slurm_host.until(lambda: mdcr(demo, "show", *choice).returncode == 0, "the scores are there", 300)

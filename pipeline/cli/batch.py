@@ -8,11 +8,10 @@ import sys
 from collections.abc import Collection, Sequence
 
 from pipeline.cli import options as read
-from pipeline.cli.making import downloads_first, feasible, plan_line
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.batch import check_not_running
-from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.script import SlurmSettings
 from pipeline.cluster.status import describe, render
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
@@ -83,7 +82,7 @@ def _targets(options: argparse.Namespace) -> list[Task]:
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
     else:
         tasks = [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
-    return list(feasible(runner, tasks, options))
+    return list(read.feasible(runner, tasks, options))
 
 
 def _settings(options: argparse.Namespace) -> SlurmSettings:
@@ -125,7 +124,7 @@ def without(words: Sequence[str], options: Collection[str], flags: Collection[st
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
     for step in read.runner(options).plan(targets):
         how = "" if step.present else "  in slices" if step.task.units is not None else "  by one job"
-        print(plan_line(step) + how + downloads_first(step))
+        print(read.plan_line(step) + how + read.downloads_first(step))
 
 
 def _say(submitted: batch.Batch, submission: batch.Round | None) -> None:

@@ -1,4 +1,4 @@
-"""Subcommands: which function runs each, and those that build corpora, pools, rankings and scores.
+"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores.
 
 Functions take parsed options, turn them into tasks, hand the tasks to the runner and print results.
 """
@@ -9,16 +9,20 @@ import argparse
 import contextlib
 import importlib
 from collections.abc import Sequence
+from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.making import feasible, make, repaired
 from pipeline.cli.output import described, print_counts, print_json, print_made
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
-from pipeline.core.workspace import find_corpus, name_corpus
+from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
+from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub
+from pipeline.scores.plot import ParameterGrid, render_heatmap, save_heatmap
+from pipeline.stages.tune import Grid, Tuning, tune_task
 
 COMMANDS = {
     "fetch": "fetch:fetch",
@@ -27,7 +31,7 @@ COMMANDS = {
     "embed": "commands:chain",
     "index": "commands:chain",
     "search": "commands:chain",
-    "tune": "tuning:tune",
+    "tune": "commands:tune",
     "score": "commands:score",
     "eval": "commands:score",
     "submit": "batch:submit",
@@ -81,7 +85,7 @@ def corpus(options: argparse.Namespace) -> None:
     task = task_of(origin)
     if options.input and not SOURCES[options.source].has_folder:
         raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
-    for artifact in make(runner, [task], options):
+    for artifact in read.make(runner, [task], options):
         name_corpus(runner.root, name, artifact)
         if options.json:
             print_json({"corpus": name, **described(artifact)})
@@ -91,19 +95,19 @@ def corpus(options: argparse.Namespace) -> None:
 
 def pool(options: argparse.Namespace) -> None:
     """Draw pools."""
-    runner = repaired(options)
+    runner = read.repaired(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
-    print_made("pools", make(runner, pools, options), options)
+    print_made("pools", read.make(runner, pools, options), options)
 
 
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to one stage: embed, index or search."""
-    runner = repaired(options)
+    runner = read.repaired(options)
     tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
         _slice(runner, tasks, options)
         return
-    print_made("artifacts", make(runner, tasks, options, stores=True), options)
+    print_made("artifacts", read.make(runner, tasks, options, stores=True), options)
 
 
 def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
@@ -116,7 +120,7 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
         return
     if options.slice == "plan":
         check_not_running(runner.root, tasks)
-        state = resume(runner.root, runner.resources, feasible(runner, tasks, options), light=False)
+        state = resume(runner.root, runner.resources, read.feasible(runner, tasks, options), light=False)
         for work in state.pending:
             say(f"{work.task.stage} {work.task.name}: {len(work.left)} of {len(work.units)} units are missing")
         return
@@ -129,17 +133,70 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
-    from pipeline.cli import benchmark
+    from pipeline.cli import study
     from pipeline.cli.results import check_shown, print_scores, recalls
 
-    if benchmark.asked(options):
-        benchmark.score(options)
+    if study.asks_for_benchmark(options):
+        study.score_benchmark(options)
         return
     check_shown(options)
-    runner = repaired(options)
+    runner = read.repaired(options)
     evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
-    made = {artifact.id for artifact in make(runner, tasks, options, stores=True)}
+    made = {artifact.id for artifact in read.make(runner, tasks, options, stores=True)}
     scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made]
     if scored:
         print_scores(runner, scored, options, recalls(runner, scored))
+
+
+def tune(options: argparse.Namespace) -> None:
+    """Tune BM25 for the selected pools; print and draw the grid of each."""
+    runner = read.repaired(options)
+    corpus = find_corpus(runner.root, options.corpus)
+    selected = read.selection(options).but(split="validation", samples=1)
+    if Corpus(corpus).has_query_texts() and selected.is_default:
+        raise InputError(
+            f"{corpus.name} has its own queries, and none of them are for validation",
+            "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
+        )
+    if selected.given.get("queries") == "all":
+        raise InputError(
+            "the test set takes all queries, and none are left for validation",
+            "Give a number to both: --queries=200 here and in mdcr eval",
+        )
+    tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
+    made = read.make(runner, tasks, options, stores=True)
+    if options.json and not options.dry_run:
+        print_json({"tunings": [_tuning(artifact) for artifact in made]})
+        return
+    for artifact in made:
+        heatmap = _heatmap(artifact)
+        print(render_heatmap(heatmap))
+        try:
+            for path in save_heatmap(heatmap, runner.root / REPORTS / artifact.name):
+                say(f"wrote {path}")
+        except InputError as error:
+            say(f"no figure: {error}")
+
+
+def _heatmap(artifact: Artifact) -> ParameterGrid:
+    counts, grid, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
+    gain = counts["map"] - counts["map_untuned"]
+    note = (
+        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
+        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. MODEL=bm25 now uses it for pools of this "
+        "corpus, field, year and seed."
+    )
+    if grid.is_at_edge(tuning.k1, tuning.b):
+        note += " It is at the edge of the grid: a better point may lie outside."
+    title = f"MAP (%) of BM25 on {artifact.name}"
+    return ParameterGrid(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
+
+
+def _tuning(artifact: Artifact) -> dict[str, Any]:
+    grid = Grid.of(artifact)
+    return {
+        **described(artifact),
+        "pool": artifact.manifest.config["pool"],
+        "grid": {"k1": grid.k1.tolist(), "b": grid.b.tolist(), "map": grid.values.tolist()},
+    }

@@ -6,21 +6,32 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.progress import say
+from pipeline.core.resources import Resources
+from pipeline.core.rng import generator
 from pipeline.core.text import printable
 from pipeline.core.workspace import corpus_names, find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.reader import Corpus
-from pipeline.encode import registry
+from pipeline.corpus.reader import Corpus, Text
+from pipeline.encode import kinds, names, registry
+from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
+from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.systems import encoder_names, parse_precision, uses
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
+
+_SAMPLE = 2_048
+"""Papers whose texts are sampled."""
+
+_STAND_IN = "random weights of a BERT-base: not in the cache"
 
 
 def models(options: argparse.Namespace) -> None:
@@ -77,21 +88,19 @@ def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     """Estimate time, disk and memory of embedding pools."""
-    from pipeline.stages import plan as stage
-
     runner = read.runner(options)
     precision = parse_precision(options.precision)
     named = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
     corpus = find_corpus(runner.root, options.corpus) if named else None
     sums = uses(options.model, "wsum")
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
-    names = encoder_names(options.model)
-    if not names:
+    encoders = encoder_names(options.model)
+    if not encoders:
         raise InputError(f"--model={options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
-    say(f"probing {', '.join(names)}, {options.probe:g} seconds each, on {source}")
-    texts = stage.sample_texts(corpus)
-    rows = list(stage.plan(names, precision, sizes, texts, runner.resources, options.probe))
+    say(f"probing {', '.join(encoders)}, {options.probe:g} seconds each, on {source}")
+    texts = sample_texts(corpus)
+    rows = list(estimates(encoders, precision, sizes, texts, runner.resources, options.probe))
     print_rows("plan", rows, options)
 
 
@@ -124,3 +133,67 @@ def _papers(pools: Sequence[PoolConfig], whole: int | None) -> int:
     if whole is None or max(map(int, draws)) > whole:
         return sum(counts)
     return round(whole * (1 - math.prod(1 - min(count / whole, 1) for count in counts)))
+
+
+def sample_texts(corpus: Artifact | None, seed: int = 13) -> list[Text]:
+    """Return texts in random order, of a corpus or of the synthetic release."""
+    chance = generator(seed, "plan")
+    if corpus is None:
+        release = Synthetic(_SAMPLE, seed)
+        papers = next(iter(release.read(release.parts()[0]))).papers
+        columns = (papers.column(name).to_pylist() for name in ("title", "abstract"))
+        texts = [Text(title or "", abstract or "") for title, abstract in zip(*columns, strict=True)]
+    else:
+        opened = Corpus(corpus)
+        rows = np.sort(chance.choice(len(opened), min(_SAMPLE, len(opened)), replace=False))
+        texts = [text for block in opened.texts(rows) for text in block]
+    texts = [text for text in texts if text.abstract] or texts
+    return [texts[number] for number in chance.permutation(len(texts))]
+
+
+def estimates(
+    encoders: Sequence[str],
+    precision: str | None,
+    papers: Sequence[int],
+    texts: Sequence[Text],
+    resources: Resources,
+    seconds: float,
+) -> Iterator[dict[str, Any]]:
+    """Yield one estimate a model and number of papers.
+
+    Each model is probed for some seconds on ``texts``, a sample in random order.
+    """
+    from pipeline.encode.probe import probe, probe_stand_in
+
+    for name in encoders:
+        try:
+            model = registry.resolve(name, precision)
+            if not kinds.find(model.spec.kind).accelerated:
+                note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
+                yield {"model": name, "note": f"{note}; not probed"}
+                continue
+            cost, note = probe(model, texts, resources, seconds), "its own weights"
+        except StageError:
+            parts = registry.part_names(name)
+            spec = _stand_in_spec(parts[0], precision)
+            cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(parts)), _STAND_IN
+        for count in papers:
+            yield {
+                "model": name,
+                "papers": count,
+                "docs/s": round(cost.documents_per_second, 1),
+                "tokens/s": round(cost.documents_per_second * cost.tokens_per_text),
+                "tokens_a_paper": round(cost.tokens_per_text),
+                "hours": round(cost.seconds(count) / 3600, 2),
+                "disk_GB": round(cost.disk(count) / 1e9, 2),
+                "memory_GB": round(cost.memory / 1e9, 2),
+                "note": note,
+            }
+
+
+def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
+    """Return the specification of an encoder whose weights are not here: its own, or that of a transformer."""
+    asked = dict(names.one(name).options).get("compute", precision or "float32")
+    kind = kinds.find(registry.kind_of(name))
+    spec: type[TransformerSpec | AspireSpec] = kind.spec if kind.takes("checkpoint") else TransformerSpec
+    return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", asked)))

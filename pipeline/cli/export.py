@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.making import make, repaired
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import file_name
@@ -41,7 +40,7 @@ def export(options: argparse.Namespace) -> None:
         )
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
-    rankings.check_format(options.format, formats)
+    frames.check_format(options.format, formats)
     folder = options.output or options.root / EXPORTS
     if not options.dry_run:
         with disk_errors(folder):
@@ -56,10 +55,10 @@ def export(options: argparse.Namespace) -> None:
 
 def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each pool into a folder of its name."""
-    runner = repaired(options)
+    runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     opened = Corpus(corpus)
-    for artifact in make(runner, read.selection(options).pools(corpus), options):
+    for artifact in read.make(runner, read.selection(options).pools(corpus), options):
         pool = Pool(artifact, opened)
         pools.write_pool(folder / artifact.name, pool, options.format)
         unjudged = pools.unjudged(pool)
@@ -70,11 +69,11 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each ranking as a file of its name."""
-    runner = repaired(options)
+    runner = read.repaired(options)
     tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
     opened = Corpus(find_corpus(runner.root, options.corpus))
     pool_artifacts = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
-    for artifact in make(runner, tasks, options, stores=True):
+    for artifact in read.make(runner, tasks, options, stores=True):
         path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
         pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], opened)
         rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
@@ -109,9 +108,9 @@ def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
-    runner = repaired(options)
+    runner = read.repaired(options)
     tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.embed]
-    make(runner, tasks, options, stores=True)
+    read.make(runner, tasks, options, stores=True)
     if options.dry_run:
         return
     workspace = Workspace(runner)

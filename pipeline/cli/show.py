@@ -83,7 +83,8 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     """Print the profile of one corpus, and draw its figures into ``--output``."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.scores.profile import profile, render_profile, save_profile_plots
+    from pipeline.scores.plot import save_profile_plots
+    from pipeline.scores.profile import profile, render_profile
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]

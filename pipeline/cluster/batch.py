@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from pipeline.cluster import slurm
 from pipeline.cluster.resume import ChainState, Pending, resume, wait_until_visible, whole_job
-from pipeline.cluster.script import job_script, log_of
-from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.script import SlurmSettings, job_script, log_of
 from pipeline.core import files
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError, MdcrError, StageError

@@ -32,12 +32,7 @@ class Artifact:
 
     @classmethod
     def open(cls, path: Path) -> Artifact:
-        """Open the artifact in ``path``.
-
-        Raises:
-            InputError: there is none.
-            CorruptError: its manifest is damaged, or is not that of the artifact whose name the folder has.
-        """
+        """Open the artifact in a folder; InputError without one, CorruptError for a damaged or wrong manifest."""
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no artifact (no {MANIFEST})", "Run the stage that makes it")
         manifest = Manifest.read(path)
@@ -108,10 +103,9 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, in order of name, to list them.
+    """Yield the artifacts below ``parent``, in order of name, to list them; a damaged one is left out with a warning.
 
-    A damaged manifest is left out with a warning, even where messages are silenced. Use :func:`opened` to look up an
-    artifact that decides a figure.
+    Use :func:`opened` to look up an artifact that decides a figure.
     """
     for folder in _folders(parent):
         try:
@@ -123,11 +117,7 @@ def published(parent: Path) -> Iterable[Artifact]:
 
 
 def opened(parent: Path) -> list[Artifact]:
-    """Return the artifacts below ``parent``, in order of name, to look up one that decides a figure.
-
-    Raises:
-        CorruptError: a manifest is damaged, so its artifact cannot be identified.
-    """
+    """Return the artifacts below ``parent``, as one decides a figure; CorruptError if a manifest is damaged."""
     return [Artifact.open(folder) for folder in _folders(parent)]
 
 

@@ -26,11 +26,7 @@ _C = TypeVar("_C")
 
 
 def canonical(value: Any) -> Any:
-    """Return ``value`` as plain JSON data with one spelling for one meaning.
-
-    Raises:
-        TypeError: the type has no stable spelling (a path, a set, an array).
-    """
+    """Return plain JSON data with one spelling for one meaning; TypeError if a type has none (a path, a set)."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -63,14 +59,8 @@ def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -
 def file_name(text: str, *, kept: str = "", gap: str = "-", most: int = 100) -> str:
     """Return a text from data as a safe part of the name of a file or folder; every such name is made here.
 
-    Args:
-        text: any text.
-        kept: characters that stay, beside ASCII letters and digits; each run of others becomes a ``gap``.
-        gap: what replaces them; the name neither begins nor ends with it, nor with ``.``, ``-`` or ``_``.
-        most: characters of the name; of a longer text the end stays.
-
-    Returns:
-        The name, empty where no letter or digit is in the text.
+    ASCII letters, digits and ``kept`` characters stay; each run of others becomes a ``gap``. The name neither begins
+    nor ends with it, nor with ``.``, ``-`` or ``_``; of more than ``most`` characters the end stays. It may be empty.
     """
     ends = f"{gap}._-"
     return re.sub(rf"[^A-Za-z0-9{re.escape(kept)}]+", gap, text).strip(ends)[-most:].strip(ends)

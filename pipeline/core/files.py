@@ -78,12 +78,7 @@ class _Repeating(dict[str, Any]):
 
 
 def given_json(path: Path) -> Any:
-    """Return what a JSON file that others wrote holds.
-
-    Raises:
-        InputError: it cannot be read, is not JSON or holds text that is not Unicode; or an object has a key twice, and
-            the message names the keys that lead to it.
-    """
+    """Return what a JSON file of others holds; InputError if it is not JSON or has a key twice, with its place."""
     repeating = False
 
     def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,11 +130,7 @@ def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Open an Arrow IPC file by memory map; nothing is copied until used.
-
-    Raises:
-        CorruptError: the file is not an Arrow file, or is cut.
-    """
+    """Open an Arrow IPC file by memory map; nothing is copied until used. CorruptError if it is not Arrow, or cut."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (pa.ArrowInvalid, OSError) as error:

@@ -30,11 +30,7 @@ def _shown(path: Path) -> str:
 
 @functools.cache
 def load_plugins() -> None:
-    """Load the modules that entry points of the group ``mdcr`` name; they register encoders, measures and sources.
-
-    Raises:
-        InputError: one cannot be loaded.
-    """
+    """Load the modules that entry points of the group ``mdcr`` name; InputError if one cannot be loaded."""
     for entry in sorted(entry_points(group="mdcr"), key=lambda entry: entry.name):
         try:
             entry.load()

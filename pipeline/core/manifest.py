@@ -63,12 +63,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of an artifact.
-
-        Raises:
-            CorruptError: it is not, byte for byte, what :meth:`write` wrote.
-            InputError: it has another schema.
-        """
+        """Read a manifest; CorruptError if it is not what :meth:`write` wrote, InputError if it has another schema."""
         path = folder / MANIFEST
         try:
             text = path.read_bytes().decode()

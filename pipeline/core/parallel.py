@@ -25,15 +25,11 @@ _PR_SET_PDEATHSIG = 1
 def unordered(
     function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield (item, ``function(item)``) as they are finished.
+    """Yield (item, ``function(item)``) as they are finished, from at most ``workers`` processes.
 
     One worker, or one item, runs in this process. Worker processes start fresh (no fork of a process that may run
-    threads or a JVM) and die with this process, however it ends.
-
-    Args:
-        function: importable, with everything it needs in the item or bound by :func:`functools.partial`.
-        items: picklable.
-        workers: processes at most.
+    threads or a JVM) and die with this process, however it ends. The function is importable, with everything it needs
+    in the item or bound by :func:`functools.partial`; both travel by pickling.
     """
     todo = list(items)
     if workers <= 1 or len(todo) <= 1:

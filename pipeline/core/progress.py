@@ -141,13 +141,7 @@ class Steps:
 
 
 class Progress:
-    """A bar with rate and remaining time; plain lines when standard error is no terminal.
-
-    Args:
-        total: how many units there are, or None where unknown.
-        what: what is going on, such as ``embed scincl``.
-        unit: the unit, such as ``docs``.
-    """
+    """A bar of ``total`` units, or unknown, with rate and time left; plain lines when stderr is no terminal."""
 
     def __init__(self, total: int | None, what: str, unit: str) -> None:
         self._total, self._what, self._unit = total, what, unit

@@ -18,16 +18,11 @@ def generator(seed: int, purpose: str, item: object = "") -> np.random.Generator
 
 
 def priorities(keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: object = "") -> npt.NDArray[np.uint64]:
-    """Return a pseudo-random uint64 priority for each key: SplitMix64 of the key under a salt.
+    """Return a pseudo-random uint64 priority for each uint64 key: SplitMix64 of the key under a salt.
 
     Taking the N smallest priorities is a uniform sample without replacement that depends on the keys alone, not on
     their order, their number or the number of workers; the sample of a smaller N is a subset of that of a larger one.
-
-    Args:
-        keys: uint64 ``[n]``, one stable key for each item.
-        seed: the user's seed.
-        purpose: what is sampled, so that two samples of the same items are independent.
-        item: what it is sampled for (a field, a sample number).
+    Samples of another seed, purpose or item (a field, a sample number) are independent.
     """
     salt = np.frombuffer(_key(seed, purpose, item)[:16], dtype=np.uint64)
     with np.errstate(over="ignore"):

@@ -33,13 +33,10 @@ class Step:
 
 
 class Runner:
-    """Makes tasks' artifacts below one workspace folder.
+    """Makes tasks' artifacts below one workspace folder, which holds ``corpora/``, ``indexes/`` and ``runs/``.
 
-    Args:
-        root: the workspace: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
-        resources: limits of the run.
-        repair: verify every artifact and rebuild only the damaged files.
-        executor: who makes units of work; None: this machine.
+    With ``repair`` every artifact is verified and only damaged files are rebuilt. ``executor`` makes units of work;
+    None: this machine.
     """
 
     def __init__(

@@ -127,13 +127,7 @@ def checked(config: Any) -> None:
 def convert(value: Any, kind: Any, name: str) -> Any:
     """Return a value converted to a type; text is parsed, and NumPy scalars become Python numbers.
 
-    Args:
-        value: what a user gave.
-        kind: type of the setting.
-        name: what a message calls it.
-
-    Raises:
-        InputError: it is of another type, or none of the values of a ``Literal``.
+    InputError, which calls the setting ``name``, if it is of another type, or none of the values of a ``Literal``.
     """
     import msgspec  # here, because every start of the command loads this module
 

@@ -34,13 +34,7 @@ Facts = Mapping[str, Any]
 
 
 class Job(NamedTuple):
-    """Units of one artifact.
-
-    Attributes:
-        inputs: what the artifact is made from, by name.
-        out: the artifact under construction.
-        units: names of the units, with their sizes.
-    """
+    """Units of one artifact by name, with their sizes; ``inputs`` is what it is made from, ``out`` where."""
 
     inputs: Inputs
     out: Workdir
@@ -67,10 +61,7 @@ class Sharded(Protocol):
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
         """Write what all units share. Return the units with their sizes in papers.
 
-        Args:
-            inputs: artifacts by name.
-            out: the artifact under construction.
-            spread: whether several machines share the units; otherwise few large units may be best.
+        ``spread``: several machines share the units; otherwise few large units may be best.
         """
 
     def devices(self, resources: Resources) -> list[str]:
@@ -156,14 +147,7 @@ def _kind(stage: str, config: Mapping[str, Any], made_from: Mapping[str, str]) -
 
 @dataclass(frozen=True)
 class Assignment:
-    """Units of one or more artifacts; it is pickled to the process that makes them.
-
-    Attributes:
-        stage: what makes them.
-        jobs: the units of each artifact.
-        resources: what that process may use.
-        quiet: whether it prints no progress.
-    """
+    """Units of some artifacts, pickled to the process that makes them, which prints nothing if ``quiet``."""
 
     stage: Sharded
     jobs: tuple[Job, ...]
@@ -231,10 +215,7 @@ def run_units(
 ) -> list[Counts]:
     """Make the missing units of some artifacts, then the artifacts; return the counts of each.
 
-    Without an executor this machine makes the units.
-
-    Raises:
-        StageError: units are still missing at the end.
+    Without an executor this machine makes the units. StageError if units are still missing at the end.
     """
     jobs = []
     for inputs, out in works:

@@ -51,12 +51,7 @@ class DuplicatesConfig:
 
 
 class Groups(NamedTuple):
-    """Rows that share a key with another row.
-
-    Attributes:
-        rows: int64 ``[n]``, group after group, rising within one.
-        starts: int64 ``[groups]``, where each group begins.
-    """
+    """Rows that share a key with another row, int64, rising within a group; ``starts`` is where each group begins."""
 
     rows: Rows
     starts: Rows
@@ -78,10 +73,7 @@ def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Key
 
 
 def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> Groups:
-    """Return the groups of one rule.
-
-    The columns are read once for each ``memory / 40`` papers.
-    """
+    """Return the groups of one rule; the columns are read once for each ``memory / 40`` papers."""
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
     block = max(1, min(papers, 4_000_000))
@@ -162,8 +154,8 @@ class _Renumbering(NamedTuple):
     """New rows.
 
     Attributes:
-        of: uint32 ``[papers]``, the new row of each paper, :data:`NOWHERE` where it has none. Merged papers have the
-            row of the paper that stands for them.
+        of: uint32 ``[papers]``, new row of each paper, or of the one it is merged into; :data:`NOWHERE` where it has
+            none.
         kept: bool ``[papers]``.
         merged: int64 ``[n]``, old rows of the merged papers, in the order of their new rows.
     """
@@ -180,10 +172,8 @@ def write_without_duplicates(
 
     Holds about 40 bytes a paper beside ``resources.memory``. Merged papers give their citations, in both directions,
     and their fields to the paper that stands for them; it lists as many references (and citing papers) as the longest
-    of their lists, or as the corpus then knows of.
-
-    Raises:
-        InputError: the corpus has judged queries; their judgements name papers by id.
+    of their lists, or as the corpus then knows of. InputError if the corpus has judged queries, which name papers by
+    id.
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")

@@ -24,15 +24,10 @@ RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abs
 
 
 def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[int, str]) -> dict[str, Any]:
-    """Turn one part of a release into runs, unless that is done; return what was counted, and the number of ``runs``.
+    """Turn one part, given as (number, name), into runs, unless that is done; return its counts and number of ``runs``.
 
-    A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order.
-
-    Args:
-        release: its parts hold papers.
-        scratch: where the runs go.
-        run_bytes: approximate bytes of a run; three times as many are held in memory. The corpus does not depend on it.
-        numbered: number and name of the part.
+    A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order. It
+    takes about ``run_bytes``, three times as many are held in memory; the corpus does not depend on it.
     """
     number, part = numbered
     record = scratch / part_record(number)

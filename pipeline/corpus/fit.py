@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.csr import Ints
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import smallest
@@ -129,9 +130,7 @@ def _most(counts: Sequence[int]) -> int:
     return max(counts, key=lambda count: count * sum(other >= count for other in counts))
 
 
-def _up_to(
-    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64], held_out: bool
-) -> _Drawn:
+def _up_to(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, held_out: bool) -> _Drawn:
     """Return a pool and its queries: as many as asked for, or all there are."""
     queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
     for number in (config.queries, "all"):

@@ -39,12 +39,7 @@ Rows = npt.NDArray[np.uint32]
 
 
 class KeyIndex(NamedTuple):
-    """Rows by key.
-
-    Attributes:
-        keys: uint64 ``[n]``, rising.
-        rows: uint32 ``[n]``, the row of each key.
-    """
+    """The uint32 row of each uint64 key; keys rise."""
 
     keys: Keys
     rows: Rows
@@ -59,14 +54,7 @@ class KeyIndex(NamedTuple):
 
 
 class CitationGraph:
-    """Builds both directions of the graph of a corpus.
-
-    Args:
-        shards: files of the columns ``key`` and ``cited`` (:data:`pipeline.corpus.merge.SHARD`), in the order of rows.
-        scratch: where intermediate files go.
-        workers: threads.
-        memory: bytes this may hold at once.
-    """
+    """Builds both directions of the graph of a corpus from the columns ``key`` and ``cited`` of its scratch shards."""
 
     def __init__(self, shards: Sequence[Path], scratch: Path, workers: int, memory: int) -> None:
         self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
@@ -84,14 +72,7 @@ class CitationGraph:
         return np.diff(np.asarray(cited.offsets)), np.asarray(cited.flatten())
 
     def write(self, out: Workdir) -> dict[str, int]:
-        """Write ``outgoing-*`` and ``incoming-*`` into ``out``.
-
-        Returns:
-            The number of references, and of those whose cited paper is in the corpus.
-
-        Raises:
-            StageError: two ids have one key.
-        """
+        """Write both directions and return the references listed and found; StageError if two ids have one key."""
         listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
         directions = {name: self._arrays(name) for name in ("outgoing", "incoming")}
         edges = self._resolve(*directions["outgoing"], listed)

@@ -53,12 +53,7 @@ _HELD_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Joined(Release):
-    """The partitions of a release: part ``i`` has the papers of partition ``i`` with all their data.
-
-    Attributes:
-        folder: where the partitions are.
-        partitions: how many there are.
-    """
+    """The partitions of a release in ``folder``: part ``i`` has the papers of partition ``i`` with all their data."""
 
     folder: Path
     partitions: int
@@ -215,7 +210,7 @@ def _inbound_of(keys: Keys, table: pa.Table) -> npt.NDArray[np.int32]:
     return np.bincount(owners, minlength=len(keys)).astype(np.int32)
 
 
-def partition_of(keys: Keys, partitions: int) -> npt.NDArray[np.int64]:
+def partition_of(keys: Keys, partitions: int) -> Ints:
     """Return the partition of each key, from 0 to ``partitions`` - 1; neighbouring keys go to different ones."""
     with np.errstate(over="ignore"):
         mixed = keys * np.uint64(0x9E3779B97F4A7C15)
@@ -225,18 +220,13 @@ def partition_of(keys: Keys, partitions: int) -> npt.NDArray[np.int64]:
 class PartitionWriter:
     """Writes the rows of several tables, partition by partition, to ``STEM.TABLE.arrow`` each.
 
-    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch.
-
-    Args:
-        stem: path of the files without their ends.
-        schemas: the tables, by name.
-        partitions: number of partitions.
-        held_bytes: approximate bytes of rows held in memory before they are written.
+    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch. About
+    ``held_bytes`` of rows are held in memory.
     """
 
     def __init__(self, stem: Path, schemas: Mapping[str, pa.Schema], partitions: int, held_bytes: int) -> None:
         self._stem, self._partitions, self._held_bytes = stem, partitions, held_bytes
-        self._pending: dict[str, list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]] = {name: [] for name in schemas}
+        self._pending: dict[str, list[tuple[pa.RecordBatch, Ints]]] = {name: [] for name in schemas}
         self._held = 0
         self._written: dict[str, list[int]] = {name: [] for name in schemas}
         self._sinks = {name: pa.OSFile(str(_path(stem, name)), "wb") for name in schemas}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import Ints, offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import in_order
@@ -47,9 +47,9 @@ class Order:
     """
 
     papers: int
-    cuts: npt.NDArray[np.int64]
+    cuts: Ints
     path: Path
-    starts: npt.NDArray[np.int64]
+    starts: Ints
 
     def rows(self, run: int, start: int, stop: int) -> npt.NDArray[np.uint32]:
         """Return the rows of the papers of one run from ``start`` to ``stop``."""
@@ -63,9 +63,6 @@ def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) 
 
     Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
     left.
-
-    Raises:
-        InputError: there are more papers than rows.
     """
     ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
     sizes = np.array([len(part) for part in ids], np.int64)
@@ -131,15 +128,9 @@ Rows = npt.NDArray[np.uint32]
 
 
 class Merge:
-    """Writes the shards of a corpus, each on its own.
+    """Writes the shards of a corpus from runs in the order of the release, each on its own.
 
     Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.arrow`` of schema :data:`SHARD` into scratch.
-
-    Args:
-        runs: files of :mod:`pipeline.corpus.extract`, in the order of the release.
-        order: the rows of their papers.
-        shard_rows: rows of a shard.
-        scratch: where the scratch tables go.
     """
 
     def __init__(self, runs: list[Path], order: Order, shard_rows: int, scratch: Path) -> None:
@@ -147,10 +138,7 @@ class Merge:
         self.shards = [scratch / f"shard-{number:05d}.arrow" for number in range(len(order.cuts) - 1)]
 
     def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
-        """Write shards and attributes into ``out`` and return how many papers were dropped, by reason.
-
-        One block of papers always fits in memory.
-        """
+        """Write shards and attributes; return the papers dropped, by reason. One block always fits in memory."""
         block_bytes = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
         workers = max(1, min(workers, memory // max(block_bytes, 1)))
         dropped: Counter[str] = Counter()
@@ -206,11 +194,11 @@ class Merge:
                 numbers.append(row[begin:end])
             yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(numbers)
 
-    def _sizes(self, run: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def _sizes(self, run: int, start: int, stop: int) -> Ints:
         """Return the bytes of the texts and references of some papers of a run."""
         papers = files.read_arrow(self._runs[run]).slice(start, stop - start)
         texts = sum(np.asarray(pc.binary_length(papers.column(name))) for name in ("title", "abstract"))
-        sizes: npt.NDArray[np.int64] = texts + 8 * np.asarray(papers.column("n_outbound"))
+        sizes: Ints = texts + 8 * np.asarray(papers.column("n_outbound"))
         return sizes
 
     def _write_attributes(self, out: Workdir) -> None:
@@ -246,9 +234,7 @@ def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=PAPERS)
 
 
-def _count_repeated(
-    papers: pa.Table, repeated: npt.NDArray[np.int64], originals: npt.NDArray[np.int64]
-) -> dict[str, int]:
+def _count_repeated(papers: pa.Table, repeated: Ints, originals: Ints) -> dict[str, int]:
     """Return how many papers repeat an id, by whether their texts are those of the first paper with it."""
     same = np.ones(len(repeated), dtype=bool)
     for name in ("title", "abstract"):

@@ -11,7 +11,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.corpus.reader import Corpus, Rows
+from pipeline.core.csr import Ints
+from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
 _TITLES, _ABSTRACTS = Fraction(4, 5), Fraction(1, 2)
 """Least Jaccard index of the words of two titles, and of two abstracts where both papers have one."""
@@ -23,7 +24,7 @@ _WORDS = re.compile(r"\w+")
 Words = frozenset[str]
 
 
-def near_pairs(corpus: Corpus, queries: Rows, candidates: Rows) -> npt.NDArray[np.int64]:
+def near_pairs(corpus: Corpus, queries: Rows, candidates: Rows) -> Ints:
     """Return the candidates that are near-duplicates of a query, other than itself, int64 ``[n, 2]``: query and row.
 
     Two titles with an index of t share one of any ``len - ceil(t len) + 1`` words of either: only candidates that have
@@ -48,32 +49,28 @@ def near_pairs(corpus: Corpus, queries: Rows, candidates: Rows) -> npt.NDArray[n
     return pairs[_abstracts_alike(corpus, queries[pairs[:, 0]], pairs[:, 1])]
 
 
-def are_near(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+def are_near(corpus: Corpus, papers: AnyRows, others: AnyRows) -> npt.NDArray[np.bool_]:
     """Return which pairs of papers are near-duplicates, bool ``[pairs]``."""
     near = _compared(corpus, papers, others, "title", _TITLES)
     near[near] = _abstracts_alike(corpus, papers[near], others[near])
     return near
 
 
-def _abstracts_alike(
-    corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]
-) -> npt.NDArray[np.bool_]:
+def _abstracts_alike(corpus: Corpus, papers: AnyRows, others: AnyRows) -> npt.NDArray[np.bool_]:
     chars = corpus.attributes["abstract_chars"]
     lacking = (chars[papers] == 0) | (chars[others] == 0)
     alike: npt.NDArray[np.bool_] = lacking | _compared(corpus, papers, others, "abstract", _ABSTRACTS)
     return alike
 
 
-def _compared(
-    corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer], column: str, least: Fraction
-) -> npt.NDArray[np.bool_]:
+def _compared(corpus: Corpus, papers: AnyRows, others: AnyRows, column: str, least: Fraction) -> npt.NDArray[np.bool_]:
     rows = np.union1d(papers, others)
     words = dict(zip(rows.tolist(), _words(corpus, rows, column), strict=True))
     pairs = zip(papers.tolist(), others.tolist(), strict=True)
     return np.array([_alike(words[paper], words[other], least) for paper, other in pairs], bool)
 
 
-def _words(corpus: Corpus, rows: npt.NDArray[np.integer], column: str) -> Sequence[Words]:
+def _words(corpus: Corpus, rows: AnyRows, column: str) -> Sequence[Words]:
     texts = corpus.take(rows, [column]).column(0).to_pylist()
     return [frozenset(_WORDS.findall(text.casefold())) for text in texts]
 

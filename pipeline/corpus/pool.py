@@ -6,22 +6,16 @@ import functools
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import Ints, offsets_of
 from pipeline.core.schema import MISSING
 from pipeline.corpus.reader import Corpus, Rows, Text
 
 
 class Pool:
-    """A published pool of one corpus.
-
-    Attributes:
-        artifact: where it is, and its manifest.
-        corpus: the corpus its rows number.
-    """
+    """A published pool of one corpus, whose rows name papers."""
 
     def __init__(self, artifact: Artifact, corpus: Corpus) -> None:
         self.artifact = artifact
@@ -58,7 +52,7 @@ class Pool:
         return MISSING.empty_table() if self.queries_are_papers else self.artifact.arrow("missing.arrow")
 
     @functools.cached_property
-    def exclusions(self) -> tuple[npt.NDArray[np.int64], Rows]:
+    def exclusions(self) -> tuple[Ints, Rows]:
         """CSR of the candidates removed from each query's ranking: offsets ``[queries + 1]``, rows."""
         query = self._column("exclusions.arrow", "query")
         offsets = offsets_of(query, len(self.query_rows))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.csr import ranges
+from pipeline.core.csr import Ints, ranges
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
@@ -22,7 +22,7 @@ from pipeline.corpus.queries import choose_queries, field_cited
 from pipeline.corpus.reader import Corpus, Rows
 
 
-def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: npt.NDArray[np.int64]) -> dict[str, Any]:
+def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints) -> dict[str, Any]:
     """Write a pool of queries that are papers into ``out`` and return its counts.
 
     ``excluded`` are rows that may not be queries.
@@ -124,9 +124,7 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
 
 
-def _exclusions(
-    corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _exclusions(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
     """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
     place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
     present = np.flatnonzero(candidates[place] == queries)
@@ -151,12 +149,8 @@ def write_pool(
 ) -> None:
     """Write the tables of a pool.
 
-    Args:
-        out: where they go.
-        queries: row and field of each query, rising rows.
-        candidates: rows, rising.
-        judged: query, row and grade of each judgement.
-        excluded: query and row of each candidate that a query does not rank.
+    ``queries`` are row and field of each query, rising, and ``candidates`` rising rows; ``judged`` has query, row and
+    grade of each judgement, ``excluded`` query and row of each candidate that a query does not rank.
     """
     for name, schema, columns in (
         ("queries", POOL_QUERIES, queries),

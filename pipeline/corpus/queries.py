@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import format_count
+from pipeline.core.csr import Ints
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
@@ -30,12 +31,12 @@ class Queries(NamedTuple):
     """
 
     rows: Rows
-    owner: npt.NDArray[np.int64]
+    owner: Ints
     positives: Rows
     counts: dict[str, int]
 
 
-def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]) -> Queries:
+def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Queries:
     """Draw the queries of a pool: prefiltered papers of the year, in random order, that have a positive.
 
     ``excluded`` rows are never drawn: training queries and, for a validation pool, the test queries.
@@ -52,7 +53,7 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
 
     wanted = len(rows) if config.queries == "all" else int(config.queries)
     ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
-    accepted: list[npt.NDArray[np.int64]] = []
+    accepted: list[Ints] = []
     count = tried = 0
     while count < wanted and tried < len(ordered):
         block = ordered[tried : tried + max(1024, 2 * (wanted - count))]
@@ -89,9 +90,7 @@ def draw_priorities(keys: npt.NDArray[np.uint64], config: PoolConfig) -> npt.NDA
     return priorities(keys, config.seed, "queries", f"{config.split}|{config.field}")
 
 
-def queries_by_year(
-    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def queries_by_year(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Ints:
     """Return how many papers of each year may be queries and have a positive, int64 ``[latest year + 1]``."""
     attributes = corpus.attributes
     possible = prefiltered & _of_field(attributes["fields"], config.field)
@@ -131,9 +130,7 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
         )
 
 
-def _positives(
-    corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], Rows, dict[str, int]]:
+def _positives(corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: Ints) -> tuple[Ints, Rows, dict[str, int]]:
     """Return (owner, positive) of every positive of the papers at ``rows``, and how many each rule removed."""
     attributes = corpus.attributes
     owner, cited = corpus.outgoing.of_many(rows)

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import ranges, slices
+from pipeline.core.csr import Ints, ranges, slices
 from pipeline.core.schema import EXCLUSIONS
 from pipeline.core.text import stored_text, stored_texts
 
 Rows = npt.NDArray[np.uint32]
+AnyRows = npt.NDArray[np.integer]
 
 TEXT_CHARS = 2**22
 """Characters of texts that are held together; one longer text is held alone."""
@@ -35,14 +36,14 @@ class Text(NamedTuple):
 class Graph(NamedTuple):
     """One direction of the citation graph in CSR form: ``indptr`` int64 ``[papers + 1]``, ``indices`` uint32."""
 
-    indptr: npt.NDArray[np.int64]
+    indptr: Ints
     indices: Rows
 
     def of(self, row: int) -> Rows:
         """Return the neighbours of one paper, rising."""
         return self.indices[self.indptr[row] : self.indptr[row + 1]]
 
-    def of_many(self, rows: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], Rows]:
+    def of_many(self, rows: AnyRows) -> tuple[Ints, Rows]:
         """Return the neighbours of several papers: for each edge the position in ``rows``, and the neighbour."""
         starts, ends = self.indptr[rows], self.indptr[np.asarray(rows, np.int64) + 1]
         lengths = ends - starts
@@ -56,7 +57,7 @@ class Corpus:
         self.artifact = artifact
         self._shards = [output.path for output in artifact.outputs("papers-*.arrow")]
         rows = [output.rows or 0 for output in artifact.outputs("papers-*.arrow")]
-        self.starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        self.starts: Ints = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -91,7 +92,7 @@ class Corpus:
         indices = self.artifact.arrow(f"{name}-indices.arrow").column(0).chunk(0).to_numpy()
         return Graph(indptr, indices)
 
-    def by_shard(self, rows: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def by_shard(self, rows: AnyRows) -> Iterator[tuple[int, Ints]]:
         """Group rising ``rows`` by shard: yields (shard, rows counted from the shard's start)."""
         rows = np.asarray(rows, np.int64)
         bounds = np.searchsorted(rows, self.starts)
@@ -99,13 +100,13 @@ class Corpus:
             if bounds[number] < bounds[number + 1]:
                 yield number, rows[bounds[number] : bounds[number + 1]] - self.starts[number]
 
-    def take(self, rows: npt.NDArray[np.integer], columns: Sequence[str]) -> pa.Table:
+    def take(self, rows: AnyRows, columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at rising ``rows``, in that order."""
         parts = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
         table = pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
         return _as_read(table, "abstract")
 
-    def ids(self, rows: npt.NDArray[np.integer]) -> list[str]:
+    def ids(self, rows: AnyRows) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
         order = np.argsort(rows, kind="stable")
         inverse = np.empty_like(order)
@@ -113,23 +114,23 @@ class Corpus:
         ids: list[str] = self.take(np.asarray(rows)[order], ["paper_id"]).column(0).take(inverse).to_pylist()
         return ids
 
-    def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    def rows_of(self, ids: Sequence[str]) -> Ints:
         """Return the row of each id, -1 where the corpus has no such paper."""
         return rows_of(ids, (self.shard(number) for number in range(self.shards)))
 
-    def characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def characters(self, rows: AnyRows) -> Ints:
         """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
         titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
-        characters: npt.NDArray[np.int64] = np.add(titles, abstracts, dtype=np.int64)
+        characters: Ints = np.add(titles, abstracts, dtype=np.int64)
         return characters
 
-    def query_characters(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def query_characters(self, rows: AnyRows) -> Ints:
         """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
-        lengths: npt.NDArray[np.int64] = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
-        characters: npt.NDArray[np.int64] = lengths[rows]
+        lengths: Ints = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
+        characters: Ints = lengths[rows]
         return characters
 
-    def texts(self, rows: npt.NDArray[np.integer], block: int = 8192) -> Iterator[list[Text]]:
+    def texts(self, rows: AnyRows, block: int = 8192) -> Iterator[list[Text]]:
         """Yield title and abstract of the papers at rising ``rows``.
 
         At most ``block`` papers and :data:`TEXT_CHARS` come at a time, or one paper.
@@ -146,7 +147,7 @@ class Corpus:
         """Queries that are no papers, schema :data:`pipeline.core.schema.QUERY_TEXTS` (empty for most releases)."""
         return _as_read(self.artifact.arrow("queries.arrow"), "text")
 
-    def ad_hoc(self, rows: npt.NDArray[np.integer]) -> list[Text]:
+    def ad_hoc(self, rows: AnyRows) -> list[Text]:
         """Return the texts of :attr:`query_texts` at ``rows``, in that order."""
         texts = self.artifact.arrow("queries.arrow").column("text").take(pa.array(rows)).to_pylist()
         return [Text(stored_text(text), "") for text in texts]
@@ -176,7 +177,7 @@ class Corpus:
         return any(output.path == name for output in self.artifact.manifest.outputs)
 
 
-def rows_of(ids: Sequence[str], shards: Iterable[pa.Table]) -> npt.NDArray[np.int64]:
+def rows_of(ids: Sequence[str], shards: Iterable[pa.Table]) -> Ints:
     """Return the row of each id in the shards of a corpus, -1 where none of them has it."""
     rows, start = np.full(len(ids), -1, np.int64), 0
     wanted = pa.array(ids, pa.large_string())

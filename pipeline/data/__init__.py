@@ -1,4 +1,4 @@
-"""What comes with the project: recipes, published figures, the papers of the demo."""
+"""What comes with the project: recipes, published figures, templates of files, the papers of the demo."""
 
 from pathlib import Path
 

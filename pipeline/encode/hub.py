@@ -154,11 +154,7 @@ def packaged(name: str) -> Path | None:
 
 
 def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Checkpoint:
-    """Return the model or adapter in a folder, named by its content, that of the files ``more`` included.
-
-    Raises:
-        InputError: it has no configuration, no tokenizer or no weights.
-    """
+    """Return the model or adapter in a folder, named by its content, that of the files ``more`` included; checked."""
     folder = folder.expanduser().resolve()
     _check(folder, layout)
     if not weights(folder, layout):
@@ -171,11 +167,7 @@ def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Ch
 
 
 def local_adapter(folder: Path) -> Checkpoint:
-    """Return the adapter in a folder, or the fusion there with its adapters.
-
-    Raises:
-        InputError: the folder holds neither, or an adapter of the fusion is missing.
-    """
+    """Return the adapter in a folder, or the fusion there with its adapters; checked."""
     if not (folder / FUSION.config).is_file():
         return local(folder, ADAPTER)
     return local(folder, FUSION, [file for adapter in fused(folder) for file in _identity_files(adapter, ADAPTER)])
@@ -200,11 +192,7 @@ def fused(folder: Path) -> list[Path]:
 
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
-    """Return the weight files that are loaded from a folder, with their index; empty where one is missing.
-
-    Raises:
-        InputError: an index is malformed.
-    """
+    """Return the weight files that are loaded from a folder, with their index; empty where one is missing."""
     for name in layout.weights:
         if (folder / name).is_file():
             return [folder / name]

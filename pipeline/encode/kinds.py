@@ -56,8 +56,7 @@ class Kind:
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
         models: entries it adds to those of ``models.toml``, by name.
-        accelerated: whether it uses GPUs, one process each.
-        made_elsewhere: whether its vectors come from a file, so that there is nothing to load.
+        accelerated: whether it is a network that uses GPUs, one process each.
         contextual: whether its vectors are of sentences, each read in its whole text.
         places: settings that name a file, a folder, another model or a branch.
     """
@@ -69,14 +68,8 @@ class Kind:
     fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
-    made_elsewhere: bool = False
     contextual: bool = False
     places: tuple[str, ...] = ()
-
-    @property
-    def loads_alone(self) -> bool:
-        """Whether a model of this kind is loaded without an artifact, so that it can be part of another."""
-        return self.fit is None and not self.made_elsewhere
 
     def takes(self, setting: str) -> bool:
         """Whether a setting, such as the precision ``compute``, is part of the specification."""
@@ -205,7 +198,13 @@ def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, 
     known = {**recipes.prompts(folder), **own}
     if task not in known:
         raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
-    return {"query_paper_prefix": known[task], "query_prefix": known[task]}
+    prompt = known[task]
+    papers = {"paper_prefix": prompt} if task in _ALIKE else {}
+    return {**papers, "query_paper_prefix": prompt, "query_prefix": prompt}
+
+
+_ALIKE = ("classification", "regression", "proximity")
+"""Formats of tasks (SciRepEval) in which the prompt is put before every paper: none of them is the query of others."""
 
 
 def _check_pooling(name: str, values: Mapping[str, Any], saved_as: str) -> None:
@@ -229,11 +228,10 @@ def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
 
 
 def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
-    """Return a model with weights; distance, licence and exclusions are not part of its specification."""
+    """Return a model with weights; the distance is not part of its specification."""
     distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
-    licence, exclusions = values.pop("licence", ""), tuple(values.pop("exclusions", ()))
     built = build_spec(spec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
-    return Model(name, built, distance, checkpoint, licence=licence, exclusions=exclusions)
+    return Model(name, built, distance, checkpoint)
 
 
 def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
@@ -342,6 +340,6 @@ register(
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
 register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))
-register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, made_elsewhere=True, places=("queries",)))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, places=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))

@@ -43,8 +43,6 @@ class Probe:
     Attributes:
         documents_per_second: papers of the sample encoded a second, tokenising included.
         tokens_per_text: on average, cut to the model's length.
-        vectors_per_text: on average.
-        dimension: components of a vector.
         storage_bytes: bytes of a component on disk.
         memory: bytes at the peak: weights, a batch a thread, and two copies of a shard's vectors.
     """

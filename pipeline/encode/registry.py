@@ -24,7 +24,7 @@ _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
 
-_FACTS = ("dimensions", "parameters", "source", "trained_on", "trained_until")
+_FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
 """What an entry says of a model that decides no vector."""
 
 
@@ -59,12 +59,7 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class Training:
-    """What an encoder was trained on, as its entry says.
-
-    Attributes:
-        on: kind of its training pairs, a colon, and where they came from; empty: unknown.
-        until: last year that the data can hold; None: unknown.
-    """
+    """What an encoder was trained on, ``KIND: SOURCE`` of its pairs, and the last year that they can hold."""
 
     on: str
     until: int | None
@@ -151,8 +146,7 @@ def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> Cro
         precision: compute precision, unless the options give one; None for float32.
 
     Raises:
-        InputError: there is no such model, it cannot rank, or an option is invalid.
-        StageError: it has to be looked up on the hub, which cannot be reached.
+        InputError, StageError: as in :func:`resolve`, or it cannot rank.
     """
     typed = _one(text)
     base, options = typed.base.removeprefix(grammar.CROSS), _options(typed)
@@ -179,6 +173,14 @@ def kind_of(text: str) -> str:
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
+
+
+def for_task(text: str, task: str) -> str:
+    """Return a name with the option ``task``, where its entry has a prompt for that task and it names none."""
+    typed = _one(text)
+    if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
+        return text
+    return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
 
 
 def part_names(text: str) -> list[str]:
@@ -268,7 +270,7 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
     distances = {part.distance for part in parts}
-    unfit = any(part.several or not kinds.find(part.spec.kind).loads_alone for part in parts)
+    unfit = any(part.several or not kinds.find(part.spec.kind).accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unfit:
         raise InputError(
             f"{typed} must average transformers with one vector a paper and one distance",

@@ -179,11 +179,7 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def activation(named: str | None, folder: Path) -> None:
-    """Check that an activation is a class of ``torch.nn``: sentence-transformers replaces any other in silence.
-
-    Raises:
-        InputError: it is another.
-    """
+    """Check that an activation is a class of ``torch.nn``: sentence-transformers replaces any other in silence."""
     if named is not None and not named.startswith("torch.nn."):
         raise InputError(f"the activation of {folder} must be of torch.nn, got {named}", _CODE)
 

@@ -85,7 +85,7 @@ class TransformerSpec:
         paper_prefix: put before the text of a paper (E5: ``query: ``).
         query_prefix: put before an ad-hoc query.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        pals: which projected attention layers (:mod:`pipeline.encode.pals`); empty for a model without any.
+        pals: which projected attention layers (:mod:`pipeline.encode.adapter`); empty for a model without any.
     """
 
     checkpoint: str
@@ -233,8 +233,6 @@ class Model:
         distance: how its vectors are compared.
         checkpoint: its weights; None for an encoder without any.
         adapter: the weights of its adapter.
-        licence: licence of the weights.
-        exclusions: where its training queries are published; they must not be test queries.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
         recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
         passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
@@ -254,8 +252,6 @@ class Model:
     distance: Distance
     checkpoint: Checkpoint | None = None
     adapter: Checkpoint | None = None
-    licence: str = ""
-    exclusions: tuple[str, ...] = ()
     query: str = ""
     recipe: str = ""
     passage_prefix: str | None = None

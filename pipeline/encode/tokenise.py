@@ -1,24 +1,15 @@
-"""From texts to tokens, and to the tokens that are pooled into each vector.
-
-This module does not import torch, so that worker processes start quickly.
-"""
+"""From texts to tokens, and to the tokens that are pooled into each vector. No torch."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from itertools import chain
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core import parallel
 from pipeline.core.csr import slices
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import InputError
 from pipeline.corpus.reader import TEXT_CHARS, Text
 from pipeline.encode.recipes import render
 from pipeline.encode.spec import Role, TransformerSpec
@@ -46,7 +37,7 @@ class Tokens(NamedTuple):
 
 
 Tokeniser = Callable[[Sequence[Text], Role], Tokens]
-"""Returns the tokens of texts, in their order; it can be sent to another process."""
+"""Returns the tokens of texts, in their order."""
 
 
 class TextTokeniser:
@@ -97,48 +88,3 @@ class TextTokeniser:
             return 0, length
         position = min(self._position, length - 1)
         return position, position + 1
-
-
-class TokeniserPool:
-    """A tokeniser in several worker processes, for devices that would wait for a single one."""
-
-    def __init__(self, tokenise: Tokeniser, workers: int) -> None:
-        self._workers = workers
-        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (tokenise, os.getpid()))
-
-    def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
-        """Return the tokens of texts, in their order.
-
-        Raises:
-            StageError: a process was killed.
-        """
-        size = max(1, -(-len(texts) // self._workers))
-        pieces = [list(texts[start : start + size]) for start in range(0, len(texts), size)]
-        try:
-            with parallel.signals_held():
-                running = self._pool.map(_run, pieces, [role] * len(pieces))
-            parts = list(running) or [Tokens([], [], [])]
-        except BrokenProcessPool as error:
-            raise StageError(
-                "a process that tokenises was killed, perhaps for lack of memory",
-                "Run the same command again, with fewer --workers",
-            ) from error
-        ids, spans, cut = ([*chain.from_iterable(column)] for column in zip(*(part[:3] for part in parts), strict=True))
-        return Tokens(ids, spans, cut, prompt=parts[0].prompt)
-
-
-_tokenise: Tokeniser | None = None
-
-
-def _start(tokenise: Tokeniser, parent: int) -> None:
-    """Keep a worker process's tokeniser; the process uses one core, and ends when its parent does."""
-    global _tokenise
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    parallel.follow(parent)
-    _tokenise = tokenise
-
-
-def _run(texts: Sequence[Text], role: Role) -> Tokens:
-    if _tokenise is None:
-        raise RuntimeError("this process has no tokeniser")
-    return _tokenise(texts, role)

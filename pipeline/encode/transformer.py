@@ -21,17 +21,14 @@ from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
-from pipeline.encode.tokenise import TextTokeniser, Tokeniser, TokeniserPool, Tokens
+from pipeline.encode.tokenise import TextTokeniser, Tokeniser, Tokens
 
 _ASPIRE_SPECIAL = 2
 """Special tokens around ASPIRE's text."""
 
 
 class TransformerEncoder(Network, Encoder):
-    """Modules on one device, of which the last gives ``sentence_embedding``; see :class:`Network`.
-
-    With a GPU, ``workers`` are processes that tokenise (0: tokenise in this process).
-    """
+    """Modules on one device, of which the last gives ``sentence_embedding``; see :class:`Network`."""
 
     def __init__(
         self,
@@ -43,11 +40,9 @@ class TransformerEncoder(Network, Encoder):
     ) -> None:
         longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _ASPIRE_SPECIAL
         super().__init__(modules, tokenizer, device, compute=spec.compute, longest=longest, workers=workers)
-        tokenise: Tokeniser = (
+        self._tokenise: Tokeniser = (
             TextTokeniser(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceTokeniser(spec, tokenizer)
         )
-        alone = device.type == "cpu" or not workers
-        self._tokenise: Tokeniser = tokenise if alone else TokeniserPool(tokenise, workers)
         self._spans = any(isinstance(module, SpanPooling) for module in modules)
         sized = (module for module in reversed(modules) if hasattr(module, "get_embedding_dimension"))
         self._dimension = int(next(sized).get_embedding_dimension())

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.core import files
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import csv_cell
-from pipeline.exchange.rankings import check_format
 from pipeline.measure import trec
 
 FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
@@ -16,6 +16,16 @@ FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
 
 _IDS = ("query_id", "paper_id")
 """Columns that other tools join by: their texts are written as they are, also where a spreadsheet runs them."""
+
+
+def check_format(output: str, known: dict[str, str]) -> None:
+    """Check that a format is known.
+
+    Raises:
+        InputError: it is not; the message names the nearest.
+    """
+    if output not in known:
+        raise InputError(f"--format must be one of {', '.join(known)}, got {output!r}", nearest(output, known))
 
 
 def as_csv(frame: pl.DataFrame) -> str:

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.exchange.rankings import check_format
+from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column, query_of
 
@@ -37,6 +37,7 @@ dataset_info:
 """
 """The data set card by which ``datasets``, and so ``mteb``, finds the tables of a BEIR folder; all are JSON."""
 
+_JSON = msgspec.json.Encoder()
 _UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
 """Ids that a table with tabs cannot hold."""
 
@@ -64,7 +65,7 @@ def _beir(folder: Path, pool: Pool) -> list[Path]:
         "corpus.jsonl": _documents(pool),
         "queries.jsonl": _queries(pool),
         "qrels/test.tsv": _tabbed(judged),
-        "qrels/test.jsonl": [msgspec.json.Encoder().encode_lines(judged.to_pylist())],
+        "qrels/test.jsonl": [_JSON.encode_lines(judged.to_pylist())],
         "README.md": [_CARD.encode()],
         **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
     }
@@ -145,15 +146,13 @@ def _years(pool: Pool, rows: Rows) -> pa.Array:
 def _documents(pool: Pool) -> Iterator[bytes]:
     ids = iter(pool.corpus.ids(pool.candidates))
     for block in pool.candidate_texts():
-        records = [{"_id": next(ids), "title": text.title, "text": str(text.abstract)} for text in block]
-        yield msgspec.json.Encoder().encode_lines(records)
+        yield _JSON.encode_lines({"_id": next(ids), "title": t.title, "text": str(t.abstract)} for t in block)
 
 
 def _queries(pool: Pool) -> Iterator[bytes]:
     ids = iter(pool.query_ids())
     for block in pool.query_texts():
-        records = [{"_id": next(ids), "text": " ".join(text).strip()} for text in block]
-        yield msgspec.json.Encoder().encode_lines(records)
+        yield _JSON.encode_lines({"_id": next(ids), "text": " ".join(text).strip()} for text in block)
 
 
 def _tabbed(table: pa.Table) -> Iterator[bytes]:

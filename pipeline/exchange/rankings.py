@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core import files
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
+from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column
 
@@ -70,16 +71,6 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
             else:
                 query, document, score = _columns(ranking, pool)
                 pq.write_table(pa.table({"q_id": query, "doc_id": document, "score": score}), temporary)
-
-
-def check_format(output: str, known: dict[str, str]) -> None:
-    """Check that a format is known.
-
-    Raises:
-        InputError: it is not; the message names the nearest.
-    """
-    if output not in known:
-        raise InputError(f"--format must be one of {', '.join(known)}, got {output!r}", nearest(output, known))
 
 
 def _columns(ranking: pa.Table, pool: Pool) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:

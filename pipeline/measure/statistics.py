@@ -207,10 +207,8 @@ def mean_of_means(
         resamples = _resamples(sum(counts), len(counts), level)
     means = np.mean([group.mean(axis=1) for group in values], axis=0)
     if units is None:
-        draws = np.mean(
-            [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()],
-            axis=0,
-        )
+        drawn = [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()]
+        draws = np.mean(drawn, axis=0)
         return Means(means, *confidence_interval(draws, *values, level=level), draws)
     sums, sizes = _by_unit(groups, units)
     item = next(iter(groups)) if len(groups) == 1 else "fields"
@@ -218,8 +216,8 @@ def mean_of_means(
     counts = [dots(size[None], times) for size in sizes]
     drawn = [dots(of_group, times) / np.maximum(count, 1) for of_group, count in zip(sums, counts, strict=True)]
     draws = np.sum(drawn, axis=0) / np.sum(np.array(counts) > 0, axis=0)
-    influence = np.mean(_influence(groups, units), axis=0)
-    return Means(means, *confidence_interval(draws, influence + means[:, None], level=level), draws)
+    influence = np.mean(_influence(groups, units), axis=0) + means[:, None]
+    return Means(means, *confidence_interval(draws, influence, level=level), draws)
 
 
 def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
@@ -359,8 +357,7 @@ def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
         count = spread.shape[1]
         deviation = spread.std(axis=1, ddof=1) if count > 1 else np.zeros(len(values))
         effects.append(np.divide(means, deviation, out=np.full(len(values), np.nan), where=deviation > 0))
-    mean: Floats = np.mean(effects, axis=0)
-    return mean
+    return np.asarray(np.mean(effects, axis=0))
 
 
 def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:

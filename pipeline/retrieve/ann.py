@@ -1,38 +1,35 @@
 """Search by Faiss: flat (exact), and the approximate indexes IVF, HNSW and CAGRA, on the CPU or one GPU.
 
-What Faiss finds is scored canonically and put into the one total order. Flat search ranks each block in float32 and
-fetches ``depth`` candidates of every query and a margin; where the last one fetched comes so near the query's floor
-that one not fetched could still belong above it, the whole block is scored for that query. So its ranking has the same
-bytes as that of :mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the
-index does not find. On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the
-number of threads, and a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their
-own.
+What Faiss finds is scored canonically and put into the one total order. Flat search nominates ``depth`` candidates of
+every query and a margin, and the cut is the last one; the proof, and so the bytes, are those of
+:mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by what the index does not find.
+On the CPU such an index is built and searched in one thread: what Faiss finds can depend on the number of threads, and
+a ranking depends on its settings alone. A GPU promises less, so its indexes have names of their own.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import IndexSettings
-from pipeline.retrieve.estimates import Floats
-from pipeline.retrieve.search import Candidates, DenseEngine, Search, grouped, pair_norms
-from pipeline.retrieve.topk import Positions
+from pipeline.retrieve.estimates import Candidates
+from pipeline.retrieve.pairs import lengths
+from pipeline.retrieve.search import Search
 
-Knn = Callable[[Floats, Floats, int], tuple[Floats, Positions]]
-"""``knn(queries, candidates, k)``: squared distances rising or products falling ``[q, k]``, and positions."""
-
-Find = Callable[[Floats, int], Positions]
-"""``find(queries, k)``: positions ``[q, k]`` of what is found, those of nothing below 0 or beyond the last vector."""
+Floats = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int64]
 
 _POINTS_A_CELL = 64
 """Vectors that k-means is trained on, for each cell."""
@@ -48,148 +45,123 @@ _SCRATCH = 1 << 30
 
 
 class FaissEngine(DenseEngine):
-    """Faiss flat search; see :class:`pipeline.retrieve.search.DenseEngine`."""
+    """Faiss flat search nominates; see :class:`pipeline.retrieve.dense.DenseEngine`.
+
+    One pool is searched after the other, which is all Faiss can do. On a GPU a block is copied there whole (at most
+    131,072 vectors), beside 1 GiB of scratch.
+    """
 
     def __init__(self) -> None:
         self._faiss = load()
 
-    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        """Score from each block what could be among the best, one pool after the other, which is all Faiss can do.
-
-        On a GPU a block is copied there whole (at most 131,072 vectors), beside 1 GiB of scratch.
+    def nominate(self, search: Search, block: Candidates) -> Tensor:
+        """Score what Faiss finds of each pool; it fetches more where candidates are excluded.
 
         Raises:
-            InputError: also where the device has no GPU, or the depth is more than :data:`GPU_LIMIT` on one.
+            InputError: the device has no such GPU, the depth is more than :data:`GPU_LIMIT` on one, or papers have
+                several vectors.
         """
-        gpu = gpu_of(resources.device)
+        if search.side.offsets is not None:
+            raise InputError("Faiss does not search papers with several vectors", "Use --engine=exact")
+        gpu = gpu_of(search.resources.device)
         if gpu is not None and search.depth > GPU_LIMIT:
             raise InputError(
                 f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
             )
-        knn = self._knn(search.metric, gpu)
-        with _threads(self._faiss, resources.workers):
-            for block in search.blocks(blocks, resources.memory):
-                points = search.bounds.place(torch.from_numpy(block.vectors), block.rows).points.numpy()
-                for pool in range(len(search.subsets) if search.queries else 0):
-                    inside = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
-                    if len(inside):
-                        some = points if len(inside) == len(points) else points[inside]
-                        _collect(search, block, pool, inside, some, knn, resources.memory, gpu)
-                done(len(block.rows))
+        estimates = search.estimates()
+        placed = estimates.place(block.papers.vectors, block.rows)
+        points, queries, count = placed.points.numpy(), estimates.points.numpy(), len(block.rows)
+        radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
+        bound = 4 * estimates.relative * (estimates.length + radius) ** 2
+        bound += estimates.length * placed.spread.amax() + placed.extra.amax()
+        found, cuts = [], []
+        with _threads(self._faiss, search.resources.workers):
+            for pool, (_, excluded) in enumerate(search.subsets):
+                inside = np.flatnonzero(block.members.numpy() >> pool & 1)
+                fetched = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(inside))
+                fetched = min(fetched, GPU_LIMIT) if gpu is not None else fetched
+                values, positions = self._knn(queries, points[inside], fetched, search.metric, gpu)
+                found.append(np.repeat(np.arange(search.queries), fetched) * count + inside[positions.ravel()])
+                cut = torch.full((search.queries,), -torch.inf)
+                if fetched < len(inside):
+                    last = torch.from_numpy(values[:, -1])
+                    # |a - b|^2 is rounded with the lengths of both
+                    last = -0.5 * (last.double() + estimates.shift) if search.metric == "l2" else last
+                    cut = (last + bound).float()
+                cuts.append(cut)
+        owners, places = map(torch.from_numpy, np.divmod(np.unique(np.concatenate(found)), count))
+        search.rescore(block, owners, places, block.members[places])
+        return torch.stack(cuts)
 
-    def _knn(self, metric: Metric, gpu: int | None) -> Knn:
-        kind = self._faiss.METRIC_L2 if metric == "l2" else self._faiss.METRIC_INNER_PRODUCT
+    def _knn(
+        self, queries: Floats, points: Floats, fetched: int, metric: Metric, gpu: int | None
+    ) -> tuple[Floats, Positions]:
+        """Return squared distances rising or products falling, ``[q, fetched]``, and positions."""
+        if not fetched:
+            return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+        kind = _kind(self._faiss, metric)
+        found: tuple[Floats, Positions]
         if gpu is None:
-            return functools.partial(self._faiss.knn, metric=kind)
-        return functools.partial(self._faiss.knn_gpu, _resources(self._faiss), metric=kind, device=gpu)
+            found = self._faiss.knn(queries, points, fetched, metric=kind)
+        else:
+            found = self._faiss.knn_gpu(_resources(self._faiss), queries, points, fetched, metric=kind, device=gpu)
+        return found
 
 
-def _collect(
-    search: Search,
-    block: Candidates,
-    pool: int,
-    inside: Positions,
-    points: Floats,
-    knn: Knn,
-    memory: int,
-    gpu: int | None,
-) -> None:
-    """Score what Faiss finds of a pool in a block; where that may be too little for a query, all of the pool."""
-    bounds, bit = search.bounds, np.uint64(1 << pool)
-    radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
-    removed = [block.excluded[n][(block.excluded[2] & bit) > 0] for n in (0, 1)]
-    excluded = removed[0] * len(block.rows) + removed[1]
-    most = int(np.bincount(removed[0], minlength=1).max())
-    fetched = min(search.depth + MARGIN + most, len(inside), len(inside) if gpu is None else GPU_LIMIT)
-    size = max(memory // 4 // (64 * fetched), 1)
-
-    def rescore(owners: Positions, positions: Positions) -> None:
-        kept = ~np.isin(owners * len(block.rows) + positions, excluded)
-        search.rescore(block, owners[kept], positions[kept], np.full(int(kept.sum()), bit))
-
-    for start in range(0, search.queries, size):
-        some = np.arange(start, min(start + size, search.queries))
-        values, positions = knn(bounds.points[some].numpy(), points, fetched)
-        estimates = values[:, -1].astype(np.float64) * (-0.5 if search.metric == "l2" else 1.0)
-        if search.metric == "l2":  # |a - b|^2 is rounded with the lengths of both
-            estimates -= 0.5 * bounds.shift[some]
-        before = search.best.keys[pool, some].copy()
-        rescore(np.repeat(some, fetched), inside[positions.ravel()])
-        if fetched == len(inside):
-            continue
-        length = bounds.length[some].astype(np.float64)
-        bound = bounds.bound(length, radius)
-        search.raise_thresholds(some)
-        unsure = some[estimates + bound >= search.threshold[pool, some]]
-        search.best.keys[pool, unsure] = before[unsure - start]
-        for group in grouped(np.full(len(unsure), len(inside)), max(memory // 1_600, 1)):
-            rescore(np.repeat(unsure[group], len(inside)), np.tile(inside, len(unsure[group])))
-
-
-class ApproximateEngine:
-    """Search by an index that is built for it, of all vectors in memory.
+def approximate_search(
+    settings: IndexSettings,
+    queries: Vectors,
+    blocks: Iterable[Block],
+    *,
+    count: int,
+    metric: Metric,
+    depth: int,
+    excluded: Exclusions,
+    resources: Resources,
+) -> Ranking:
+    """Return what of the ``depth`` best candidates of every query an index finds, built of all vectors in memory.
 
     Args:
         settings: which index.
+        queries: float16 or float32 ``[q, d]``.
+        blocks: candidates, read once and in order.
+        count: how many there are.
+        metric: ``l2``, ``inner_product`` or ``cosine``.
+        depth: entries a query; fewer where the index finds fewer.
+        excluded: rows removed from each query's ranking.
+        resources: memory, and the device of an index on a GPU.
+
+    Raises:
+        InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
     """
-
-    def __init__(self, settings: IndexSettings) -> None:
-        self._faiss, self._settings = load(), settings
-
-    def search(
-        self,
-        queries: Vectors,
-        blocks: Iterable[Block],
-        *,
-        count: int,
-        metric: Metric,
-        depth: int,
-        excluded: Exclusions,
-        resources: Resources,
-    ) -> Ranking:
-        """Return what of the ``depth`` best candidates of every query the index finds.
-
-        Args:
-            queries: float16 or float32 ``[q, d]``.
-            blocks: candidates, read once and in order.
-            count: how many there are.
-            metric: ``l2``, ``inner_product`` or ``cosine``.
-            depth: entries a query; fewer where the index finds fewer.
-            excluded: rows removed from each query's ranking.
-            resources: memory, and the device of an index on a GPU.
-
-        Raises:
-            InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
-        """
-        size = 8 * count * queries.shape[1]
-        if size > resources.memory:
-            raise InputError(
-                f"{self._settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
-                "Raise --memory, or use --engine=exact, which streams them",
-            )
-        search = Search(queries, metric, depth, [Subset(None, excluded)])
-        rows = np.empty(count, np.uint32)
-        vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
-        start = 0
-        for some, matrix in blocks:
-            rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
-            start += len(some)
-        block = search.whole(rows[:start], vectors[:start])
-        if block is None or not search.queries:
-            return search.rankings()[0]
-        lengths = pair_norms(block.vectors) if metric == "cosine" else search.norms
-        fetched = min(start, depth + int(np.diff(excluded[0]).max()))
-        with _threads(self._faiss, 1):
-            compared = _compared(block.vectors, lengths, metric)
-            find = built(self._settings, compared, metric, fetched, resources.device)
-            candidates = np.sort(find(_compared(search.vectors, search.norms, metric), fetched))
-        fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
-        query, column = np.nonzero(fresh & (candidates < start))
-        position = candidates[query, column]
-        gone = np.isin(query * start + position, block.excluded[0] * start + block.excluded[1])
-        query, position = query[~gone], position[~gone]
-        search.rescore(block, query, position, np.ones(len(query), np.uint64))
+    size = 8 * count * queries.shape[1]
+    if size > resources.memory:
+        raise InputError(
+            f"{settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
+            "Raise --memory, or use --engine=exact, which streams them",
+        )
+    faiss, search = load(), Search(queries, metric, depth, [Subset(None, excluded)], resources)
+    rows = np.empty(count, np.uint32)
+    vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
+    start = 0
+    for some, matrix in blocks:
+        rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
+        start += len(some)
+    block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
+    if block is None or not search.queries:
         return search.rankings()[0]
+    asked, fetched = search.side.vectors.numpy(), min(start, depth + int(np.diff(excluded[0]).max()))
+    if metric == "cosine":
+        vectors = _normalised(vectors[:start], lengths(block.papers.vectors).numpy())
+        asked = _normalised(asked, search.norms.numpy())
+    with _threads(faiss, 1):
+        index, parameters = built(settings, vectors[:start], metric, fetched, resources.device)
+        candidates = np.sort(index.search(asked, fetched, params=parameters)[1])
+    fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
+    query, column = np.nonzero(fresh & (candidates < start))  # and gives others where it finds too few
+    owners, positions = torch.from_numpy(query), torch.from_numpy(candidates[query, column])
+    search.rescore(block, owners, positions, torch.ones_like(owners))
+    return search.rankings()[0]
 
 
 def recall(ranking: Ranking, exact: Ranking) -> float:
@@ -200,17 +172,14 @@ def recall(ranking: Ranking, exact: Ranking) -> float:
     return float(np.isin(pairs[1], pairs[0]).mean())
 
 
-def _compared(vectors: Floats, norms: Any, metric: Metric) -> Floats:
-    """Return the vectors as the index is to compare them: for cosine at length 1."""
-    if metric != "cosine":
-        return vectors
+def _normalised(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
     inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     scaled: Floats = (vectors * inverse[:, None]).astype(np.float32)
     return scaled
 
 
-def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> Find:
-    """Return the search of an index that is built of some vectors.
+def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> tuple[Any, Any]:
+    """Return an index of some vectors, and the parameters of its search.
 
     Args:
         settings: which index.
@@ -224,17 +193,33 @@ def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int
             not fit on the GPU.
     """
     faiss = load()
-    kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    kind, dimension = _kind(faiss, metric), vectors.shape[1]
     looked_at = int(np.ceil(settings.search * fetched))
     if settings.kind == "hnsw":
-        return _hnsw(faiss, settings, vectors, kind, looked_at)
+        index = faiss.IndexHNSWFlat(dimension, settings.links, kind)
+        index.hnsw.efConstruction, index.hnsw.efSearch = settings.build, looked_at
+        index.add(vectors)
+        return index, None
     if settings.kind == "ivf":
-        return _filled(_ivf(faiss, settings, vectors, kind), vectors)
+        index = _ivf(faiss, settings, vectors, kind)
+        index.add(vectors)
+        return index, None
     gpu = _gpu(faiss, settings, fetched, device)
     try:
         if settings.kind == "cagra":
-            return _cagra(faiss, settings, vectors, kind, looked_at, gpu)
-        return _filled(_on_gpu(faiss, _ivf(faiss, settings, vectors, kind), gpu), vectors)
+            config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
+            config.device, config.graph_degree = gpu, 2 * settings.links
+            config.intermediate_graph_degree = 2 * config.graph_degree
+            parameters.itopk_size = looked_at
+            index = faiss.GpuIndexCagra(_resources(faiss), dimension, kind, config)
+            index.train(vectors)
+            return index, parameters
+        index = _ivf(faiss, settings, vectors, kind)
+        if index.nprobe > GPU_LIMIT:
+            raise InputError(f"{index.nprobe:,} cells are more than Faiss looks at on a GPU", "Lower cells or probes")
+        index = faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
+        index.add(vectors)
+        return index, None
     except RuntimeError as error:  # Faiss raises nothing else
         raise InputError(
             f"{settings.kind} of {len(vectors):,} vectors cannot be built on GPU {gpu} ({error})",
@@ -259,13 +244,6 @@ def _gpu(faiss: Any, settings: IndexSettings, fetched: int, device: str) -> int:
     return gpu
 
 
-def _hnsw(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int) -> Find:
-    index = faiss.IndexHNSWFlat(vectors.shape[1], settings.links, kind)
-    index.hnsw.efConstruction = settings.build
-    index.hnsw.efSearch = looked_at
-    return _filled(index, vectors)
-
-
 def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int) -> Any:
     """Return an empty index whose cells are known."""
     dimension = vectors.shape[1]
@@ -279,33 +257,8 @@ def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int) -> Any
     return index
 
 
-def _on_gpu(faiss: Any, index: Any, gpu: int) -> Any:
-    if index.nprobe > GPU_LIMIT:
-        raise InputError(f"{index.nprobe:,} cells are more than Faiss looks at on a GPU", "Lower cells or probes")
-    return faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
-
-
-def _cagra(faiss: Any, settings: IndexSettings, vectors: Floats, kind: int, looked_at: int, gpu: int) -> Find:
-    config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
-    config.device, config.graph_degree = gpu, 2 * settings.links
-    config.intermediate_graph_degree = 2 * config.graph_degree
-    parameters.itopk_size = looked_at
-    index = faiss.GpuIndexCagra(_resources(faiss), vectors.shape[1], kind, config)
-    index.train(vectors)
-    return _finder(index, parameters)
-
-
-def _filled(index: Any, vectors: Floats) -> Find:
-    index.add(vectors)
-    return _finder(index)
-
-
-def _finder(index: Any, parameters: Any = None) -> Find:
-    def find(queries: Floats, k: int) -> Positions:
-        positions: Positions = index.search(queries, k, params=parameters)[1]
-        return positions
-
-    return find
+def _kind(faiss: Any, metric: Metric) -> Any:
+    return faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
 
 
 def _resources(faiss: Any) -> Any:

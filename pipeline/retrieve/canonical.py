@@ -1,28 +1,21 @@
-"""Canonical scores: their definition, a compiled kernel with the same bits, and the searches that are right by reading.
+"""Canonical scores: their definition, and the search that is right by reading.
 
 A canonical score is computed in float64 from the stored values, each exactly representable there, and rounded once to
 float32. Its terms are added in one fixed order, so that equal vectors tie exactly and no engine can differ in a bit:
 of :data:`SUMS` partial sums, number ``l`` adds the terms ``l, l + SUMS, l + 2 SUMS, ...`` in that order, and the
-partial sums are folded in halves. A vector processor can add in this order as well.
+partial sums are folded in halves. :mod:`pipeline.retrieve.pairs` has the fast forms, with the same bits.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import order
-from pipeline.core.compiled import compiled
 from pipeline.core.order import Rows, Scores
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors
+from pipeline.retrieve.base import Exclusions, Groups, Metric, Ranking, Vectors
 
 SUMS = 64
-
-CODES: dict[Metric, int] = {"l2": 0, "inner_product": 1, "cosine": 2}
-"""Metrics as the kernel knows them."""
 
 
 def fixed_sum(terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -53,93 +46,29 @@ def canonical_scores(query: Vectors, matrix: Vectors, metric: Metric) -> Scores:
     return scores.astype(np.float32) + np.float32(0)  # of the two zeros, the positive one
 
 
-@compiled
-def pair_scores(
-    code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any
-) -> Any:
-    """Return canonical scores of pairs before their rounding, float64 ``[n]``: of each the best pair of its vectors.
+def brute_force(
+    queries: Vectors | Groups, rows: Rows, matrix: Vectors, metric: Metric, depth: int, excluded: Exclusions
+) -> Ranking:
+    """Rank every candidate for every query, one query after the other, by the best pair of their vectors.
 
     Args:
-        code: of the metric (:data:`CODES`).
-        queries: float32 ``[q, d]``.
-        norms: float64 ``[q]``, their lengths; read for cosine only.
-        vectors: float32 ``[m, d]``.
-        owners: int64 ``[n]``, the query of each pair.
-        positions: int64 ``[n]``, its candidate.
-        offsets: int64, where the vectors of each candidate start; ``[0]``: each has one.
-        query_offsets: int64, the same of queries.
+        queries: one vector each ``[q, d]``, or groups.
+        rows: uint32 ``[m]``, rising; that of a candidate with several vectors repeats.
+        matrix: ``[m, d]``.
+        metric: as of the engines, like the other arguments.
+        depth: entries a query.
+        excluded: what is removed from each query's ranking.
     """
-    scores = np.empty(len(owners))
-    sums = np.empty(SUMS)
-    for i in range(len(owners)):
-        first, last, start, end = positions[i], positions[i] + 1, owners[i], owners[i] + 1
-        if len(offsets):
-            first, last = offsets[positions[i]], offsets[positions[i] + 1]
-            start, end = query_offsets[owners[i]], query_offsets[owners[i] + 1]
-        best = -np.inf
-        for q in range(start, end):
-            for x in range(first, last):
-                score = _sum(queries[q], vectors[x], sums, code == 0)
-                if code == 0:
-                    score = -score
-                elif code == 2:
-                    length = norms[q] * np.sqrt(_sum(vectors[x], vectors[x], sums, False))
-                    score = score / length if length > 0.0 else 0.0
-                best = max(best, score)
-        scores[i] = best
-    return scores
-
-
-@compiled
-def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
-    """Return the squared distance or the inner product of two vectors, added in the fixed order."""
-    for place in range(SUMS):
-        sums[place] = 0.0
-    for start in range(0, len(a), SUMS):
-        left, right = a[start : start + SUMS], b[start : start + SUMS]
-        if squared:
-            for place in range(len(left)):
-                difference = np.float64(left[place]) - np.float64(right[place])
-                sums[place] += difference * difference
-        else:
-            for place in range(len(left)):
-                sums[place] += np.float64(left[place]) * np.float64(right[place])
-    width = SUMS
-    while width > 1:
-        width //= 2
-        for place in range(width):
-            sums[place] += sums[place + width]
-    return sums[0]
-
-
-def brute_force(
-    queries: Vectors, rows: Rows, matrix: Vectors, metric: Metric, depth: int, excluded: Exclusions
-) -> Ranking:
-    """Rank every candidate for every query, one query after the other."""
-    offsets, removed = excluded
+    offsets, vectors = queries if isinstance(queries, Groups) else (np.arange(len(queries) + 1), queries)
+    papers, starts = np.unique(rows, return_index=True)
     best: list[tuple[Rows, Scores]] = []
-    for number, query in enumerate(queries):
-        allowed = ~np.isin(rows, removed[offsets[number] : offsets[number + 1]])
-        scores = canonical_scores(query, matrix[allowed], metric)
-        chosen = order.best(scores, rows[allowed], depth)
-        best.append((rows[allowed][chosen], scores[chosen]))
-    counts = np.array([len(r) for r, _ in best], np.int64)
-    return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))
-
-
-def brute_force_groups(
-    queries: Sequence[Vectors], rows: Rows, groups: Sequence[Vectors], metric: Metric, depth: int, excluded: Exclusions
-) -> Ranking:
-    """Rank every candidate by the best pair of its vectors and the query's; one row and one matrix a candidate."""
-    offsets, removed = excluded
-    best: list[tuple[Rows, Scores]] = []
-    for number, several in enumerate(queries):
-        allowed = np.flatnonzero(~np.isin(rows, removed[offsets[number] : offsets[number + 1]]))
-        scores = np.array(
-            [max(canonical_scores(query, groups[n], metric).max() for query in several) for n in allowed.tolist()],
-            np.float32,
-        )
-        chosen = order.best(scores, rows[allowed], depth)
-        best.append((rows[allowed][chosen], scores[chosen]))
+    for number in range(len(offsets) - 1):
+        allowed = ~np.isin(papers, excluded[1][excluded[0][number] : excluded[0][number + 1]])
+        scores = np.full(len(papers), -np.inf, np.float32)
+        for query in vectors[offsets[number] : offsets[number + 1]]:
+            pairs = canonical_scores(query, matrix, metric)
+            np.maximum(scores, np.maximum.reduceat(pairs, starts) if len(starts) else pairs, out=scores)
+        chosen = order.best(scores[allowed], papers[allowed], depth)
+        best.append((papers[allowed][chosen], scores[allowed][chosen]))
     counts = np.array([len(r) for r, _ in best], np.int64)
     return Ranking.from_counts(counts, np.concatenate([r for r, _ in best]), np.concatenate([s for _, s in best]))

@@ -10,7 +10,7 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from pipeline.retrieve.search import DenseEngine
+    from pipeline.retrieve.dense import DenseEngine
 
 EXACT_ENGINES = ("exact", "faiss")
 

@@ -10,30 +10,29 @@ Moving the origin changes no order, and makes the errors small beside the differ
 added (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1). With ``n = d + 24`` this also covers
 the rounding of ``a``, ``b``, of lengths, of ``|b|^2 / 2`` (at most ``g |b|^2``), of a length taken in float32 (cosine,
 at most ``g |a|``) and of the few additions of the filter. Products of bfloat16 vectors ``a'``, ``b'`` are exact before
-they are added in float32, and by Cauchy and Schwarz
+they are added in float32 (we allow four times ``n``, since tensor cores truncate sums that float32 rounds: Fasi et al.,
+Numerical behavior of NVIDIA tensor cores, 2021), and by Cauchy and Schwarz
 
-    ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``
+    ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``,    ``|b - b'| <= 2**-8 |b|``
 
-where the lengths on the right are computed, not assumed. A product stored in bfloat16 loses up to ``2**-8`` of itself
-more. Small constants cover underflow. So every pair has ``|estimate - e| <= length * spread + extra + loss |product|``,
-which :meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
+A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself; that is added to it. Small constants
+cover underflow. So every pair has ``e - estimate <= length * spread + extra``, which
+:meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from pipeline.core.compiled import compiled
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
-from pipeline.retrieve.base import Metric, Vectors
-from pipeline.retrieve.canonical import CODES, SUMS
-
-Floats = npt.NDArray[np.float32]
+from pipeline.retrieve.base import Metric
+from pipeline.retrieve.pairs import Side
 
 _TOO_LONG = 1e18
 """Lengths from here on could overflow float32 when squared."""
@@ -47,12 +46,41 @@ _SHORT = 2.0**-50
 _TINY = 2.0**-120
 """More than underflow can lose of a term."""
 
-_STORED = 2.0**-8 * (1 + 2.0**-6)
-"""What a product stored in bfloat16 can have lost, as a share of what is stored."""
+_ROUNDED = 2.0**-8
+"""What rounding to bfloat16 changes at most, as a share."""
+
+_STORED = _ROUNDED * (1 + 2.0**-6)
+"""What storing a product in bfloat16 changes at most, as a share of what is stored."""
+
+_SHIFTED = 2.0**-21
+"""What adding a query's shift to an estimate can change, as a share of the shift."""
+
+_DEVIATIONS = 4.0
+"""By how many standard deviations of a sample's count a goal is on the safe side."""
+
+_LINE = 32
+"""Entries of a matrix in one or two lines of cache; its rows have an odd number of them."""
+
+_ROWS = 1_024
+"""Vectors that are moved, measured and rounded while they are in a processor's cache."""
 
 
-class TileVectors(NamedTuple):
-    """Candidates ready for products.
+class Candidates(NamedTuple):
+    """A block of candidates on the device of a search.
+
+    Attributes:
+        rows: uint32 ``[m]``, in main memory.
+        papers: their vectors.
+        members: int64 ``[m]``, a bit for each pool a candidate is in.
+    """
+
+    rows: Rows
+    papers: Side
+    members: Tensor
+
+
+class Placed(NamedTuple):
+    """Vectors of candidates ready for products.
 
     Attributes:
         points: float32 or bfloat16 ``[m, d]``.
@@ -61,64 +89,140 @@ class TileVectors(NamedTuple):
         extra: float32 ``[m]``, added to that.
     """
 
-    points: torch.Tensor
-    bias: torch.Tensor
-    spread: torch.Tensor
-    extra: torch.Tensor
+    points: Tensor
+    bias: Tensor
+    spread: Tensor
+    extra: Tensor
 
 
-class ScoreBounds:
-    """Where the queries and candidates of one search are compared; :class:`pipeline.retrieve.estimates` has the terms.
+class Tile(NamedTuple):
+    """Estimates of some candidates of a block with some queries.
 
     Attributes:
-        queries: float32 ``[q, d]``, as stored.
-        norms: float64 ``[q]``, their lengths, added in the canonical order.
-        points: float32 or bfloat16 ``[q, d]``, for products.
+        queries: int64 ``[q]``.
+        positions: int64 ``[m]``, in the block.
+        values: float32 ``[q, m]``, of ``e``. The next tile is written over them.
+        length: float32 ``[q]``, of the queries.
+        spread: float32 ``[m]``, times the length: an error bound.
+        extra: float32 ``[m]``, added to that.
+    """
+
+    queries: Tensor
+    positions: Tensor
+    values: Tensor
+    length: Tensor
+    spread: Tensor
+    extra: Tensor
+
+    def goal(self, members: Tensor, depth: int, tiles: int) -> Tensor:
+        """Return what the ``depth``-th best of a pool will hardly be below, float32 ``[q]``; -inf: no one knows.
+
+        Args:
+            members: bool ``[m]``, the pool.
+            depth: of the lists.
+            tiles: the block's; this one is a sample of their candidates.
+        """
+        mean = depth / tiles
+        rank = int(np.ceil(mean + _DEVIATIONS * (mean * (1 - 1 / tiles)) ** 0.5)) + (tiles > 1)
+        if rank > int(members.sum()):
+            return torch.full_like(self.length, -torch.inf)
+        values = self.values if bool(members.all()) else self.values[:, members]
+        return values.topk(rank, sorted=False).values.amin(1)
+
+    def above(self, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return which pairs may exceed a goal float32 ``[q]``: places of queries, of candidates, and their bounds."""
+        limit = goal - (self.length * self.spread.amax() + self.extra.amax())
+        reached = self.values > limit[:, None]
+        if reached.device.type == "cpu":  # a quarter of torch's time
+            owner, column = map(torch.from_numpy, np.divmod(np.flatnonzero(reached.numpy()), reached.shape[1]))
+        else:
+            owner, column = reached.nonzero(as_tuple=True)
+        return (
+            owner,
+            column,
+            self.values[owner, column] + (self.length[owner] * self.spread[column] + self.extra[column]),
+        )
+
+
+def mean_of(sample: Tensor, rows: Rows, metric: Metric) -> Tensor:
+    """Return the origin of a search, float32 ``[d]``: the mean of some of the first candidates ``[m, d]``."""
+    step = -(-len(sample) // _SAMPLE) or 1
+    some = sample[::step].double()
+    length = torch.linalg.vector_norm(some, dim=1, keepdim=True)
+    check_lengths(length[:, 0], "candidate", rows[::step])
+    return (_divided(some, length) if metric == "cosine" else some).mean(0).float()
+
+
+class Estimates:
+    """Where the queries and candidates of one search are compared.
+
+    Where papers have several vectors, the estimate of two papers is the greatest of their pairs', shift included; it is
+    off by no more than the greatest of their bounds.
+
+    Attributes:
+        points: float32 or bfloat16 ``[q, d]``, the vectors of the queries, for products.
         length: float32 ``[q]``, of the points, rounded up.
         scale: 2 for L2, otherwise 1.
         shift: float64 ``[q]``.
-        loss: share of a stored product that its rounding can change.
+        relative: ``g``.
     """
 
-    def __init__(
-        self, queries: Floats, norms: npt.NDArray[np.float64], metric: Metric, sample: Floats, rows: Rows, *, low: bool
-    ) -> None:
-        """Place the origin at the mean of ``sample``, whose rows are ``rows``; ``low``: products are of bfloat16."""
+    def __init__(self, side: Side, norms: Tensor, metric: Metric, origin: Tensor, *, low: bool) -> None:
+        """Place the queries, of lengths float64 ``[q]``; ``low``: products are of bfloat16."""
+        queries, self._side = side.vectors, side
+        self.metric, self.low, self._origin = metric, low, origin
         dimension = queries.shape[1]
-        self.queries, self.norms, self.metric, self.low = queries, norms, metric, low
-        self._relative = (dimension + 24) * 2.0**-24 / (1 - (dimension + 24) * 2.0**-24)
-        _check_lengths(norms, "query", None)
-        step = -(-len(sample) // _SAMPLE) or 1
-        some = sample[::step].astype(np.float64)
-        lengths = np.linalg.norm(some, axis=1)
-        _check_lengths(lengths, "candidate", rows[::step])
-        a = queries.astype(np.float64)
+        terms = (dimension + 24) * (4 if low else 1) * 2.0**-24
+        relative = terms / (1 - terms)
+        a, centre = queries.double(), origin.double()
         if metric == "cosine":
-            some = _divided(some, lengths)
-            a = _divided(a, norms)
-        origin = some.mean(axis=0).astype(np.float32)
-        self._origin_length = float(np.linalg.norm(origin.astype(np.float64)))
+            a = _divided(a, norms[:, None])
         if metric == "l2":
-            self.scale = 2.0
-            a = a - origin
-            self.shift = -(a**2).sum(axis=1)
-        else:
-            self.scale = 1.0
-            self.shift = a @ origin.astype(np.float64)
-        length = np.linalg.norm(a, axis=1)
-        self.points = torch.from_numpy(a.astype(np.float32)).to(torch.bfloat16 if low else torch.float32)
-        lost = np.linalg.norm(a - self.points.double().numpy(), axis=1)
-        self._lost = float((_divided(lost[:, None], length)).max(initial=0.0))
-        self.length: Floats = (length * (1 + 2.0**-20) + dimension * _TINY).astype(np.float32)
-        self._origin = torch.from_numpy(origin)
-        self.loss = _STORED if low else 0.0
+            a = a - centre
+        self.scale, self.shift = (2.0, -(a * a).sum(1)) if metric == "l2" else (1.0, a @ centre)
+        length = torch.linalg.vector_norm(a, dim=1)
+        self.points = a.float().to(torch.bfloat16 if low else torch.float32)
+        off = torch.linalg.vector_norm(a - self.points.double(), dim=1)
+        lost = torch.where(length > 0, off / length, 0.0).amax().item() if len(a) else 0.0
+        self.length = (length * (1 + 2.0**-20) + dimension * _TINY).float()
+        rounded = _ROUNDED if low else 0.0
+        self._spread = rounded + (1 + rounded) * (lost + 2 * relative)
+        self._fixed = dimension * (2.0**-50 * float(torch.linalg.vector_norm(centre)) + _TINY)
+        if metric == "cosine":
+            self._fixed += 2 * relative
+        self._rooms: dict[str, Tensor] = {}
+        self.relative, self._tiny = relative, dimension * _TINY
 
-    def on(self, device: torch.device) -> ScoreBounds:
-        """Move the queries and the origin to a device and return self."""
-        self.points, self._origin = self.points.to(device), self._origin.to(device)
-        return self
+    def tiles(self, block: Candidates, count: int, queries: Tensor | None = None) -> Iterator[Tile]:
+        """Yield estimates of every candidate of a block: each tile has every ``count``-th.
 
-    def place(self, vectors: torch.Tensor, rows: Rows) -> TileVectors:
+        Args:
+            block: the candidates.
+            count: number of tiles.
+            queries: int64, rising; None: all.
+        """
+        if queries is None:
+            papers = len(self.points) if self._side.offsets is None else len(self._side.offsets) - 1
+            queries = torch.arange(papers, device=self.points.device)
+        starts, counts = self._side.spans(queries)
+        vectors = _ranges(starts, counts)
+        points, length = self.points[vectors], _greatest(self.length[vectors], counts)
+        shift = (self.shift[vectors] / self.scale).float()
+        for first in range(count):
+            positions = torch.arange(first, len(block.rows), count, device=points.device)
+            if block.papers.offsets is None:
+                placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
+                values, spread, extra = self.products(points, placed), placed.spread, placed.extra
+            else:
+                starts, several = block.papers.spans(positions)
+                rows = block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
+                placed = self.place(block.papers.vectors[_ranges(starts, several)], rows)
+                best = _greatest(self.products(points, placed).T + shift, several)
+                values, spread = _greatest(best.T.contiguous(), counts), _greatest(placed.spread, several)
+                extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
+            yield Tile(queries, positions, values, length, spread, extra)
+
+    def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
 
         Raises:
@@ -126,96 +230,61 @@ class ScoreBounds:
         """
         if self.metric == "cosine":
             vectors = self._normalised(vectors, rows)
-        short = vectors.shape[1] ** 0.5 * 2.0**-62
-        if vectors.is_cuda:
-            points = vectors - self._origin
-            length, rest = torch.linalg.vector_norm(points, dim=1), torch.tensor(0.0)
-        else:
-            points, length, rest = self._centred(vectors)
-        if not bool((length < _TOO_LONG).all()):
-            _check_lengths(length.double().cpu().numpy(), "candidate", rows)
-        bias = -0.5 * length**2 if self.metric == "l2" else torch.zeros_like(length)
-        length = length * (1 + self._relative) + short
-        if self.low:
-            rest = rest * (1 + self._relative) + short
-        relative = self._relative
-        fixed = vectors.shape[1] * (2.0**-50 * self._origin_length + _TINY)
-        if self.metric == "cosine":
-            fixed += 2 * relative
-        spread = rest + (length + rest) * (self._lost + 2 * relative) + fixed
-        extra = (relative * length if self.metric == "l2" else 0) * length + (1 + length) * vectors.shape[1] * _TINY
-        return TileVectors(points, bias, spread, extra)
+        points = self._room("points", vectors.shape, self.points.dtype)
+        length = vectors.new_empty(len(vectors))
+        step = len(vectors) if vectors.is_cuda else _ROWS
+        for some, place, measured in zip(vectors.split(step), points.split(step), length.split(step), strict=True):
+            moved = torch.sub(some, self._origin, out=None if self.low else place)
+            torch.linalg.vector_norm(moved, dim=1, out=measured)
+            place.copy_(moved)
+        check_lengths(length, "candidate", rows)
+        bias = -0.5 * length * length if self.metric == "l2" else torch.zeros_like(length)
+        length = length * (1 + self.relative) + vectors.shape[1] ** 0.5 * 2.0**-62
+        extra = (self.relative * length if self.metric == "l2" else 0.0) * length + (1 + length) * self._tiny
+        return Placed(points, bias, length * self._spread + self._fixed, extra)
 
-    def _centred(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return vectors less the origin, their lengths, and those of what rounding to bfloat16 removes."""
-        count, dimension = vectors.shape
-        moved = np.empty((1 if self.low else count, dimension), np.float32)
-        bits = np.empty((count if self.low else 0, dimension), np.int16)
-        length, rest = np.zeros(count, np.float32), np.zeros(count, np.float32)
-        _centre(vectors.numpy(), self._origin.numpy(), moved, bits, length, rest)
-        points = torch.from_numpy(bits).view(torch.bfloat16) if self.low else torch.from_numpy(moved)
-        return points, torch.from_numpy(length), torch.from_numpy(rest)
-
-    def _normalised(self, vectors: torch.Tensor, rows: Rows) -> torch.Tensor:
-        length = torch.linalg.vector_norm(vectors, dim=1)
-        if not bool((length < _TOO_LONG).all()):
-            _check_lengths(length.double().cpu().numpy(), "candidate", rows)
-        scaled = vectors / length[:, None]
-        short = torch.nonzero(length < _SHORT)[:, 0]
+    def _normalised(self, vectors: Tensor, rows: Rows) -> Tensor:
+        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        check_lengths(length[:, 0], "candidate", rows)
+        scaled = vectors / length
+        short = (length[:, 0] < _SHORT).nonzero()[:, 0]
         if len(short):
             some = vectors[short].double()
-            lengths = torch.linalg.vector_norm(some, dim=1, keepdim=True)
-            scaled[short] = torch.where(lengths > 0, some / lengths, 0.0).float()
+            scaled[short] = _divided(some, torch.linalg.vector_norm(some, dim=1, keepdim=True)).float()
         return scaled
 
-    def needed(self, floors: npt.NDArray[np.float64], queries: slice | npt.NDArray[np.int64]) -> Floats:
-        """Return the least ``e`` of a candidate that may enter lists with floors ``[pools, n]``, rounded down."""
-        shift = self.shift[queries]
-        slack = 2.0**-40 * (np.abs(np.where(np.isfinite(floors), floors, 0)) + np.abs(shift))
-        needed = ((floors - shift - slack) / self.scale).astype(np.float32)
-        below: Floats = np.nextafter(needed, np.float32(-np.inf))
-        return below
+    def products(self, points: Tensor, placed: Placed) -> Tensor:
+        """Return estimates of some queries' points with candidates, float32 ``[q, m]``, until the next call."""
+        others, shape = placed.points.T, (len(points), len(placed.points))
+        if self.low and points.is_cuda:
+            return torch.mm(points, others, out_dtype=torch.float32).add_(placed.bias)
+        values = self._room("values", shape, torch.float32)
+        if not self.low:
+            step = max(len(placed.bias), 1) if points.is_cuda else _ROWS
+            for out, bias, some in zip(
+                values.split(step, 1), placed.bias.split(step), others.split(step, 1), strict=True
+            ):
+                torch.addmm(bias, points, some, out=out)
+            return values
+        values.copy_(torch.mm(points, others, out=self._room("stored", shape, points.dtype)))
+        torch.nn.functional.leaky_relu_(values, (1 - _STORED) / (1 + _STORED))
+        return torch.add(placed.bias, values, alpha=1 + _STORED, out=values)
 
-    def bound(self, length: npt.NDArray[np.float64], radius: float) -> npt.NDArray[np.float64]:
-        """Return how far ``e`` can be from what Faiss computes in float32 of points up to ``radius`` long."""
-        fixed = self.points.shape[1] * (2.0**-50 * self._origin_length + _TINY)
-        if self.metric == "cosine":
-            fixed += 2 * self._relative
-        products = 4 * self._relative * (length + radius) ** 2
-        bound: npt.NDArray[np.float64] = products + length * (self._lost * radius + fixed) + 2.0**-100
-        return bound
+    def _room(self, name: str, shape: Sequence[int], kind: torch.dtype) -> Tensor:
+        """Return a matrix in memory that was used before (fresh memory costs more than filling it).
 
-    @property
-    def offset(self) -> Floats:
-        """The part of a score's size that estimates do not have, float32 ``[q]``: scores round with it."""
-        offset: Floats = (np.abs(self.shift) / self.scale).astype(np.float32)
-        return offset
-
-
-def as_stored(matrix: Vectors, dimension: int) -> Floats:
-    """Return candidates as float32, or refuse those of another dimension than the queries'."""
-    if matrix.ndim != 2 or matrix.shape[1] != dimension:
-        raise InputError(
-            f"candidates have shape {matrix.shape}, queries {dimension} dimensions", "Embed both with the same encoder"
-        )
-    return np.ascontiguousarray(matrix, np.float32)
+        Rows that do not start at cache lines cost half a product more, rows of a power of two bytes a twentieth.
+        """
+        wide = (-(-shape[1] // _LINE) | 1) * _LINE
+        size = shape[0] * wide
+        if name not in self._rooms or self._rooms[name].numel() < size:
+            self._rooms[name] = torch.empty(size, dtype=kind, device=self._origin.device)
+        return self._rooms[name][:size].view(-1, wide)[:, : shape[1]]
 
 
-def check_metric(metric: Metric) -> None:
-    """Refuse an unknown metric."""
-    if metric not in CODES:
-        raise InputError(f"there is no metric {metric!r}", nearest(metric, CODES))
-
-
-def _divided(vectors: npt.NDArray[np.float64], lengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    quotients: npt.NDArray[np.float64] = np.divide(
-        vectors, lengths[:, None], out=np.zeros_like(vectors), where=lengths[:, None] > 0
-    )
-    return quotients
-
-
-def _check_lengths(lengths: npt.NDArray[np.float64], whose: str, rows: Rows | None) -> None:
-    wrong = np.flatnonzero(~(lengths < _TOO_LONG))
+def check_lengths(lengths: Tensor, whose: str, rows: Rows | None = None) -> None:
+    """Refuse vectors that are not finite, or so long that their squares could overflow."""
+    wrong = (~(lengths < _TOO_LONG)).nonzero()[:, 0].cpu().numpy()
     if len(wrong):
         name = wrong[0] if rows is None else f"at row {rows[wrong[0]]}"
         raise InputError(
@@ -224,48 +293,18 @@ def _check_lengths(lengths: npt.NDArray[np.float64], whose: str, rows: Rows | No
         )
 
 
-@compiled
-def _centre(vectors: Any, origin: Any, moved: Any, bits: Any, length: Any, rest: Any) -> None:
-    """Subtract the origin, round to bfloat16 and measure, in one read of the vectors.
-
-    Args:
-        vectors: float32 ``[m, d]``.
-        origin: float32 ``[d]``.
-        moved: float32 ``[m, d]`` to fill, or a buffer ``[1, d]`` where ``bits`` are filled.
-        bits: int16 ``[m, d]`` to fill with bfloat16, nearest, ties to even; ``[0, d]``: keep float32.
-        length: float32 ``[m]`` to fill with the lengths of the differences.
-        rest: float32 ``[m]`` to fill with the lengths of what rounding removes.
-    """
-    near, sums = np.empty(len(origin), np.float32), np.empty(SUMS, np.float32)
-    near_bits = near.view(np.uint32)
-    for row in range(len(vectors)):
-        vector, point = vectors[row], moved[row % len(moved)]
-        for i in range(len(origin)):
-            point[i] = vector[i] - origin[i]
-        length[row] = _length(point, sums)
-        if len(bits):
-            exact, half = point.view(np.uint32), bits[row]
-            for i in range(len(origin)):
-                high = (exact[i] + np.uint32(0x7FFF) + (exact[i] >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-                half[i] = np.int16(high)
-                near_bits[i] = high << np.uint32(16)
-            for i in range(len(origin)):
-                near[i] = point[i] - near[i]
-            rest[row] = _length(near, sums)
+def _divided(vectors: Tensor, lengths: Tensor) -> Tensor:
+    return torch.where(lengths > 0, vectors / lengths, 0.0)
 
 
-@compiled
-def _length(vector: Any, sums: Any) -> Any:
-    """Return the length of a vector in float32, by partial sums that a vector processor adds at once."""
-    for place in range(SUMS):
-        sums[place] = 0.0
-    for start in range(0, len(vector), SUMS):
-        part = vector[start : start + SUMS]
-        for place in range(len(part)):
-            sums[place] += part[place] * part[place]
-    width = SUMS
-    while width > 1:
-        width //= 2
-        for place in range(width):
-            sums[place] += sums[place + width]
-    return np.sqrt(sums[0])
+def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Return ``starts[i], starts[i] + 1, ...``, ``counts[i]`` of them, one after the other."""
+    within = torch.arange(int(counts.sum()), device=starts.device)
+    return within + torch.repeat_interleave(starts - counts.cumsum(0) + counts, counts)
+
+
+def _greatest(values: Tensor, counts: Tensor) -> Tensor:
+    """Return the greatest of each ``counts[i]`` neighbours along the first axis."""
+    if len(counts) == len(values):
+        return values
+    return torch.segment_reduce(values, "max", lengths=counts, axis=0)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.retrieve.base import Ranking, check_depth
-from pipeline.retrieve.topk import pack, unpack
 
 Method = Literal["rrf", "wsum"]
 
@@ -53,14 +52,12 @@ class Fusion:
             self._places, self._contributions, weights or [1.0] * len(self._places), strict=True
         ):
             total[place] += weight * values
-        query = (self._pairs >> np.uint64(32)).astype(np.int64)
-        keys = pack(total.astype(np.float32) + np.float32(0), self._pairs.astype(np.uint32))
-        order = np.lexsort((~keys, query))
+        query, rows = (self._pairs >> np.uint64(32)).astype(np.int64), self._pairs.astype(np.uint32)
+        scores = total.astype(np.float32) + np.float32(0)
+        order = np.lexsort((~rows, -scores, query))
         starts = np.searchsorted(query, np.arange(self._queries + 1))
-        within = np.arange(len(order)) - starts[query]
-        order = order[within < depth]
-        scores, rows = unpack(keys[order])
-        return Ranking.from_counts(np.minimum(np.diff(starts), depth), rows, scores)
+        order = order[np.arange(len(order)) - starts[query] < depth]
+        return Ranking.from_counts(np.minimum(np.diff(starts), depth), rows[order], scores[order])
 
 
 def _reciprocal(ranking: Ranking, _queries: int) -> npt.NDArray[np.float64]:

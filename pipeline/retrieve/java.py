@@ -29,6 +29,9 @@ _REMEDY = f"Unset JAVA_HOME to use the Java that comes with the installation, or
 
 _starting = threading.Lock()
 
+_loggers: list[Any] = []
+"""Java forgets the level of a logger without references."""
+
 
 @dataclass(frozen=True)
 class Java:
@@ -121,9 +124,8 @@ def anserini_version() -> str:
 def start_java(memory: int) -> Any:
     """Return the module ``jnius``, with Java running and Anserini's jar on its class path.
 
-    A process has one Java, which cannot be stopped or given more memory, so the first call decides.
-
-    Java's heap may take half of ``memory`` bytes, and 256 MiB in any case.
+    A process has one Java, which cannot be stopped or given more memory, so the first call decides. Java's heap may
+    take half of ``memory`` bytes, and 256 MiB in any case. ``JAVA_HOME`` is set, since pyjnius looks nowhere else.
 
     Raises:
         InputError: no suitable Java or no jar was found.
@@ -136,12 +138,14 @@ def start_java(memory: int) -> Any:
             java, jar = describe_java(), anserini_jar()
             jnius_config.set_classpath(str(jar))
             jnius_config.set_options(*_options(java, max(memory // 2, _SMALLEST_HEAP)))
-            with _java_home(java.home):
-                try:
-                    import jnius
-                except Exception as error:  # pyjnius raises whatever the loader raised
-                    raise StageError(f"Java {java.version} in {java.home} does not start ({error})", _REMEDY) from error
-            _quieten(jnius)
+            os.environ["JAVA_HOME"] = str(java.home)
+            try:
+                import jnius
+            except Exception as error:  # pyjnius raises whatever the loader raised
+                raise StageError(f"Java {java.version} in {java.home} does not start ({error})", _REMEDY) from error
+            logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+            logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)  # no advice on newer versions
+            _loggers.append(logger)
         import jnius
 
         return jnius
@@ -161,31 +165,6 @@ def _options(java: Java, heap: int) -> list[str]:
     if java.major >= 23:
         options.append("--sun-misc-unsafe-memory-access=allow")
     return options
-
-
-@contextmanager
-def _java_home(home: Path) -> Iterator[None]:
-    """Set ``JAVA_HOME`` for pyjnius, which looks for the library of Java nowhere else."""
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(home)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
-
-
-_loggers: list[Any] = []
-"""Java forgets the level of a logger without references."""
-
-
-def _quieten(jnius: Any) -> None:
-    """Silence Lucene's advice on newer versions of itself and of Java."""
-    logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
-    logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
-    _loggers.append(logger)
 
 
 @functools.cache

@@ -10,31 +10,182 @@ however many documents tie there. Scores are Lucene's float32, unrounded.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.order import Rows, Scores
+from pipeline.core.parallel import in_order
 from pipeline.core.schema import CANDIDATES
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
 from pipeline.retrieve.bm25.formula import check_parameters
-from pipeline.retrieve.java import anserini_version, java_errors
-from pipeline.retrieve.lucene_java import ANALYZER, Lucene, WorkQueue
+from pipeline.retrieve.java import anserini_version, declare, java_errors, start_java
+
+ANALYZER = "io.anserini.analysis.DefaultEnglishAnalyzer"
 
 _DESCRIPTION, _ROWS, _FORMAT = "description.json", "rows.arrow", 1
 _BATCH = 512
 
+_MAX_CLAUSES = 65_536
+"""Distinct terms a query may have; Lucene's default of 1,024 is too few for whole papers."""
+
+_S = "Ljava/lang/String;"
+_INDEX, _SEARCH, _DOCUMENT = "org/apache/lucene/index", "org/apache/lucene/search", "org/apache/lucene/document"
+_BYTES = "org/apache/lucene/util/BytesRef"
+
 _T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Lucene:
+    """Lucene and Anserini in the running Java, with one signature for each method that is called.
+
+    Args:
+        memory: bytes of the run; Java's heap may take half of them.
+
+    Attributes:
+        version: such as ``9.9.1``.
+        analyzer: Anserini's default English analyzer.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._jnius = start_java(memory)
+        self._java = java = self._jnius.autoclass
+        self.version: str = java("org.apache.lucene.util.Version").LATEST.toString()
+        self.analyzer = java(ANALYZER).newDefaultInstance()
+        self._bag_of_words = java("io.anserini.search.query.BagOfWordsQueryGenerator")()
+        self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
+        self._searchers = declare(
+            f"{_SEARCH}/IndexSearcher",
+            f"(L{_INDEX}/IndexReader;)V",
+            (
+                ("setSimilarity", f"(L{_SEARCH}/similarities/Similarity;)V"),
+                ("search", f"(L{_SEARCH}/Query;I)L{_SEARCH}/TopDocs;"),
+            ),
+            (("setMaxClauseCount", "(I)V"),),
+        )
+        self._searchers.setMaxClauseCount(_MAX_CLAUSES)
+
+    def in_threads(self, threads: int, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+        """Yield ``function(item)`` of each item, in order, from threads that Java lets go of."""
+
+        def run(item: _T) -> _R:
+            try:
+                return function(item)
+            finally:
+                self._jnius.detach()
+
+        return in_order(run, items, threads)
+
+    def terms(self, text: str) -> list[str]:
+        """Return the terms of a text in order, as Lucene indexes them."""
+        signature = "(Lorg/apache/lucene/analysis/Analyzer;Ljava/lang/String;)Ljava/util/List;"
+        analysis = declare("io/anserini/analysis/AnalyzerUtils", static=(("analyze", signature),))
+        signature = "(Ljava/lang/CharSequence;Ljava/lang/Iterable;)Ljava/lang/String;"
+        string = declare("java/lang/String", static=(("join", signature),))
+        joined: str = string.join(" ", analysis.analyze(self.analyzer, text))
+        return joined.split(" ") if joined else []
+
+    def directory(self, folder: Path) -> Any:
+        """Return a folder as Lucene sees it."""
+        file = declare("java/io/File", f"({_S})V", (("toPath", "()Ljava/nio/file/Path;"),))
+        opened = declare(
+            "org/apache/lucene/store/FSDirectory",
+            static=(("open", "(Ljava/nio/file/Path;)Lorg/apache/lucene/store/FSDirectory;"),),
+        )
+        return opened.open(file(str(folder.absolute())).toPath())
+
+    def writer(self, folder: Path, buffer: int) -> Any:
+        """Return a writer of an index whose segments are sorted by falling row; ``buffer`` in bytes."""
+        sort_field = declare(f"{_SEARCH}/SortField", f"({_S}L{_SEARCH}/SortField$Type;Z)V")
+        sort = declare(f"{_SEARCH}/Sort", f"([L{_SEARCH}/SortField;)V")
+        settings = declare(
+            f"{_INDEX}/IndexWriterConfig",
+            "(Lorg/apache/lucene/analysis/Analyzer;)V",
+            (
+                ("setIndexSort", f"(L{_SEARCH}/Sort;)L{_INDEX}/IndexWriterConfig;"),
+                ("setMergeScheduler", f"(L{_INDEX}/MergeScheduler;)L{_INDEX}/IndexWriterConfig;"),
+                ("setRAMBufferSizeMB", f"(D)L{_INDEX}/IndexWriterConfig;"),
+                ("setUseCompoundFile", f"(Z)L{_INDEX}/IndexWriterConfig;"),
+            ),
+        )(self.analyzer)
+        row_type = self._java("org.apache.lucene.search.SortField$Type").LONG
+        settings.setIndexSort(sort([sort_field("row", row_type, True)]))
+        # Merges in threads of their own would print their errors instead of raising them.
+        settings.setMergeScheduler(declare(f"{_INDEX}/SerialMergeScheduler", "()V")())
+        settings.setRAMBufferSizeMB(buffer / 2**20)
+        settings.setUseCompoundFile(False)
+        writer = declare(
+            f"{_INDEX}/IndexWriter",
+            f"(Lorg/apache/lucene/store/Directory;L{_INDEX}/IndexWriterConfig;)V",
+            (
+                ("addDocument", "(Ljava/lang/Iterable;)J"),
+                ("forceMerge", "(I)V"),
+                ("commit", "()J"),
+                ("getDocStats", f"()L{_INDEX}/IndexWriter$DocStats;"),
+                ("rollback", "()V"),
+                ("close", "()V"),
+            ),
+        )
+        return writer(self.directory(folder), settings)
+
+    def document(self) -> tuple[Any, tuple[Any, Any, Any, Any]]:
+        """Return an empty document and its fields: id as Pyserini reads it, id as it breaks ties, row, contents."""
+        contents_type = self._java("org.apache.lucene.document.FieldType")()
+        contents_type.setTokenized(True)
+        contents_type.setIndexOptions(self._java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
+        contents_type.freeze()
+        set_string = (("setStringValue", f"({_S})V"),)
+        text = declare(f"{_DOCUMENT}/StringField", f"({_S}{_S}L{_DOCUMENT}/Field$Store;)V", set_string)
+        key = declare(f"{_DOCUMENT}/BinaryDocValuesField", f"({_S}L{_BYTES};)V", (("setBytesValue", "([B)V"),))
+        number = declare(f"{_DOCUMENT}/NumericDocValuesField", f"({_S}J)V", (("setLongValue", "(J)V"),))
+        contents = declare(
+            f"{_DOCUMENT}/Field", f"({_S}Ljava/lang/CharSequence;L{_INDEX}/IndexableFieldType;)V", set_string
+        )
+        fields = (
+            text("id", "", self._java("org.apache.lucene.document.Field$Store").YES),
+            key("id", declare(_BYTES, "()V")()),
+            number("row", 0),
+            contents("contents", "", contents_type),
+        )
+        document = self._java("org.apache.lucene.document.Document")()
+        for field in fields:
+            document.add(field)
+        return document, fields
+
+    def reader(self, folder: Path) -> Any:
+        """Return a reader of an index."""
+        opened = declare(
+            f"{_INDEX}/DirectoryReader",
+            methods=(("maxDoc", "()I"), ("leaves", "()Ljava/util/List;"), ("close", "()V")),
+            static=(("open", f"(Lorg/apache/lucene/store/Directory;)L{_INDEX}/DirectoryReader;"),),
+        )
+        return opened.open(self.directory(folder))
+
+    def searcher(self, reader: Any, k1: float, b: float) -> Any:
+        """Return a searcher by BM25."""
+        searcher = self._searchers(reader)
+        searcher.setSimilarity(declare(f"{_SEARCH}/similarities/BM25Similarity", "(FF)V")(k1, b))
+        return searcher
+
+    def best(self, searcher: Any, text: str, count: int) -> tuple[list[int], list[float]]:
+        """Return the numbers and scores of the best documents for any of a text's terms, each as often as it is there.
+
+        They come as JSON, which takes one call; reading them takes two calls a document.
+        """
+        query = self._bag_of_words.buildQuery("contents", self.analyzer, text)
+        top = searcher.search(query, count)
+        hits = json.loads(self._json.writeValueAsString(top))["scoreDocs"]
+        return [hit["doc"] for hit in hits], [hit["score"] for hit in hits]
 
 
 def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: int, memory: int) -> dict[str, int]:
@@ -50,11 +201,30 @@ def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: 
         StageError: the disk is full, Java has too little memory, or Lucene failed.
     """
     lucene = Lucene(memory)
+    idle = [lucene.document() for _ in range(threads)]
+
+    def add(batch: tuple[list[int], list[Text]]) -> int:
+        """Index a batch by one document that is filled again and again; return how many texts were blank."""
+        document, (stored_id, sorted_id, number, contents) = idle.pop()
+        blank = 0
+        for row, text in zip(*batch, strict=False):
+            # pyjnius binds a method to the class: arguments come first, so that no thread runs between the two
+            name, whole = str(row), joined(text)
+            key = name.encode()
+            stored_id.setStringValue(name)
+            sorted_id.setBytesValue(key)
+            number.setLongValue(row)
+            contents.setStringValue(whole)
+            writer.addDocument(document)
+            blank += not whole
+        idle.append((document, (stored_id, sorted_id, number, contents)))
+        return blank
+
     with java_errors(folder):
         writer = lucene.writer(folder, max(memory // 8, 16 << 20))
         try:
-            work = functools.partial(_index_batches, lucene, writer)
-            blank = sum(lucene.in_threads(threads, work, _batches(texts, rows)))
+            batches = _batches(texts, rows)
+            blank = sum(lucene.in_threads(threads, add, batches))
             writer.forceMerge(1)
             writer.commit()
             documents = int(writer.getDocStats().numDocs)
@@ -81,48 +251,14 @@ def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int
         raise InputError(f"there are {done:,} texts for {len(rows):,} rows", "Give one text a row")
 
 
-def _index_batches(lucene: Lucene, writer: Any, batches: WorkQueue[tuple[list[int], list[Text]]]) -> int:
-    """Index batches until there are no more; return how many documents were blank.
-
-    Documents and fields are made once a thread, since filling one takes four calls into Java.
-    """
-    fillable = [lucene.document() for _ in range(_BATCH)]
-    documents = lucene.java("java.util.ArrayList")()
-    for document, _ in fillable:
-        documents.add(document)
-    blank = 0
-    for rows, texts in batches:
-        for (_, (stored_id, sorted_id, number, contents)), row, text in zip(fillable, rows, texts, strict=False):
-            whole = joined(text)
-            stored_id.setStringValue(str(row))
-            sorted_id.setBytesValue(str(row).encode())
-            number.setLongValue(row)
-            safely(contents.setStringValue, whole)
-            blank += not whole
-        writer.addDocuments(documents if len(texts) == _BATCH else documents.subList(0, len(texts)))
-    return blank
-
-
 def joined(text: Text) -> str:
-    """Return title, then abstract, the text of a document as of a query."""
-    return f"{text.title} {text.abstract}".strip()
-
-
-def safely(call: Callable[[str], _T], text: str) -> _T:
-    """Pass a text to Java, which takes no lone surrogates: they become replacement characters."""
+    """Return title, then abstract, the text of a document as of a query; Java takes no lone surrogates."""
+    whole = f"{text.title} {text.abstract}".strip()
     try:
-        return call(text)
+        whole.encode()
     except UnicodeEncodeError:
-        return call(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-
-
-class _Hit(msgspec.Struct):
-    doc: int
-    score: float
-
-
-class _Hits(msgspec.Struct):
-    hits: list[_Hit] = msgspec.field(name="scoreDocs")
+        return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole
 
 
 class LuceneIndex:
@@ -169,38 +305,27 @@ class LuceneIndex:
         """
         check_depth(depth)
         check_parameters(k1, b)
-        offsets, removed = excluded
-        results: list[tuple[Rows, Scores]] = [(np.empty(0, np.uint32), np.empty(0, np.float32))] * (len(offsets) - 1)
+        removed = np.split(excluded[1], excluded[0][1:])  # and nothing, for a query too many
 
-        def work(queue: WorkQueue[tuple[int, Text]]) -> int:
-            done = 0
-            for number, text in queue:
-                done += 1
-                if number < len(results):
-                    apart = removed[offsets[number] : offsets[number + 1]]
-                    results[number] = self._search(searcher, joined(text), apart, depth)
-            return done
+        def rank(asked: tuple[int, Text]) -> tuple[Rows, Scores]:
+            number, text = asked
+            numbers, scores = self._lucene.best(searcher, joined(text), depth + len(removed[number]))
+            rows = self.rows[len(self.rows) - 1 - np.array(numbers, np.int64)]
+            kept = np.flatnonzero(~np.isin(rows, removed[number]))[:depth]
+            return rows[kept], np.array(scores, np.float32)[kept]
 
         with java_errors(self._folder):
             searcher = self._lucene.searcher(self._reader, k1, b)
-            texts = enumerate(text for block in queries for text in block)
-            done = sum(self._lucene.in_threads(threads, work, texts))
-        if done != len(results):
-            raise InputError(f"exclusions are of {len(results):,} queries, there are {done:,}", "Give both of one pool")
+            texts = (text for block in queries for text in block)
+            results = list(self._lucene.in_threads(threads, rank, enumerate(islice(texts, len(removed)))))
+        if (asked := len(results) + sum(1 for _ in texts)) != len(removed) - 1:
+            raise InputError(
+                f"exclusions are of {len(removed) - 1:,} queries, there are {asked:,}", "Give both of one pool"
+            )
         counts = np.array([len(rows) for rows, _ in results], np.int64)
         rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in results)])
         scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in results)])
         return Ranking.from_counts(counts, rows, scores)
-
-    def _search(self, searcher: Any, text: str, apart: Rows, depth: int) -> tuple[Rows, Scores]:
-        query = safely(self._lucene.bag_of_words, text)
-        top = searcher.search(query, depth + len(apart))
-        hits = msgspec.json.decode(self._lucene.to_json(top), type=_Hits).hits
-        numbers = np.array([hit.doc for hit in hits], np.int64)
-        scores = np.array([hit.score for hit in hits], np.float32)
-        rows = self.rows[len(self.rows) - 1 - numbers]
-        kept = np.flatnonzero(~np.isin(rows, apart))[:depth]
-        return rows[kept], scores[kept]
 
 
 def _describe(lucene: Lucene, rows: Rows) -> dict[str, Any]:

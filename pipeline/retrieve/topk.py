@@ -1,132 +1,109 @@
-"""Top-k merge under the one total order (:mod:`pipeline.core.order`).
+"""Top-k lists under the one total order (:mod:`pipeline.core.order`), on any device.
 
-A score and a row fit one uint64: the score's bits made sortable, then the row. Comparing two entries is comparing two
+A score and a row fit one int64: the score's bits made sortable, then the row. Comparing two entries is comparing two
 integers, and a list costs eight bytes an entry.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from pipeline.core.compiled import compiled
-from pipeline.core.order import Rows, Scores
 from pipeline.retrieve.base import Ranking
 
-Keys = npt.NDArray[np.uint64]
-Positions = npt.NDArray[np.int64]
-
-EMPTY = np.uint64(0)
+EMPTY = -(1 << 63)
 """No entry: smaller than the key of any score (it would be a NaN's)."""
 
-_SIGN = np.uint32(0x80000000)
-_ONE_POOL: Keys = np.empty(0, np.uint64)
+_MANTISSA, _ROW = 0x7FFFFFFF, 0xFFFFFFFF
 
 
-def pack(scores: Scores, rows: Rows) -> Keys:
-    """Return keys that order as (score, row) do; scores float32 without NaN or negative zero."""
-    bits = np.ascontiguousarray(scores, np.float32).view(np.uint32)
-    sortable = np.where(bits & _SIGN, ~bits, bits | _SIGN)
-    return sortable.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
+def pack(scores: Tensor, rows: Tensor) -> Tensor:
+    """Return keys int64 that order as (score, row) do; scores float32 without NaN or negative zero, rows int64."""
+    bits = scores.view(torch.int32).long()
+    return (bits ^ (bits >> 31 & _MANTISSA)) << 32 | rows
 
 
-def unpack(keys: Keys) -> tuple[Scores, Rows]:
+def unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return the scores and rows of keys; the score of an empty key is NaN."""
-    sortable = (keys >> np.uint64(32)).astype(np.uint32)
-    bits = np.where(sortable & _SIGN, sortable ^ _SIGN, ~sortable)
-    return bits.view(np.float32), keys.astype(np.uint32)
+    bits = keys >> 32
+    return (bits ^ (bits >> 31 & _MANTISSA)).int().view(torch.float32), keys & _ROW
 
 
 class TopK:
     """The best ``depth`` entries of each query so far, in each of some pools.
 
-    Attributes:
-        keys: uint64 ``[pools, queries, depth]``, the least of each list first, the others in no order; :data:`EMPTY`
-            where a list is not full.
+    New entries wait until there are as many as the lists of a pool hold; then they are merged.
     """
 
-    def __init__(self, queries: int, depth: int, pools: int = 1) -> None:
-        self.keys: Keys = np.zeros((pools, queries, depth), np.uint64)
+    def __init__(self, queries: int, depth: int, pools: int = 1, device: torch.device | str = "cpu") -> None:
+        self.depth = depth
+        self._lists = torch.full((pools, queries, depth), EMPTY, device=device)
+        self._new: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def add(self, queries: Positions, keys: Keys, pools: Keys = _ONE_POOL) -> None:
-        """Keep the best of what is there and of new entries. Threads may add to different queries at once.
+    def add(self, queries: Tensor, keys: Tensor, pools: Tensor) -> None:
+        """Add entries.
 
         Args:
-            queries: int64 ``[n]``, rising.
-            keys: uint64 ``[n]``, none of them in such a list already.
-            pools: uint64 ``[n]``, a bit for each pool the entry is in; may be left out where there is one pool.
+            queries: int64 ``[n]``.
+            keys: int64 ``[n]``, none of them in such a list already.
+            pools: int64 ``[n]``, a bit for each pool the entry is in.
         """
-        if len(keys):
-            _merge(self.keys, queries, keys, pools)
+        self._new.append((queries, keys, pools))
+        if sum(len(waiting) for waiting, _, _ in self._new) > self._lists[0].numel():
+            self.lists()
 
-    def floors(self, queries: slice | Positions = slice(None)) -> npt.NDArray[np.float64]:
-        """Return what the score of any further entry must exceed before its rounding, float64 ``[pools, n]``.
+    def lists(self) -> Tensor:
+        """Return the keys of all lists, int64 ``[pools, queries, depth]``, falling; :data:`EMPTY` where one ends."""
+        if self._new:
+            queries, keys, pools = (torch.cat(column) for column in zip(*self._new, strict=True))
+            self._new = []
+            order = queries.argsort(stable=True)
+            queries, keys, pools = queries[order], keys[order], pools[order]
+            for pool, best in enumerate(self._lists):
+                new = (pools >> pool & 1).bool() & (keys > best[queries, -1])
+                self._merge(best, queries[new], keys[new])
+        return self._lists
+
+    def _merge(self, best: Tensor, owner: Tensor, key: Tensor) -> None:
+        """Merge entries into the lists of a pool, at most ``depth`` of a query at a time: that bounds memory."""
+        while len(owner):
+            count = torch.bincount(owner, minlength=len(best))
+            place = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+            now = place < self.depth
+            wide = torch.nn.functional.pad(best, (0, min(int(count.amax()), self.depth)), value=EMPTY)
+            wide[owner[now], self.depth + place[now]] = key[now]
+            best.copy_(wide.topk(self.depth).values)
+            owner, key = owner[~now], key[~now]
+
+    def put(self, queries: Tensor, lists: Tensor) -> None:
+        """Replace the lists of some queries, int64 ``[n]``, by ``[pools, n, depth]``."""
+        self.lists()[:, queries] = lists
+
+    def floors(self) -> Tensor:
+        """Return what the score of any further entry must exceed before its rounding, float64 ``[pools, queries]``.
 
         -inf where a list is not full. An entry whose score, rounded to float32, ties with the last one may still enter
         by its row. What rounds to a float32 is more than the float32 before it.
         """
-        last = self.keys[:, queries, 0]
-        scores, _ = unpack(last.ravel())
-        below = np.nextafter(scores, np.float32(-np.inf)).astype(np.float64).reshape(last.shape)
-        return np.where(last == EMPTY, -np.inf, below)
+        last = self.lists()[:, :, -1]
+        scores = torch.where(last == EMPTY, -torch.inf, unpack(last)[0])
+        return torch.nextafter(scores, torch.full_like(scores, -torch.inf)).double()
 
     def ranking(self, pool: int = 0) -> Ranking:
         """Return the lists of a pool as a ranking."""
-        falling = np.sort(self.keys[pool], axis=1)[:, ::-1]
-        filled = falling != EMPTY
-        scores, rows = unpack(falling[filled])
-        return Ranking.from_counts(filled.sum(axis=1), rows, scores)
+        keys = self.lists()[pool].cpu()
+        filled = keys != EMPTY
+        scores, rows = unpack(keys[filled])
+        return Ranking.from_counts(filled.sum(1).numpy(), rows.numpy().astype(np.uint32), scores.numpy())
 
 
-@compiled
-def best_first(values: Any, count: int) -> Any:
-    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
-
-    Numba can compile ``np.partition`` as well, in ten times the time.
-    """
-    low, high, place = 0, len(values) - 1, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            high = j
-        elif place >= i:
-            low = i
-        else:
-            break
-    return values[place]
-
-
-@compiled
-def _merge(lists: Any, queries: Any, keys: Any, pools: Any) -> None:
-    """Merge keys into lists uint64 ``[pools, queries, depth]``; arguments as of :meth:`TopK.add`."""
-    depth, first = lists.shape[2], 0
-    while first < len(keys):
-        last = first + 1
-        while last < len(keys) and queries[last] == queries[first]:
-            last += 1
-        room = np.empty(depth + last - first, np.uint64)
-        for pool in range(len(lists)):
-            best, count = lists[pool, queries[first]], depth
-            for i in range(first, last):
-                if keys[i] > best[0] and (len(pools) == 0 or pools[i] >> np.uint64(pool) & np.uint64(1)):
-                    room[count] = keys[i]
-                    count += 1
-            if count > depth:
-                for i in range(depth):
-                    room[i] = best[i]
-                best_first(room[:count], depth)
-                for i in range(depth):
-                    best[i] = room[depth - 1 - i]
-        first = last
+def merged(rankings: Iterable[Ranking], queries: int, depth: int) -> Ranking:
+    """Return the best of several rankings of the same queries, whose candidates differ."""
+    best = TopK(queries, depth)
+    for part in rankings:
+        keys = pack(torch.tensor(part.score), torch.tensor(part.row.astype(np.int64)))
+        best.add(torch.tensor(part.query.astype(np.int64)), keys, torch.ones_like(keys))
+    return best.ranking()

@@ -29,7 +29,7 @@ RESAMPLE = Literal["queries", "papers", "both"]
 RESAMPLED = {
     "queries": "queries",
     "papers": "samples of candidates",
-    "both": "queries and samples of candidates",
+    "both": "queries and samples of candidates (where several)",
 }
 """What notes say of :attr:`Draws.resample`."""
 

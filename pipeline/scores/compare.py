@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ from pipeline.measure.statistics import equivalence, holm, permutation_of_means,
 from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Setup, average, families, in_order
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
-from pipeline.scores.store import artifact, load_runs, opened_pool
+from pipeline.scores.store import artifact, load_runs, opened_pool, positives, ranks_of
+
+_Rows = npt.NDArray[np.int64]
+_Ranks = npt.NDArray[np.uint32]
 
 DIFFERENCES = {
     "first": pl.String,
@@ -261,53 +264,36 @@ def most_different(
             )
         ]
     )
-    opened: dict[str, _Opened] = {}
+    opened: dict[str, tuple[Pool, _Rows, _Rows, _Ranks]] = {}
     rows = []
     for row in ranked.iter_rows(named=True):
         if row["pool"] not in opened:
-            opened[row["pool"]] = _Opened.of(stored.filter(pool=row["pool"]), labels)
-        pool = opened[row["pool"]]
+            opened[row["pool"]] = _opened(stored.filter(pool=row["pool"]), labels)
+        pool, query, papers, ranks = opened[row["pool"]]
+        span = slice(*np.searchsorted(query, [row["query"], row["query"] + 1]))
+        relevant = pool.corpus.take(papers[span], ["paper_id", "title", "year"]).to_pylist()
+        for paper, (first, second) in zip(relevant, ranks[:, span].T.tolist(), strict=True):
+            paper |= {"first_rank": first or None, "second_rank": second or None}
+        relevant.sort(key=lambda paper: min(paper["first_rank"] or np.inf, paper["second_rank"] or np.inf))
         figures = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
-        rows.append({**pool.query(row["query"]), **figures, "positives": pool.positives(row["query"])})
+        rows.append({**_query(pool, row["query"]), **figures, "positives": relevant})
     return pl.DataFrame(rows, schema=QUERIES, orient="row")
 
 
-class _Opened(NamedTuple):
-    """A pool, and where both rankings have its papers: row to rank, by query."""
-
-    pool: Pool
-    ids: Sequence[str]
-    ranks: Sequence[Mapping[str, npt.NDArray[Any]]]
-
-    @classmethod
-    def of(cls, runs: pl.DataFrame, labels: Sequence[str]) -> _Opened:
-        both = [runs.filter(label=label).row(0, named=True) for label in labels]
-        pool = opened_pool(both[0])
-        if pool is None:
-            raise InputError(f"the corpus {both[0]['corpus']} must be there to name papers", "Build it again")
-        tables = [artifact(run, "ranking").arrow("ranking.arrow") for run in both]
-        ranks = [{name: table.column(name).to_numpy() for name in ("query", "row", "rank")} for table in tables]
-        return cls(pool, pool.query_ids(), ranks)
-
-    def query(self, query: int) -> dict[str, Any]:
-        row = self.pool.query_rows[query : query + 1]
-        if self.pool.queries_are_papers:
-            (paper,) = self.pool.corpus.take(row, ["title", "year"]).to_pylist()
-        else:
-            paper = {"title": self.pool.corpus.query_texts.column("text")[int(row[0])].as_py(), "year": None}
-        return {"query_id": self.ids[query], **paper}
-
-    def positives(self, query: int) -> list[dict[str, Any]]:
-        """Return the relevant papers of a query, those that either ranks best first."""
-        qrels = {name: self.pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}
-        rows = qrels["row"][(qrels["query"] == query) & (qrels["grade"] >= 1)]
-        papers = self.pool.corpus.take(rows, ["paper_id", "title", "year"]).to_pylist()
-        for row, paper in zip(rows.tolist(), papers, strict=True):
-            paper["first_rank"], paper["second_rank"] = (_rank(ranking, query, row) for ranking in self.ranks)
-        return sorted(papers, key=lambda paper: min(paper["first_rank"] or np.inf, paper["second_rank"] or np.inf))
+def _opened(runs: pl.DataFrame, labels: Sequence[str]) -> tuple[Pool, _Rows, _Rows, _Ranks]:
+    """Return a pool, query and row of its positives, and their ranks by both systems ``[2, positives]``."""
+    both = [runs.filter(label=label).row(0, named=True) for label in labels]
+    pool = opened_pool(both[0])
+    if pool is None:
+        raise InputError(f"the corpus {both[0]['corpus']} must be there to name papers", "Build it again")
+    query, row = positives(pool)
+    return pool, query, row, np.stack([ranks_of(artifact(run, "ranking"), query, row) for run in both])
 
 
-def _rank(ranking: Mapping[str, npt.NDArray[Any]], query: int, row: int) -> int | None:
-    start, end = np.searchsorted(ranking["query"], [query, query + 1])
-    (place,) = np.flatnonzero(ranking["row"][start:end] == row)[:1].tolist() or [None]
-    return None if place is None else int(ranking["rank"][start + place])
+def _query(pool: Pool, query: int) -> dict[str, Any]:
+    row = pool.query_rows[query : query + 1]
+    if pool.queries_are_papers:
+        (paper,) = pool.corpus.take(row, ["title", "year"]).to_pylist()
+    else:
+        paper = {"title": pool.corpus.query_texts.column("text")[int(row[0])].as_py(), "year": None}
+    return {"query_id": pool.query_ids()[query], **paper}

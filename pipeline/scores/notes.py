@@ -21,7 +21,7 @@ from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, is_given, provenance
 from pipeline.scores.labels import text, trainings_of
-from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.store import artifact, opened_pool, under
 from pipeline.scores.tables import percent
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
@@ -48,6 +48,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _trained_on(table["system"].unique(maintain_order=True)),
         _published(table, runs),
         _parameters(runs),
+        _prompts(runs),
         _measured(runs),
         provenance(table, runs),
     ]
@@ -177,6 +178,22 @@ def _of_run(run: Mapping[str, Any]) -> str:
     parts += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
     return ", ".join(parts + ([f"revision {text(run['revision'])}"] if run["revision"] else []))
+
+
+def _prompts(runs: pl.DataFrame) -> str:
+    """Return what was put before the texts that encoders read."""
+    named: dict[str, None] = {}
+    for label, settings, pool in runs.select("label", "settings", "pool_settings").iter_rows():
+        encoders = json.loads(settings)
+        ad_hoc = json.loads(pool).get("queries_are") == "texts"
+        papers = [*under([*under(encoders, "encoder")], "paper_prefix")]
+        asking = [*under([*under(encoders, "query_encoder")], "query_prefix" if ad_hoc else "paper_prefix")]
+        queries = [*(asking or papers), *under([*under(encoders, "encoder")], "prompt")]
+        by_role = {"papers": papers, "queries": queries}
+        said = {role: ", ".join(dict.fromkeys(repr(text) for text in texts if text)) for role, texts in by_role.items()}
+        if any(said.values()):
+            named[f"{label} {', '.join(f'{role} {prompts}' for role, prompts in said.items() if prompts)}"] = None
+    return f"Put before the text: {'; '.join(named)}." if named else ""
 
 
 def _measured(runs: pl.DataFrame) -> str:

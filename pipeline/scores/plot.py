@@ -18,10 +18,12 @@ import polars as pl
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
 from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.profile import Profile
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
@@ -89,8 +91,7 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     """
     series, across = chart.views[view], len(chart.categories) > 0
     height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
-    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _empty(figure_class, height)
     for number, line in enumerate(series):
         look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
         values, low, high = (
@@ -108,6 +109,11 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
     figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
     return figure
+
+
+def _empty(figure_class: Any, height: float) -> tuple[Any, Any]:
+    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _over_categories(axes: Any, chart: Chart, label: str) -> None:
@@ -177,8 +183,7 @@ def save_heatmap(shown: ParameterGrid, folder: Path, formats: Sequence[str] = FO
     """Draw a heat map and return the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     with drawing() as figure_class:
-        figure = figure_class(figsize=(WIDTH, 2.8), layout="constrained")
-        axes = figure.subplots()
+        figure, axes = _empty(figure_class, 2.8)
         image = axes.imshow(100 * shown.values, cmap="cividis", aspect="auto", origin="lower")
         axes.set_xticks(range(len(shown.columns)), [f"{value:g}" for value in shown.columns])
         axes.set_yticks(range(len(shown.rows)), [f"{value:g}" for value in shown.rows])
@@ -188,6 +193,64 @@ def save_heatmap(shown: ParameterGrid, folder: Path, formats: Sequence[str] = FO
         axes.plot([column], [row], marker="o", ms=9, mfc="none", mec="white", mew=1.2)
         figure.colorbar(image, ax=axes, label="MAP (%)")
         return save(figure, folder / "grid", formats, f"{shown.title}. {shown.note}")
+
+
+def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw papers by year, papers by field and the degree distributions, and return the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    source = f"corpus {profile['corpus']} {profile['artifact']}"
+    with drawing() as figure_class:
+        for name, draw in (("years", _draw_years), ("fields", _draw_fields), ("degrees", _draw_degrees)):
+            written += save(draw(figure_class, profile), folder / f"{profile['corpus']}-{name}", formats, source)
+    return written
+
+
+def _draw_years(figure_class: Any, profile: Profile) -> Any:
+    figure, axes = _empty(figure_class, 2.4)
+    rows = [row for row in profile["years"] if row["year"] is not None]
+    years = [row["year"] for row in rows]
+    layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
+    for number, (column, label) in enumerate(layers[: 2 if profile["prefiltered"] is None else 3]):
+        axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
+    axes.set_xlabel("year")
+    axes.set_ylabel("papers")
+    axes.set_yscale("symlog", linthresh=10)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=6, handlelength=1.2)
+    return figure
+
+
+def _draw_fields(figure_class: Any, profile: Profile) -> Any:
+    rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
+    figure, axes = _empty(figure_class, 3.2)
+    places = range(len(rows))
+    axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
+    if profile["prefiltered"] is not None:
+        axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
+    axes.set_yticks(places, [row["field"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xlabel("papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=7, handlelength=1.2)
+    return figure
+
+
+def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
+    """Fraction of papers with at least n references or citations, at powers of two."""
+    figure, axes = _empty(figure_class, 2.6)
+    papers = max(profile["papers"], 1)
+    for number, (label, row) in enumerate(profile["degrees"].items()):
+        counts = row["histogram"][1:]
+        fractions = [sum(counts[place:]) / papers for place in range(len(counts))]
+        points = [(2**place, value) for place, value in enumerate(fractions) if value]
+        style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("at least")
+    axes.set_ylabel("fraction of papers")
+    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
+    return figure
 
 
 def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:

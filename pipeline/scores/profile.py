@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import printable
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.scores.plot import COLOURS, FORMATS, WIDTH, drawing, save
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 Profile = Mapping[str, Any]
@@ -256,64 +254,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-
-
-def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw papers by year, papers by field and the degree distributions, and return the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    source = f"corpus {profile['corpus']} {profile['artifact']}"
-    with drawing() as figure_class:
-        for name, draw in (("years", _draw_years), ("fields", _draw_fields), ("degrees", _draw_degrees)):
-            written += save(draw(figure_class, profile), folder / f"{profile['corpus']}-{name}", formats, source)
-    return written
-
-
-def _draw_years(figure_class: Any, profile: Profile) -> Any:
-    figure = figure_class(figsize=(WIDTH, 2.4), layout="constrained")
-    axes = figure.subplots()
-    rows = [row for row in profile["years"] if row["year"] is not None]
-    years = [row["year"] for row in rows]
-    layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
-    for number, (column, label) in enumerate(layers[: 2 if profile["prefiltered"] is None else 3]):
-        axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
-    axes.set_xlabel("year")
-    axes.set_ylabel("papers")
-    axes.set_yscale("symlog", linthresh=10)
-    figure.legend(loc="outside upper center", ncols=3, fontsize=6, handlelength=1.2)
-    return figure
-
-
-def _draw_fields(figure_class: Any, profile: Profile) -> Any:
-    rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
-    figure = figure_class(figsize=(WIDTH, 3.2), layout="constrained")
-    axes = figure.subplots()
-    places = range(len(rows))
-    axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
-    if profile["prefiltered"] is not None:
-        axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
-    axes.set_yticks(places, [row["field"] for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xscale("symlog", linthresh=10)
-    axes.set_xlabel("papers")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=7, handlelength=1.2)
-    return figure
-
-
-def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
-    """Fraction of papers with at least n references or citations, at powers of two."""
-    figure = figure_class(figsize=(WIDTH, 2.6), layout="constrained")
-    axes = figure.subplots()
-    papers = max(profile["papers"], 1)
-    for number, (label, row) in enumerate(profile["degrees"].items()):
-        counts = row["histogram"][1:]
-        fractions = [sum(counts[place:]) / papers for place in range(len(counts))]
-        points = [(2**place, value) for place, value in enumerate(fractions) if value]
-        style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("at least")
-    axes.set_ylabel("fraction of papers")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
-    return figure

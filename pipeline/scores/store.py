@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published
@@ -20,6 +22,7 @@ from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import pairs, places
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
@@ -151,6 +154,29 @@ def opened_pool(run: Mapping[str, Any]) -> Pool | None:
     return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
 
 
+def positives(pool: Pool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return query and row of each relevant paper of a pool, rising, int64 ``[positives]`` each."""
+    query, row, grade = (pool.qrels.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "grade"))
+    order = np.lexsort((row, query))
+    order = order[grade[order] >= 1]
+    return query[order], row[order]
+
+
+def ranks_of(ranking: Artifact, query: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the rank of each paper in the list of its query, uint32 ``[papers]``; 0: not retrieved.
+
+    Args:
+        ranking: an artifact.
+        query: int64 ``[papers]``, rising.
+        row: int64 ``[papers]``, rising within a query.
+    """
+    table = ranking.arrow("ranking.arrow")
+    place = places(pairs(table.column("query").to_numpy(), table.column("row").to_numpy()), pairs(query, row))
+    ranks = np.zeros(len(query), np.uint32)
+    ranks[place[place >= 0]] = table.column("rank").to_numpy()[place >= 0]
+    return ranks
+
+
 def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
 
@@ -223,9 +249,9 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
         "depth": depth,
         "k1": settings.get("k1"),
         "b": settings.get("b"),
-        "precision": "+".join(sorted(set(_under(settings, "compute")))) or None,
+        "precision": "+".join(sorted(set(under(settings, "compute")))) or None,
         "engine": _engine(settings),
-        "revision": "+".join(sorted({revision for revision in _under(settings, "revision") if revision})) or None,
+        "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
         "pool": of.name,
@@ -269,22 +295,22 @@ def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
 
 def _engine(settings: Mapping[str, Any]) -> str | None:
     """Return ``exact`` or the index of approximate search; None for systems without vectors."""
-    searches = list(_under(settings, "search"))
+    searches = list(under(settings, "search"))
     indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
     return next(iter([*indexes, *searches]), None)
 
 
-def _under(value: Any, key: str) -> Iterator[Any]:
+def under(value: Any, key: str) -> Iterator[Any]:
     """Yield every value of a key, however deep."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name == key:
                 yield inner
             else:
-                yield from _under(inner, key)
+                yield from under(inner, key)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _under(inner, key)
+            yield from under(inner, key)
 
 
 def _values(run: Mapping[str, Any]) -> pl.DataFrame:

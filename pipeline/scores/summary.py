@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,11 @@ def summarise(
 
 
 def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
-    """Return the figures of each sample alone where a pool has several, without tests, columns :data:`SUMMARY`."""
+    """Return the figures of each sample alone where a pool has several, without tests, columns :data:`SUMMARY`.
+
+    Their intervals are over queries.
+    """
+    draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
     for one_kind in scores.partition_by("kind", maintain_order=True):
         runs = load_runs(one_kind)

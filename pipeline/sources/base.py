@@ -86,12 +86,7 @@ class PaperBatch(Batch):
 
 @dataclass
 class Abstracts(Batch):
-    """Abstracts of papers.
-
-    Attributes:
-        keys: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the papers.
-        texts: normalised, not empty.
-    """
+    """Normalised abstracts, none empty; ``keys`` are the :func:`pipeline.core.text.id_keys` of their papers."""
 
     keys: Keys
     texts: pa.LargeStringArray
@@ -99,12 +94,7 @@ class Abstracts(Batch):
 
 @dataclass
 class Citations(Batch):
-    """Citations. An edge may come more than once, in any batch; it counts once.
-
-    Attributes:
-        citing: uint64 ``[n]``, :func:`pipeline.core.text.id_keys` of the citing papers.
-        cited: uint64 ``[n]``, of the cited ones.
-    """
+    """Citations, by uint64 :func:`pipeline.core.text.id_keys`; an edge may come more than once, and counts once."""
 
     citing: Keys
     cited: Keys

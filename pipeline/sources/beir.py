@@ -142,11 +142,7 @@ def _first(rows: Iterable[tuple[int, _Key, _Value]], what: str, value_name: str,
 
 
 def read_judgements(path: Path) -> Iterator[tuple[int, tuple[str, str], int]]:
-    """Yield (line number, (query id, paper id), grade) of each judgement of a file of BEIR or TREC.
-
-    Raises:
-        InputError: a line is no judgement.
-    """
+    """Yield (line, (query id, paper id), grade) of a file of BEIR or TREC; InputError if a line is no judgement."""
     for number, line in read_lines(path):
         text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
         columns = text.split("\t") if "\t" in text else text.split()

@@ -27,11 +27,7 @@ _KEYS_SHOWN = 100
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Read a map such as ``paper_id=id,title=headline``; columns it does not name keep our names.
-
-    Raises:
-        InputError: a column is not one of :data:`COLUMNS`, or has no name.
-    """
+    """Read a map such as ``paper_id=id,title=headline``; columns of :data:`COLUMNS` it does not name keep our names."""
     columns = {name: name for name in COLUMNS}
     for piece, ours, theirs in pairs(text or ""):
         if not piece:
@@ -58,6 +54,10 @@ class JsonLines(FileRelease):
     source = "jsonl"
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_columns(self.columns)  # before files are looked for
+
     @functools.cached_property
     def names(self) -> dict[str, str]:
         """The collection's name of each of :data:`COLUMNS`."""
@@ -79,11 +79,7 @@ class JsonLines(FileRelease):
         return {**super().identity(), "columns": self.names}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records that have an id; a mapped column that none has is counted.
-
-        Raises:
-            InputError: no record has the column of ids.
-        """
+        """Yield the records that have an id, InputError if none has; a mapped column that none has is counted."""
         keys: set[str] = set()
         with_id = 0
         unseen = {theirs for ours, theirs in self.names.items() if ours != theirs}

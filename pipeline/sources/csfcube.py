@@ -89,11 +89,7 @@ class Csfcube(FileRelease):
         return find_files(self.folder, ("docs.jsonl*", "abstracts-*.jsonl*"), "labelled abstracts")
 
     def annotations(self) -> dict[str, Path]:
-        """Return the annotation file of each facet.
-
-        Raises:
-            InputError: a file is of a facet that is not in :data:`FACETS`.
-        """
+        """Return the annotation file of each facet; InputError if a facet is not in :data:`FACETS`."""
         paths: dict[str, Path] = {}
         for path in sorted(self.folder.glob("*pid2anns*-*.json")):
             paths[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
@@ -192,11 +188,7 @@ def checked_facet(name: str, place: str) -> str:
 
 
 def read_judged(path: Path, needed: str | None = None) -> Judged:
-    """Return an annotation file, ids as text.
-
-    Args:
-        path: the file.
-        needed: a list of grades that every query must have.
+    """Return an annotation file, ids as text; ``needed`` is a list of grades that every query must have.
 
     Raises:
         InputError: it is not of the layout; the query and the list are named.

@@ -6,6 +6,7 @@ A file gets its final name once it is complete and checked. Until then it is ``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -52,16 +53,9 @@ def fetch_release(
     *,
     connections: int = 4,
 ) -> dict[str, Any]:
-    """Fetch files of a release into ``folder`` and return the record, which is ``release.json`` there.
+    """Fetch what is missing of a release into ``folder`` and return the record, which is ``release.json`` there.
 
-    Complete files are not fetched again.
-
-    Args:
-        session: the HTTP client.
-        catalogue: gives new addresses for expired ones.
-        remotes: the files, all or some of the catalogue's.
-        folder: where they go, under their names.
-        connections: files fetched at a time.
+    ``remotes`` are all or some of the catalogue's files, of which ``connections`` are fetched at a time.
 
     Raises:
         InputError: the disk is too small, or there is no file to fetch.
@@ -153,16 +147,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class Download:
-    """Fetches one file.
-
-    Args:
-        session: the HTTP client.
-        catalogue: gives a new address for an expired one.
-        remote: the file.
-        path: where it goes.
-        report: progress callback; receives the bytes that arrived since the last call, negative if discarded.
-        stop: set by others to end the download.
-    """
+    """Fetches one file; ``report`` receives the bytes that arrived, negative if discarded; ``stop`` ends it."""
 
     def __init__(
         self,
@@ -247,11 +232,7 @@ class Download:
         )
 
     def _attempt(self) -> tuple[str, float]:
-        """Request what is missing.
-
-        Returns:
-            What went wrong, empty if the file is complete; the seconds that the server asks to wait.
-        """
+        """Request what is missing; return the problem, empty if complete, and the seconds the server asks to wait."""
         start, headers = self._size, {}
         if start and start == self._state.total:
             return "", 0
@@ -297,28 +278,22 @@ class Download:
 
 
 def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
-    """Check a file by the strongest means available, and return what was checked.
+    """Check a file by the strongest means available, and return what was checked; CorruptError if it fails.
 
     These are, in order: the SHA-256 of the listing, the MD5 of the listing or the server, the checksums inside a gzip
     file, the footer of a Parquet file.
-
-    Args:
-        path: the file.
-        remote: its entry in the listing.
-        md5: from the server, 32 hex digits.
-
-    Raises:
-        CorruptError: a check fails.
     """
     size = path.stat().st_size
     if remote.bytes is not None and size != remote.bytes:
         raise CorruptError(f"{remote.name} has {size:,} bytes, the listing says {remote.bytes:,}")
-    if remote.sha256:
-        return {"bytes": size, "sha256": _same(remote, "SHA-256", files.sha256(path), remote.sha256)}
-    if expected := remote.md5 or md5:
-        with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        return {"bytes": size, "md5": _same(remote, "MD5", digest, expected)}
+    for kind, expected in (("sha256", remote.sha256), ("md5", remote.md5 or md5)):
+        if expected:
+            with path.open("rb") as handle:
+                hashed = hashlib.file_digest(handle, functools.partial(hashlib.new, kind, usedforsecurity=False))
+            if hashed.hexdigest() != expected.lower():
+                found = f"{kind.upper()} {hashed.hexdigest()}"
+                raise CorruptError(f"{remote.name} has {found}, and should have {expected}")
+            return {"bytes": size, kind: hashed.hexdigest()}
     if path.suffix == ".gz":
         for _ in read_blocks(path):
             pass
@@ -327,9 +302,3 @@ def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
         open_parquet(path)
         return {"bytes": size, "checked": "parquet"}
     return {"bytes": size}
-
-
-def _same(remote: Remote, kind: str, digest: str, expected: str) -> str:
-    if digest != expected.lower():
-        raise CorruptError(f"{remote.name} has {kind} {digest}, and should have {expected}")
-    return digest

@@ -109,11 +109,7 @@ class OpenAlex(FileRelease):
         return {**super().identity(), "merged_ids": merged_ids}
 
     def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the works of one file.
-
-        Raises:
-            CorruptError: the file is truncated, is damaged, or holds fewer or more works than the manifest says.
-        """
+        """Yield the works of one file; CorruptError if it is damaged, or holds not as many as the manifest says."""
         merged, read = read_merged(self.layout.merged), 0
         for batch in super().read(part):
             read += batch.read
@@ -186,12 +182,9 @@ def plain_abstract(
 ) -> str:
     """Return the text of an inverted index: its words in the order of their positions; gaps are closed.
 
-    Args:
-        index: positions by word, as a mapping, as pairs (a Parquet map), or as JSON (a Parquet string).
-        max_text: the text ends with the word that exceeds so many characters; a long word may have many positions.
-
-    Raises:
-        msgspec.DecodeError: the JSON is none, or no inverted index.
+    The index is a mapping, pairs (a Parquet map) or JSON (a Parquet string), which may raise
+    :class:`msgspec.DecodeError`. The text ends with the word that exceeds ``max_text``: a long word may have many
+    positions.
     """
     if isinstance(index, str):
         index = msgspec.json.decode(index, type=dict[str, list[int] | None] | None) if index else None
@@ -252,12 +245,9 @@ class Merged(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def read_merged(paths: tuple[Path, ...]) -> Merged:
-    """Read the CSV files of merged ids (``merge_date,id,merge_into_id``); of several lines of a work the last counts.
+    """Read the CSV files of merged ids, once a process; of several lines of a work the last counts.
 
-    Holds 16 bytes a merged work, about 80 while it reads. Once a process.
-
-    Raises:
-        CorruptError: a file is no such CSV.
+    Holds 16 bytes a merged work, about 80 while it reads. CorruptError if a file is no such CSV or ids go in a circle.
     """
     tables = [_read_csv(path) for path in paths]
     none = np.empty(0, np.uint64)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -41,11 +41,7 @@ class Layout:
 
     @classmethod
     def find(cls, folder: Path) -> Layout:
-        """Find the works below ``folder``: the snapshot's root, or the folder of any of its formats.
-
-        Raises:
-            InputError: there is none, or more than one copy.
-        """
+        """Find the one copy of the works below ``folder``: the snapshot's root, or the folder of any of its formats."""
         places = {folder / place.removeprefix(above) for place in _PLACES for above in ("", "data/", "legacy-data/")}
         copies = [
             (place, suffix)
@@ -114,12 +110,9 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
-    """Return the files of works that a manifest lists, by path below the folder of works.
+    """Return the files of works that a manifest lists, by path below the folder of works, else CorruptError.
 
     Both kinds are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
-
-    Raises:
-        CorruptError: it is not a manifest.
     """
     try:
         manifest = msgspec.json.decode(text, type=_Manifest)
@@ -150,8 +143,7 @@ FORMATS = {
 (``legacy``) moved in 2026; later ones have no merged ids."""
 
 
-@dataclass(frozen=True)
-class S3Object:
+class S3Object(NamedTuple):
     """One object of a listing."""
 
     key: str
@@ -161,17 +153,7 @@ class S3Object:
 
 
 def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000) -> Iterator[S3Object]:
-    """Yield the objects below a prefix, page after page (ListObjectsV2).
-
-    Args:
-        session: the HTTP client.
-        bucket: address of the bucket.
-        prefix: start of their keys.
-        page: objects a request.
-
-    Raises:
-        StageError: the answer is not a listing.
-    """
+    """Yield the objects below a prefix of a bucket, page after page (ListObjectsV2)."""
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
     tokens = set[str]()
     where = bare(bucket)
@@ -203,22 +185,12 @@ def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int =
 
 
 class OpenAlexCatalogue:
-    """One format of the snapshot in the bucket; the bucket has one snapshot at a time.
-
-    Args:
-        session: the HTTP client.
-        kind: one of :data:`FORMATS`.
-        endpoint: address of the bucket.
-
-    Raises:
-        InputError: the format is unknown or not in the bucket.
-    """
+    """One format of the snapshot (:data:`FORMATS`) in the bucket, which has one snapshot at a time."""
 
     def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
         if kind not in FORMATS:
             raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
         self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
-        self._lock = threading.Lock()
         works, merged = FORMATS[kind]
         self._works = self._first(works)
         if not self._works:
@@ -234,13 +206,16 @@ class OpenAlexCatalogue:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
         listed = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
-        remotes = [self._remote(file) for file in (*self._merged, *self._works)]
-        return [replace(remote, sha256=listed.get(remote.name.rpartition("works/")[2])) for remote in remotes]
+        remotes = []
+        for key, size, etag, _ in (*self._merged, *self._works):
+            md5 = re.fullmatch(r'"?([0-9a-f]{32})"?', etag)
+            sha256 = listed.get(key.rpartition("works/")[2])
+            remotes.append(Remote(key, f"{self._endpoint}/{quote(key)}", size, md5[1] if md5 else None, sha256))
+        return remotes
 
     def renewed(self, remote: Remote) -> Remote:
         """Return the file if it is unchanged. InputError if the snapshot was replaced by the next one."""
-        with self._lock:
-            stored = list(list_objects(self._session, self._endpoint, remote.name))
+        stored = list_objects(self._session, self._endpoint, remote.name)
         if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
             raise InputError(
                 f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
@@ -255,11 +230,6 @@ class OpenAlexCatalogue:
             if any(file.key.endswith((".gz", ".parquet")) for file in kept):
                 return kept
         return []
-
-    def _remote(self, stored: S3Object) -> Remote:
-        tag = stored.etag.strip('"')
-        md5 = tag if re.fullmatch(r"[0-9a-f]{32}", tag) else None
-        return Remote(stored.key, f"{self._endpoint}/{quote(stored.key)}", stored.bytes, md5)
 
     def _manifest(self, stored: S3Object) -> dict[str, Listed]:
         answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")

@@ -30,17 +30,8 @@ _REFERENCE_CHARS = 32
 class Paper(msgspec.Struct, kw_only=True, gc=False):
     """A paper as its release writes it.
 
-    Attributes:
-        id: of the paper.
-        title: as it is written.
-        abstract: as it is written.
-        year: of publication.
-        fields: names of its fields of study.
-        outbound: ids of the papers it cites.
-        inbound: distinct ids of the papers that cite it, or their number.
-        doi: as it is written.
-        lined: whether each line of the abstract is a sentence that the release gives
-            (:func:`pipeline.core.text.one_a_line`).
+    ``inbound`` has the distinct ids of the papers that cite it, or is their number. In a ``lined`` abstract each line
+    is a sentence that the release gives (:func:`pipeline.core.text.one_a_line`).
     """
 
     id: str

@@ -33,13 +33,10 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number from 1, line without its end) of each line.
+    """Yield (line number from 1, line without its end) of each line that is not blank.
 
-    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` comes as None. Blank lines are skipped. With ``allow_truncated``
-    the whole lines of a truncated gzip file are read.
-
-    Raises:
-        CorruptError: the file is truncated or damaged.
+    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` comes as None. With ``allow_truncated`` the whole lines of a
+    truncated gzip file are read, else a truncated or damaged file raises CorruptError.
     """
     number = 0
     for block in _line_blocks(path, allow_truncated):
@@ -85,9 +82,7 @@ def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
 def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
     """Yield the content of a file in blocks of at most 128 KiB, decompressing ``.gz``, whose members may be many.
 
-    Raises:
-        EmptyFileError: the file holds no byte but zeros.
-        CorruptError: the file is truncated or damaged.
+    EmptyFileError if it holds no byte but zeros, CorruptError if it is truncated or damaged.
     """
     with path.open("rb") as handle:
         if not handle.read(_BLOCK).strip(b"\0"):
@@ -216,15 +211,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, needed: str) -> Iterator[tuple[int, _Struct]]:
     """Yield (row number from 1, record) of each row of a Parquet file that converts to ``kind``; others are dropped.
 
-    Args:
-        path: the file; columns that ``kind`` does not name are not read.
-        kind: a :class:`msgspec.Struct` whose fields are columns.
-        tally: counts ``wrong_type`` and ``bad_utf8``.
-        needed: a column that has to be there.
-
-    Raises:
-        CorruptError: it is not a Parquet file, or is damaged.
-        InputError: the needed column is not there.
+    Columns that are no fields of ``kind`` are not read. InputError if the ``needed`` column is not there.
     """
     there = open_parquet(path).schema_arrow.names
     if needed not in there:
@@ -240,11 +227,7 @@ def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, needed: str) -> 
 
 
 def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (row number from 1, values by column) of each row; rows with values that Python cannot hold are dropped.
-
-    Raises:
-        CorruptError: it is not a Parquet file, or is damaged.
-    """
+    """Yield (row number from 1, values by column) of each row that Python can hold; the others are dropped."""
     number = 0
     try:
         file = open_parquet(path)

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 class Option(NamedTuple):
     """An option of a source: a parameter of its release.
 
-    Attributes:
-        name: the parameter; users type ``--fields-from`` for ``fields_from``.
-        help: what it does, and its default.
-        parse: makes a value of the text; None: a flag without a value.
-        default: used where the option is not given; None: the release's own default.
+    Users type ``--fields-from`` for ``fields_from``. ``parse`` makes a value of the text; None: a flag without a value.
+    ``default`` is used where the option is not given; None: the release's own.
     """
 
     name: str
@@ -36,12 +33,8 @@ class Option(NamedTuple):
 class Source(NamedTuple):
     """A kind of release.
 
-    Attributes:
-        opener: ``package.module:callable``, with a dot in front for one of this room. It takes the folder (if any) and
-            the options, and returns a :class:`pipeline.sources.base.Release`.
-        help: what the folder holds.
-        options: of this source.
-        has_folder: whether the release is read from a folder.
+    ``opener`` is ``package.module:callable``, with a dot in front for one of this room. It takes the folder (if it
+    ``has_folder``) and the options, and returns a :class:`pipeline.sources.base.Release`.
     """
 
     opener: str
@@ -101,11 +94,7 @@ COMMON = (
 
 
 def register(name: str, source: Source) -> None:
-    """Enter a source of another package into :data:`SOURCES`: ``mdcr corpus --source NAME`` then reads it.
-
-    Raises:
-        InputError: the name is taken.
-    """
+    """Enter a source of another package, for ``mdcr corpus --source NAME``; InputError if the name is taken."""
     if SOURCES.setdefault(name, source) != source:
         raise InputError(f"there is a source {name!r} already", "Give yours another name")
 
@@ -122,13 +111,8 @@ def all_options() -> dict[str, list[tuple[str, Option]]]:
 def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release:
     """Return the release of a source.
 
-    Args:
-        source: one of :data:`SOURCES`.
-        folder: where it is on disk; the synthetic source has none.
-        given: options as users type them: text by name, True for a flag; None where an option is not given.
-
-    Raises:
-        InputError: the source is unknown or lacks its folder, or an option is unknown to it or has a bad value.
+    ``given`` are options as users type them: text by name, True for a flag; None where an option is not given.
+    InputError if the source is unknown or lacks its folder, or an option is unknown to it or has a bad value.
     """
     if source not in SOURCES:
         raise InputError(f"there is no source {source!r}", nearest(source, SOURCES))

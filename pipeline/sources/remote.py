@@ -30,15 +30,7 @@ _MAX_ANSWER = 8 * 2**20
 
 @dataclass(frozen=True)
 class Remote:
-    """One file to fetch.
-
-    Attributes:
-        name: its path below the folder it is fetched into.
-        url: its address, which may expire.
-        bytes: its size, if the listing has it.
-        md5: 32 hex digits, if the listing has it.
-        sha256: 64 hex digits, if the listing has it.
-    """
+    """One file to fetch: its path below the folder, an address, which may expire, and what is listed of it."""
 
     name: str
     url: str
@@ -52,11 +44,7 @@ class Remote:
 
 
 def plain_name(name: str) -> str:
-    """Return a server's name of a release, folder or file.
-
-    Raises:
-        InputError: it is not a plain, visible name of at most 200 characters.
-    """
+    """Return a server's name of a release, folder or file, if it is plain, visible and of at most 200 characters."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+ -]{0,199}", name):
         raise InputError(f"the server's name {name!r} is not allowed", "Report it")
     return name
@@ -91,10 +79,8 @@ def ask(
 ) -> httpx.Response:
     """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
 
-    A refused connection counts as transient if ``patient``: the server may be about to start.
-
-    Raises:
-        StageError: the server cannot be reached, fails repeatedly, or sends more than 8 MiB.
+    A refused connection counts as transient if ``patient``: the server may be about to start. StageError if the server
+    cannot be reached, fails repeatedly, or sends more than 8 MiB.
     """
     for attempt in range(1, ATTEMPTS + 1):
         answer = None
@@ -113,12 +99,7 @@ def ask(
 
 
 def raise_if_hopeless(url: str, error: Exception, patient: bool = True) -> None:
-    """Raise an error where further attempts cannot succeed.
-
-    Raises:
-        StageError: the host has no address, or refuses the connection and the caller is not ``patient``.
-        InputError: the address is malformed.
-    """
+    """Raise an error where further attempts cannot succeed: no such host, malformed, refused and not ``patient``."""
     cause: BaseException | None = error
     while cause is not None:
         reason = ""

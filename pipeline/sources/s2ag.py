@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -29,6 +29,8 @@ from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 from pipeline.sources.remote import Remote, ask, bare, plain_name
+
+_T = TypeVar("_T")
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
@@ -106,7 +108,7 @@ class S2ag(FileRelease, JoinedRelease):
         return int(sum(sizes))
 
     def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one file holds. CorruptError if the file is truncated or damaged."""
+        """Yield what one file holds."""
         if part.startswith("papers"):
             return super().read(part)
         read = self._abstracts if part.startswith("abstracts") else self._citations
@@ -162,18 +164,29 @@ class S2ag(FileRelease, JoinedRelease):
         yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
 
 
+class _Dataset(msgspec.Struct):
+    name: str
+
+
+class _Described(msgspec.Struct):
+    release_id: str
+    datasets: list[_Dataset]
+
+
+class _Listing(msgspec.Struct):
+    files: list[str]
+
+
+class _Refusal(msgspec.Struct):
+    message: str | None = None
+    error: str | None = None
+
+
 class S2agCatalogue:
-    """One release of the Datasets API.
+    """One release of the Datasets API: ``latest``, or a date such as ``2026-09-17``.
 
-    Args:
-        session: the HTTP client.
-        release: ``latest``, or a date such as ``2026-09-17``.
-        api_key: the key that lists of files require; it is sent to the API, never to the storage.
-        datasets: names of the datasets.
-        endpoint: address of the API.
-
-    Raises:
-        InputError: there is no such release or dataset, or the key is refused.
+    The key, which lists of files require, is sent to the API, never to the storage. InputError if there is no such
+    release or dataset, or the key is refused.
     """
 
     def __init__(
@@ -184,15 +197,16 @@ class S2agCatalogue:
         datasets: Iterable[str] = DATASETS,
         endpoint: str = ENDPOINT,
     ) -> None:
-        self._session, self._endpoint = session, endpoint.rstrip("/")
-        self._key = _checked_key(api_key or "")
+        self._session, self._endpoint, self._datasets = session, endpoint.rstrip("/"), tuple(datasets)
+        self._key = (api_key or "").strip()
+        if not all("!" <= character <= "~" for character in self._key):
+            raise InputError("the API key holds a character that is not printable ASCII", "Copy it again, alone")
         self._headers = {"x-api-key": self._key} if self._key else {}
         self._lock = threading.Lock()
         self._current: dict[str, Remote] = {}
-        described = self._get(f"release/{quote(release, safe='')}", release)
-        self.release = plain_name(_read(described, "release_id", str))
-        offered = [_read(entry, "name", str) for entry in _read(described, "datasets", list)]
-        self._datasets = tuple(datasets)
+        described = self._get(f"release/{quote(release, safe='')}", _Described, release)
+        self.release = plain_name(described.release_id)
+        offered = [dataset.name for dataset in described.datasets]
         for dataset in self._datasets:
             if dataset not in offered:
                 raise InputError(f"release {self.release} has no dataset {dataset!r}", nearest(dataset, offered))
@@ -219,72 +233,49 @@ class S2agCatalogue:
             return self._current[remote.name]
 
     def _list(self, dataset: str) -> None:
-        answer = self._get(f"release/{self.release}/dataset/{dataset}", self.release)
+        urls = self._get(f"release/{self.release}/dataset/{dataset}", _Listing).files
         try:
-            names = [PurePosixPath(unquote(urlsplit(url).path)).name for url in _read(answer, "files", list)]
-        except (TypeError, ValueError, AttributeError) as error:
+            listed = {PurePosixPath(unquote(urlsplit(url).path)).name: url for url in urls}
+        except ValueError:
+            listed = {}
+        if len(listed) < len(urls) or not listed:
             raise StageError(
-                f"the list of {dataset} of {self.release} holds no addresses", "Try again later"
-            ) from error
-        if len(set(names)) < len(names) or not names:
-            raise StageError(
-                f"the list of {dataset} of {self.release} is empty or names a file twice", "Try again later"
+                f"the list of {dataset} of {self.release} is empty, names a file twice or holds what is no address",
+                "Try again later",
             )
         for name in [name for name in self._current if name.startswith(f"{dataset}/")]:
             del self._current[name]
-        for name, url in zip(names, answer["files"], strict=True):
+        for name, url in listed.items():
             self._current[f"{dataset}/{name}"] = Remote(f"{dataset}/{name}", url)
 
-    def _get(self, path: str, release: str) -> dict[str, Any]:
+    def _get(self, path: str, kind: type[_T], release: str | None = None) -> _T:
+        """Return an answer of the API; ``release`` is the one that is asked for by name."""
         url = f"{self._endpoint}/{path}"
         answer = ask(self._session, url, self._headers)
+        refusal = _decoded(answer, _Refusal) or _Refusal()
+        status = f"HTTP {answer.status_code}"
+        message = (refusal.message or refusal.error or status).replace(self._key or "\0", "...")
         if answer.status_code in (401, 403):
             raise InputError(
-                f"{bare(url)} refused the request ({self._message(answer)})",
+                f"{bare(url)} refused the request ({message})",
                 "Give a key in S2_API_KEY or with --api-key-file; they are free at "
                 "https://www.semanticscholar.org/product/api",
             )
-        if answer.status_code == 404 and path.startswith("release/") and "/dataset/" not in path:
+        if answer.status_code == 404 and release is not None:
             listed = ask(self._session, f"{self._endpoint}/release/", self._headers)
-            try:
-                known = [str(name) for name in listed.json()] if listed.status_code == 200 else []
-            except (TypeError, ValueError):
-                known = []
-            raise InputError(
-                f"there is no release {release!r}", f"{nearest(release, known).rstrip('?')}; or ask for latest"
-            )
+            known = nearest(release, _decoded(listed, list[str]) or []).rstrip("?")
+            raise InputError(f"there is no release {release!r}", f"{known}; or ask for latest")
         if answer.status_code != 200:
-            raise StageError(
-                f"{bare(url)} answered HTTP {answer.status_code} ({self._message(answer)})", "Try again later"
-            )
-        try:
-            values = answer.json()
-        except (ValueError, RecursionError) as error:
-            raise StageError(f"{bare(url)} did not answer with JSON ({error})", "Try again later") from error
-        if not isinstance(values, dict):
-            raise StageError(f"{bare(url)} answered with a {type(values).__name__}, not an object", "Try again later")
+            raise StageError(f"{bare(url)} answered {status} ({message})", "Try again later")
+        values = _decoded(answer, kind)
+        if values is None:
+            raise StageError(f"{bare(url)} did not answer as it is documented", "Try again later")
         return values
 
-    def _message(self, answer: httpx.Response) -> str:
-        """Return what the server says of an error, without the key if it repeats that."""
-        try:
-            values = answer.json()
-        except (ValueError, RecursionError):
-            return f"HTTP {answer.status_code}"
-        text = values.get("message") or values.get("error") if isinstance(values, dict) else None
-        return str(text or f"HTTP {answer.status_code}").replace(self._key or "\0", "...")
 
-
-def _checked_key(text: str) -> str:
-    """Return a key without the white space around it; the message of the error does not show it."""
-    key = text.strip()
-    if not all("!" <= character <= "~" for character in key):
-        raise InputError("the API key holds a character that is not printable ASCII", "Copy it again, alone")
-    return key
-
-
-def _read(values: Any, name: str, kind: type) -> Any:
-    value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, kind):
-        raise StageError(f"the Datasets API answered without {name!r}", "Try again later")
-    return value
+def _decoded(answer: httpx.Response, kind: type[_T]) -> _T | None:
+    """Return the JSON of an answer; None if it is of another type."""
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -38,15 +38,8 @@ class _Listing(msgspec.Struct):
 class SciRepEvalCatalogue:
     """The files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
 
-    Args:
-        session: the HTTP client.
-        configurations: which to fetch; empty: all.
-        train: also fetch the training splits of the texts, which leak checks read.
-        endpoint: address of the hub; None: its own, or that of ``HF_ENDPOINT``.
-
-    Raises:
-        StageError: the hub cannot be reached, or its listing is not readable.
-        InputError: the hub has no such configuration.
+    Without ``configurations`` all are fetched; with ``train`` the training splits too, which leak checks read.
+    ``endpoint`` is the hub's address; None: its own, or that of ``HF_ENDPOINT``.
     """
 
     def __init__(

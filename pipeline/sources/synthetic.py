@@ -102,12 +102,7 @@ _LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l"
 
 @dataclass(frozen=True)
 class Synthetic(Release):
-    """A synthetic release.
-
-    Attributes:
-        papers: from :data:`LEAST` to :data:`MOST`.
-        seed: any integer.
-    """
+    """A synthetic release of :data:`LEAST` to :data:`MOST` papers."""
 
     papers: int
     seed: int = 13
@@ -148,18 +143,12 @@ class Synthetic(Release):
 
 @dataclass(frozen=True)
 class Unit:
-    """Papers of one unit, in order of topic and date.
+    """Papers of one unit, in order of topic and date; missing texts are empty.
 
     Attributes:
-        ids: uint64 ``[n]``.
-        titles: strings ``[n]``, empty where missing.
-        abstracts: strings ``[n]``, empty where missing.
-        years: int16 ``[n]``, :data:`pipeline.core.schema.NO_YEAR` where missing.
         fields: int64 ``[n, 3]``, bits of the main field and further ones, -1 where there is none.
-        indptr: int64 ``[n + 1]``, offsets into ``cited``.
-        cited: uint64, ids of the papers that each one cites, rising within a paper.
-        inbound: int64 ``[n + 1]``, offsets into ``citing``.
-        citing: uint64, ids of the papers that cite each one, rising within a paper.
+        indptr: int64 ``[n + 1]``, offsets into ``cited``: ids of the papers that each one cites, rising within a paper.
+        inbound: int64 ``[n + 1]``, offsets into ``citing``, likewise.
     """
 
     ids: npt.NDArray[np.uint64]

@@ -35,7 +35,7 @@ from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
-from pipeline.retrieve.lucene_java import ANALYZER
+from pipeline.retrieve.lucene import ANALYZER
 from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
 if TYPE_CHECKING:
@@ -145,23 +145,24 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
 
 
 def _write_blocks(corpus: Corpus, role: Role, todo: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
-    from pipeline.retrieve.bm25.analyzer import CachedAnalyzer, LuceneAnalyzer
+    from pipeline.retrieve.bm25.analyzer import CachedAnalyzer
     from pipeline.retrieve.java import java_errors
-    from pipeline.retrieve.lucene_java import Lucene, WorkQueue
+    from pipeline.retrieve.lucene import Lucene
 
     lucene = Lucene(resources.memory)
     threads = max(min(resources.workers, len(todo), resources.memory // _THREAD_BYTES), 1)
     capacity = resources.memory // (8 * threads)
     with Progress(sum(map(len, todo.values())), "analyse", "docs") as progress:
+        idle = [CachedAnalyzer(lucene, capacity) for _ in range(threads)]
 
-        def work(numbers: WorkQueue[int]) -> None:
-            analyzer = CachedAnalyzer(LuceneAnalyzer(lucene), capacity)
-            for number in numbers:
-                forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, todo[number])))
-                progress.add(len(todo[number]))
+        def analyse(number: int) -> None:
+            analyzer = idle.pop()
+            forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, todo[number])))
+            idle.append(analyzer)
+            progress.add(len(todo[number]))
 
         with java_errors(out.path):
-            lucene.in_threads(threads, work, list(todo))
+            list(lucene.in_threads(threads, analyse, todo))
 
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:

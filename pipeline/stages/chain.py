@@ -14,13 +14,12 @@ from pipeline.core.errors import InputError, InsufficientDataError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
-from pipeline.stages.baseline import baseline_task
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.fuse import fusion_task, weigh_task
-from pipeline.stages.imported_run import import_task
 from pipeline.stages.pool import validation_task
+from pipeline.stages.rankings import baseline_task, import_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
@@ -157,7 +156,8 @@ class _Evaluations:
         if isinstance(system, Fused):
             return self._fused(pool, system)
         if isinstance(system, ImportedRun):
-            return self._imported(pool, system)
+            ranking = import_task(self.corpus, pool, system, depth=self.depth, allow_unknown=self.allow_unknown)
+            return self._scored(pool, ranking, system.title)
         if isinstance(system, Reranked):
             return self._reranked(pool, system)
         if isinstance(system, Baseline):
@@ -195,12 +195,6 @@ class _Evaluations:
         ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)
         return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
-
-    def _imported(self, pool: Task, system: ImportedRun) -> Evaluation:
-        ranking = import_task(
-            self.corpus, pool, system.path, name=system.name, depth=self.depth, allow_unknown=self.allow_unknown
-        )
-        return self._scored(pool, ranking, system.title)
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
         if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):

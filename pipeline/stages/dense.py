@@ -8,10 +8,11 @@ whose vectors are all zero (a text without a known word) has no results.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,21 +34,24 @@ from pipeline.encode.store import VectorStore
 from pipeline.encode.views import WHOLE, View
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
+    Exclusions,
     Groups,
     Metric,
+    Ranking,
     Subset,
     Vectors,
     block_rows,
     check_depth,
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
-from pipeline.retrieve.topk import TopK, pack
-from pipeline.stages.coverage import SKIPPED, PoolWithVectors, pool_with_vectors
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
-if TYPE_CHECKING:
-    from pipeline.retrieve.search import DenseEngine
+SKIPPED = "exact, of those with a vector"
+"""What the configuration of a ranking calls an exact search that passes over papers without a vector."""
+
+_SHOWN = 3
+"""Ids an error names."""
 
 SEVERAL = "best pair"
 """The engine for papers with several vectors."""
@@ -69,7 +73,7 @@ class DenseConfig:
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries a query.
-        search: ``exact``, whichever engine ran: all give the same bytes; :data:`pipeline.stages.coverage.SKIPPED`;
+        search: ``exact``, whichever engine ran: all give the same bytes; :data:`SKIPPED`;
             else the index of an approximate search.
         dimension: components that are compared; 0: all (:class:`pipeline.encode.views.View`).
         quantise: how they are rounded; empty: not at all.
@@ -80,6 +84,67 @@ class DenseConfig:
     search: str | IndexSettings = "exact"
     dimension: int = field(default=0, metadata=OMIT_DEFAULT)
     quantise: Quantise = field(default="", metadata=OMIT_DEFAULT)
+
+
+@dataclass(frozen=True)
+class PoolWithVectors:
+    """The candidates and queries of a pool that have a vector.
+
+    Attributes:
+        starts: int64 ``[shards + 1]``, first row of each corpus shard.
+        candidates: uint32, rising rows.
+        query_rows: uint32 ``[queries]``, rising rows.
+        exclusions: what is removed from the ranking of each of these queries.
+        kept: int64 ``[queries]``, their positions in the pool; None: all of it is here.
+        counts: what is left out, if papers may lack a vector.
+    """
+
+    starts: npt.NDArray[np.int64]
+    candidates: Rows
+    query_rows: Rows
+    exclusions: Exclusions
+    kept: npt.NDArray[np.int64] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def renumbered(self, ranking: Ranking) -> Ranking:
+        """Return a ranking of these queries with their positions in the pool."""
+        if self.kept is None:
+            return ranking
+        return dataclasses.replace(ranking, query=self.kept[ranking.query].astype(np.uint32))
+
+
+def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
+    """Return what of a pool can be ranked.
+
+    Raises:
+        InputError: some have none, and are not to be skipped; or nothing is left.
+    """
+    pool = open_pool(inputs)
+    whole = PoolWithVectors(pool.corpus.starts, pool.candidates, pool.query_rows, pool.exclusions)
+    if missing is None:
+        return whole
+    lacking = store_of(inputs["paper"]).missing(pool.candidates)
+    unasked = store_of(inputs.get("query", inputs["paper"])).missing(pool.query_rows)
+    counts = {"candidates_without_vector": len(lacking), "queries_without_vector": len(unasked)}
+    if not (len(lacking) or len(unasked)):
+        return dataclasses.replace(whole, counts=counts)
+    kept = np.isin(pool.query_rows, unasked, invert=True)
+    if missing == "error" or not kept.any() or len(lacking) == len(pool.candidates):
+        papers = lacking if len(lacking) or not pool.queries_are_papers else unasked
+        first = pool.corpus.ids(papers[:_SHOWN]) if len(papers) else [pool.query_ids()[int(np.argmin(kept))]]
+        raise InputError(
+            f"{name} must have a vector of each paper of {pool.artifact.name}, got none for {len(lacking):,} of "
+            f"{len(pool.candidates):,} candidates and {len(unasked):,} of {len(kept):,} queries (first: "
+            f"{', '.join(first)})",
+            "Make them, or rank without them: missing=skip" if missing == "error" else "Make some of them",
+        )
+    offsets, rows = pool.exclusions
+    lengths = np.diff(offsets)
+    exclusions = np.append(0, np.cumsum(lengths[kept])), rows[np.repeat(kept, lengths)]
+    candidates = pool.candidates[np.isin(pool.candidates, lacking, invert=True)]
+    return PoolWithVectors(
+        whole.starts, candidates, pool.query_rows[kept], exclusions, np.flatnonzero(kept), {**counts}
+    )
 
 
 class _Part(NamedTuple):
@@ -139,18 +204,21 @@ class DenseSearch:
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
+        from pipeline.retrieve.topk import merged
+
         pool, units = open_pool(inputs), out.plan() or {}
-        best = TopK(len(pool.query_rows), self.depth)
-        for unit in units:
+
+        def ranking(unit: str) -> Ranking:
             table = files.read_arrow(out.path / unit).combine_chunks()
-            query, row, score = (table.column(name).to_numpy() for name in ("query", "row", "score"))
-            best.add(query.astype(np.int64), pack(score, row))
+            return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
+
+        best = merged(map(ranking, units), len(pool.query_rows), self.depth)
         passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in passes}))
         pools = max((fact["pools_in_pass"] for fact in passes), default=0)
         out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
         counts = pool_with_vectors(inputs, self.missing, self.name).counts
-        return {**write_ranking(best.ranking(), pool, self.depth, out), **counts}
+        return {**write_ranking(best, pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
         """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
@@ -178,11 +246,9 @@ class DenseSearch:
         texts = store_of(*asking, view=self.view)
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == SEVERAL:
-            from pipeline.retrieve.maxsim import MaxSimEngine
-
-            engine: DenseEngine = MaxSimEngine()
             offsets, vectors = texts.grouped(rows)
             queries: Vectors | Groups = Groups(offsets, vectors)
+            engine = dense_engine("exact")
             live = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)
         else:
@@ -246,14 +312,15 @@ def approximate_ranking_task(
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        from pipeline.retrieve.ann import ApproximateEngine, recall
+        from pipeline.retrieve.ann import approximate_search, recall
 
         opened, view = pool_with_vectors(inputs, model.missing, model.name), View.of(model)
         store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
         with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
-            ranking = ApproximateEngine(settings).search(
+            ranking = approximate_search(
+                settings,
                 queries,
                 progress.over(store.blocks(opened.candidates, size), lambda block: len(block[0])),
                 count=len(opened.candidates),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
@@ -24,7 +25,6 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.topk import Positions
 from pipeline.stages.search import open_pool, read_ranking, settings_of, slug_of, write_ranking
 
 STEP = 10
@@ -118,7 +118,7 @@ def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
     return [read_ranking(inputs[f"ranking{number}"]) for number in range(len(parts))]
 
 
-def _precision(ranking: Ranking, qrels: measured.Qrels, queries: int, scored: Positions) -> float:
+def _precision(ranking: Ranking, qrels: measured.Qrels, queries: int, scored: npt.NDArray[np.int64]) -> float:
     ranked, judged = measured.select(measured.Run.from_table(ranking.table(), queries), qrels, scored)
     values = evaluate(judged, ranked, parse_measures(["map"]))
     return float(values[0].mean())

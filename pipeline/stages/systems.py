@@ -47,6 +47,11 @@ class _Named(ABC):
         """The same as text."""
         return self.title.title
 
+    @property
+    def key(self) -> str:
+        """The name without label and path."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Bm25(_Named):
@@ -70,11 +75,6 @@ class Bm25(_Named):
         usual = (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B)
         return Name("bm25", options=() if usual else (("k1", f"{self.k1:g}"), ("b", f"{self.b:g}")))
 
-    @property
-    def key(self) -> str:
-        """The name, which has no label."""
-        return self.name
-
 
 @dataclass(frozen=True)
 class Baseline(_Named):
@@ -87,11 +87,6 @@ class Baseline(_Named):
     def title(self) -> Name:
         """As users write it."""
         return Name(self.order, options=(("seed", str(self.seed)),) if self.seed != Baseline.seed else ())
-
-    @property
-    def key(self) -> str:
-        """The name, which has no label."""
-        return self.name
 
 
 @dataclass(frozen=True)

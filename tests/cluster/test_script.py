@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cluster import slurm
-from pipeline.cluster.script import job_script
-from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.script import SlurmSettings, job_script
 from pipeline.core.errors import InputError
 
 FULL = """\

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cluster import slurm
-from pipeline.cluster.script import job_script, log_of
-from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.script import SlurmSettings, job_script, log_of
 from pipeline.cluster.slurm import TaskState
 from pipeline.core.errors import InputError
 from tests.cluster.slurm_host import SlurmHost

@@ -1,12 +1,7 @@
-"""Batches, memory that runs out, tokeniser processes, GPUs and slow processors: nothing of it changes a vector."""
+"""Batches, memory that runs out, GPUs and slow processors: nothing of it changes a vector."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-import time
 import weakref
 from pathlib import Path
 from random import Random
@@ -17,16 +12,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from pipeline.core.errors import StageError
 from pipeline.encode import network, registry
-from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.network import token_batches, torch_devices
-from pipeline.encode.spec import AspireSpec
-from pipeline.encode.tokenise import TextTokeniser, TokeniserPool
 from pipeline.encode.transformer import TransformerEncoder, open_modules
-from tests.core.test_parallel import killed
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import load
 
@@ -128,54 +118,6 @@ def test_a_slow_precision_is_announced(
         monkeypatch.setattr(network, "slow_on_cpu", lambda _compute, slow=slow: slow)
         load(f"{folder}:compute=bfloat16")
         assert capsys.readouterr().err.count("no bfloat16 instructions") == slow
-
-
-def test_tokens_from_worker_processes_are_the_same(folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenise = TextTokeniser(registry.resolve(str(folder)).spec, tokenizer)
-    sentences = SentenceTokeniser(AspireSpec("", ""), tokenizer)
-    workers = TokeniserPool(tokenise, 2)
-    assert workers(TEXTS, "paper") == tokenise(TEXTS, "paper")
-    assert workers(TEXTS, "query") == tokenise(TEXTS, "query")
-    assert workers([], "paper") == tokenise([], "paper")
-    assert pickle.loads(pickle.dumps(sentences))(TEXTS, "paper") == sentences(TEXTS, "paper")  # noqa: S301
-
-
-def test_a_killed_tokeniser_process_is_an_error() -> None:
-    with pytest.raises(StageError, match="a process that tokenises was killed"):
-        TokeniserPool(killed, 1)(TEXTS, "paper")
-
-
-PARENT = """
-import os, sys, time
-from pathlib import Path
-from pipeline.encode.tokenise import TokeniserPool
-
-def slow(texts, role):
-    Path(sys.argv[1], str(os.getpid())).touch()
-    time.sleep(60)
-
-if __name__ == "__main__":
-    TokeniserPool(slow, 2)([1, 2], "paper")
-"""
-
-
-def test_tokeniser_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
-    (tmp_path / "seen").mkdir()
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    command = [sys.executable, str(script), str(tmp_path / "seen")]
-    parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    deadline = time.monotonic() + 120
-    while len(list((tmp_path / "seen").iterdir())) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    processes = [Path("/proc", path.name) for path in (tmp_path / "seen").iterdir()]
-    assert len(processes) == 2
-    parent.kill()
-    parent.wait()
-    while any(process.is_dir() for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(process.is_dir() for process in processes)
 
 
 def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,8 @@ PALS = {"scirepeval_pals_clf": 0, "scirepeval_pals": 1, "scirepeval_pals_qry": 2
 RECIPES |= dict.fromkeys(PALS, SPECTER)
 ASPIRE = ("aspire-bm", "aspire-cs")
 ENSEMBLE = {"specter2_ensemble": ("specter2", "specter2_ctrl")}
+REDUCED = {"specter", "specter2_ctrl", "scirepeval_pals", "e5-base", "mpnet", "aspire-bm", "specter2_ensemble"}
+"""One entry of each recipe, which is computed in bfloat16 too."""
 
 
 def texts_around(limit: int) -> list[Text]:
@@ -99,7 +101,7 @@ def texts_around(limit: int) -> list[Text]:
     return [
         *(Text(words(length), "") for length in (1, 513)),
         *(Text("", words(length, 3)) for length in (0, 1, 511)),
-        *(Text("w1", words(length, 5)) for length in (0, 5000, *range(limit - 16, limit + 2))),
+        *(Text("w1", words(length, 5)) for length in (0, 5000, *range(limit - 6, limit + 2))),
         Text("  \t ", " \n "),
         Text("w5 😀 w6", "👩‍🔬 w7"),
         Text("שלום w8", "عربي مرحبا"),
@@ -225,9 +227,10 @@ def test_vectors_are_those_of_the_authors(cache: Path, name: str) -> None:
     expected = reference(cache, name, texts, "paper")
     close = 1e-4 if name in PALS else 1e-5
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=close)
-    reduced = load(name, "bfloat16")[1].encode(texts)
-    assert smallest_cosine(reduced, expected) >= 0.999
-    assert not np.array_equal(reduced, expected)
+    if name in REDUCED:
+        reduced = load(name, "bfloat16")[1].encode(texts)
+        assert smallest_cosine(reduced, expected) >= 0.999
+        assert not np.array_equal(reduced, expected)
     if name not in ASPIRE:
         queries = load(model.query)[1] if model.query else encoder
         np.testing.assert_allclose(queries.encode(texts, "query"), reference(cache, name, texts, "query"), atol=close)

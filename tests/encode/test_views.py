@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+import pipeline
 from pipeline.core.errors import InputError
 from pipeline.encode import registry
 from pipeline.encode.views import WHOLE, View, whole
+from tests.cli.run import flags, mdcr, mdcr_json
 
 VECTORS = np.random.default_rng(5).normal(size=(40, 32)).astype(np.float32)
 UNIT = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
@@ -47,3 +53,32 @@ def test_a_view_shares_the_store_and_not_the_name() -> None:
     ):
         with pytest.raises(InputError, match=message):
             registry.resolve(text)
+
+
+def test_views_rank_as_their_plain_computation_and_prompts_are_in_the_note(folder: Path, tmp_path: Path) -> None:
+    mdcr_json(tmp_path, *flags("corpus --source synthetic --papers 300 --seed 5 --corpus tiny --workers 1"))
+    model = f"{folder}:pooling=mean,distance=cosine,paper_prefix=w1,query_paper_prefix=w2"
+    options = {"whole": "", "short": ",dimension=8", "levels": ",quantise=int8", "signs": ",quantise=binary"}
+    asked = f"{folder}:pooling=mean,distance=cosine,paper_prefix=w2"
+    named = ",".join([f"{label}={model}{option}" for label, option in options.items()] + [f"asked={asked}"])
+    result = mdcr(tmp_path, *flags("eval --size all --queries 5 --samples 1 --device cpu --workers 1 --model"), named)
+    noted = " ".join(result.stdout.split())
+    assert "Put before the text: whole papers 'w1', queries 'w2'; short papers" in noted, result.stderr
+    workspace = pipeline.open(tmp_path)
+    pool = workspace.pool(size="all", queries=5)
+    papers, queries = (dict(zip(*workspace.vectors(pool, name), strict=True)) for name in (model, asked))
+    steps: dict[str, Callable[[Any], Any]] = {
+        "whole": lambda v: v,
+        "short": lambda v: v[:8],
+        "levels": lambda v: np.rint(v / (np.abs(v).max() / 127)),
+        "signs": lambda v: np.where(v > 0, 1, -1),
+    }
+    for label, step in steps.items():
+        frame = workspace.ranking(pool, f"{model}{options[label]}").frame
+        pairs = frame["query_id", "paper_id"].rows()
+        expected = [cosine(step(queries[query]), step(papers[paper])) for query, paper in pairs]
+        np.testing.assert_allclose(frame["score"], expected, atol=1e-5)
+
+
+def cosine(a: Any, b: Any) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))

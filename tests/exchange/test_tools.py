@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import ir_measures
-import mteb
 import numpy as np
 import polars as pl
 import pytest
 import pytrec_eval
-from mteb.abstasks.retrieval import AbsTaskRetrieval
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
@@ -135,6 +133,9 @@ def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_p
 def test_mteb_loads_and_evaluates_an_exported_pool(
     pool: Pool, beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import mteb  # here: it takes seconds, and every worker reads every module
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     nothing = ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")

@@ -12,11 +12,13 @@ import numpy.typing as npt
 import torch
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Done, Exclusions, Metric, Ranking, Subset
+from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
 from pipeline.retrieve.canonical import brute_force
-from pipeline.retrieve.dense import ExactEngine, filter_on_device
+from pipeline.retrieve.dense import DenseEngine, ExactEngine
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import DenseEngine, Search
+from pipeline.retrieve.estimates import Candidates
+from pipeline.retrieve.pairs import tensor_scores
+from pipeline.retrieve.search import Search
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 
@@ -24,17 +26,18 @@ METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 ENGINES = ("float32", "bfloat16", "device", "faiss")
 
 
-class DeviceEngine(DenseEngine):
-    """What runs on a GPU, on the CPU."""
+class DeviceEngine(ExactEngine):
+    """What scores pairs on a GPU, on the CPU."""
 
-    def rank(self, search: Search, blocks: Iterable[Block], resources: Resources, done: Done) -> None:
-        filter_on_device(search, blocks, torch.device("cpu"), resources, done)
+    def nominate(self, search: Search, block: Candidates) -> torch.Tensor:
+        search.scores = tensor_scores
+        return super().nominate(search, block)
 
 
 def named(name: str) -> DenseEngine:
-    if name == "device":
-        return DeviceEngine()
-    return dense_engine(name) if name == "faiss" else ExactEngine(low=name == "bfloat16")
+    if name == "faiss":
+        return dense_engine(name)
+    return DeviceEngine(low=True) if name == "device" else ExactEngine(low=name == "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +57,7 @@ class Case:
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
     def search(self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
-        return engine.search(
-            self.queries,
-            self.blocks(size),
-            metric=metric,
-            depth=depth,
-            excluded=self.excluded,
-            resources=resources(**how),
-        )
+        return search(engine, self.queries, self.blocks(size), metric, depth, self.excluded, **how)
 
     def search_pools(
         self, engine: DenseEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
@@ -69,6 +65,20 @@ class Case:
         return engine.search_pools(
             self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
         )
+
+
+def search(
+    engine: DenseEngine,
+    queries: npt.NDArray[np.floating],
+    blocks: Iterable[Block],
+    metric: Metric,
+    depth: int,
+    excluded: Exclusions,
+    **how: Any,
+) -> Ranking:
+    """Return the ranking of all candidates."""
+    subsets = [Subset(None, excluded)]
+    return engine.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources(**how))[0]
 
 
 def resources(**how: Any) -> Resources:

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
-from pipeline.retrieve.ann import ApproximateEngine, recall
+from pipeline.retrieve.ann import approximate_search, recall
 from pipeline.retrieve.base import Metric, Ranking
 from pipeline.retrieve.canonical import canonical_scores
 from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
@@ -18,7 +18,8 @@ from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, 
 
 
 def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
-    return ApproximateEngine(settings).search(
+    return approximate_search(
+        settings,
         case.queries,
         case.blocks(611),
         count=len(case.vectors),
@@ -91,9 +92,7 @@ def test_a_name_holds_the_settings_that_differ_from_the_default(name: str) -> No
         ("ivf:links=3", "ivf has no parameter 'links'. Choose one of: cells, probes"),
         ("hnsw:serch=3", "hnsw has no parameter 'serch'. Did you mean 'search'"),
         ("hnsw:links=1.5", "'links=1.5' in 'hnsw:links=1.5' is not a parameter"),
-        ("ivf:probes", "'probes' in 'ivf:probes' is not a parameter"),
         ("ivf:probes=1.5", "probes=1.5 of ivf is out of range"),
-        ("ivf:probes=nan", "probes=nan of ivf is out of range"),
         ("ivf:cells=inf", "cells=inf of ivf is out of range"),
         ("cagra:search=0.5", "search=0.5 of cagra is out of range"),
     ],
@@ -107,10 +106,11 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
     case = make_case("random", candidates=300)
     nothing = 2**32 - 1  # what CAGRA gives where it found too few
 
-    def find(queries: np.ndarray, k: int) -> np.ndarray:
-        return np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
+    class Graph:
+        def search(self, queries: np.ndarray, k: int, params: None) -> tuple[None, np.ndarray]:
+            return None, np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
 
-    monkeypatch.setattr(ann, "built", lambda *_: find)
+    monkeypatch.setattr(ann, "built", lambda *_: (Graph(), None))
     ranking = search(case, IndexSettings("cagra"), "l2", 8)
     assert len(ranking)
     for query in range(len(case.queries)):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, LuceneAnalyzer
+from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, terms_of_words
 from pipeline.retrieve.bm25.forward_index import Block
-from pipeline.retrieve.lucene_java import Lucene
+from pipeline.retrieve.lucene import Lucene
 from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
 from tests.retrieve.test_lucene import WEIRD
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.java
 
 
 @pytest.fixture(scope="module")
-def analyzer() -> LuceneAnalyzer:
-    return LuceneAnalyzer(Lucene(MEMORY))
+def lucene() -> Lucene:
+    return Lucene(MEMORY)
 
 
 def counted(cached: CachedAnalyzer, texts: Sequence[str], together: int = 10**9) -> list[Counter[str]]:
@@ -43,9 +43,9 @@ def read(block: Block) -> list[Counter[str]]:
     return bags
 
 
-def assert_lucenes(analyzer: LuceneAnalyzer, texts: Sequence[str]) -> None:
-    for text, bag in zip(texts, counted(CachedAnalyzer(analyzer, 10**6), texts), strict=True):
-        assert bag == Counter(analyzer.terms(text)), repr(text)
+def assert_lucenes(lucene: Lucene, texts: Sequence[str]) -> None:
+    for text, bag in zip(texts, counted(CachedAnalyzer(lucene, 10**6), texts), strict=True):
+        assert bag == Counter(lucene.terms(text)), repr(text)
 
 
 _PIECES = st.sampled_from(
@@ -69,50 +69,50 @@ _TEXTS = st.one_of(
 @example(texts=["#\ufe0f\u20e3 *\u20e3 1\ufe0f\u20e3", 'א"ב א\'ב "a"b"', "a.b. .a:b: 1,2, ;1;2", "_a_ __ a_b"])
 @example(texts=["x" * 255 + ".", "." + "x" * 255, "x" * 254 + ".y", "x" * 256 + "'s", "'" * 300 + "a"])
 @example(texts=["a\u0301-\u0301b", "\u0301a \u0301", "a\u200d.b", "a.\u0301b", "1,\u00ad2"])
-def test_lucenes_terms_of_random_text(analyzer: LuceneAnalyzer, texts: list[str]) -> None:
-    assert_lucenes(analyzer, texts)
+def test_lucenes_terms_of_random_text(lucene: Lucene, texts: list[str]) -> None:
+    assert_lucenes(lucene, texts)
 
 
-def test_lucenes_terms_of_every_character_between_letters_and_digits(analyzer: LuceneAnalyzer) -> None:
+def test_lucenes_terms_of_every_character_between_letters_and_digits(lucene: Lucene) -> None:
     """Alone, at the ends of words, inside them, and doubled."""
     characters = [
         chr(code) for code in [*range(0x500), *range(0x590, 0x700), *range(0x2000, 0x2100), *range(0xFE00, 0xFF70)]
     ]
-    assert_lucenes(analyzer, [f"ab{c}cd {c}e f{c} {c} 1{c}2 g{c}{c}h 3{c} {c}4 א{c}ב カ{c}カ" for c in characters])
+    assert_lucenes(lucene, [f"ab{c}cd {c}e f{c} {c} 1{c}2 g{c}{c}h 3{c} {c}4 א{c}ב カ{c}カ" for c in characters])
 
 
-def test_lucenes_terms_of_weird_text_and_of_the_mark(analyzer: LuceneAnalyzer) -> None:
-    assert analyzer.terms(MARK) == [MARK]
+def test_lucenes_terms_of_weird_text_and_of_the_mark(lucene: Lucene) -> None:
+    assert lucene.terms(MARK) == [MARK]
     marked = [MARK, f"a {MARK}-{MARK} runs", f"é{MARK} running", f"é.{MARK}"]
-    assert_lucenes(analyzer, [*marked, *(text for text in WEIRD if "\ud800" not in text)])
+    assert_lucenes(lucene, [*marked, *(text for text in WEIRD if "\ud800" not in text)])
 
 
 @pytest.mark.realdata
-def test_lucenes_terms_of_real_papers(analyzer: LuceneAnalyzer) -> None:
-    assert_lucenes(analyzer, [f"{text.title} {text.abstract}" for text in real_texts("s2orc-real")[:6_000]])
+def test_lucenes_terms_of_real_papers(lucene: Lucene) -> None:
+    assert_lucenes(lucene, [f"{text.title} {text.abstract}" for text in real_texts("s2orc-real")[:2_000]])
 
 
-def test_words_together_in_small_parts(analyzer: LuceneAnalyzer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_together_in_small_parts(lucene: Lucene, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"running{n}" for n in range(50)] + ["the", "don't", "é", "中文"]
-    whole = analyzer.terms_of_words(words)
+    whole = terms_of_words(lucene, words)
     monkeypatch.setattr("pipeline.retrieve.bm25.analyzer.WORDS_PER_CALL", 7)
-    assert analyzer.terms_of_words(words) == whole == [analyzer.terms(word) for word in words]
+    assert terms_of_words(lucene, words) == whole == [lucene.terms(word) for word in words]
 
 
 @pytest.mark.parametrize(("capacity", "together"), [(10, 7), (10**6, 10**9)])
 def test_what_is_remembered_and_what_comes_together_change_nothing(
-    analyzer: LuceneAnalyzer, capacity: int, together: int
+    lucene: Lucene, capacity: int, together: int
 ) -> None:
     rng = np.random.default_rng(2)
     texts = [" ".join(f"word{n}s" for n in rng.integers(0, 3_000, 30)) for _ in range(300)]
-    whole, cached = counted(CachedAnalyzer(analyzer, 10**6), texts), CachedAnalyzer(analyzer, capacity)
+    whole, cached = counted(CachedAnalyzer(lucene, 10**6), texts), CachedAnalyzer(lucene, capacity)
     for start in range(0, len(texts), 60):
         assert counted(cached, texts[start : start + 60], together) == whole[start : start + 60]
 
 
 @pytest.mark.parametrize("capacity", [0, 10**6])
-def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer, capacity: int) -> None:
-    cached = CachedAnalyzer(analyzer, capacity)
+def test_terms_are_numbered_by_first_use_in_the_block(lucene: Lucene, capacity: int) -> None:
+    cached = CachedAnalyzer(lucene, capacity)
     cached.block([pa.array(["plum kiwi"], pa.large_string())])
     parts = [["lime kiwi fig fig kiwi", ""], ["plum fig"]]
     block = cached.block([pa.array(part, pa.large_string()) for part in parts])
@@ -121,8 +121,8 @@ def test_terms_are_numbered_by_first_use_in_the_block(analyzer: LuceneAnalyzer, 
     assert block.lengths.tolist() == [5, 0, 2]
 
 
-def test_no_texts_blank_ones_and_a_slice(analyzer: LuceneAnalyzer) -> None:
-    assert read(CachedAnalyzer(analyzer, 10).block([])) == []
-    assert counted(CachedAnalyzer(analyzer, 10), ["", "…"]) == [Counter(), Counter()]
+def test_no_texts_blank_ones_and_a_slice(lucene: Lucene) -> None:
+    assert read(CachedAnalyzer(lucene, 10).block([])) == []
+    assert counted(CachedAnalyzer(lucene, 10), ["", "…"]) == [Counter(), Counter()]
     texts = pa.array(["kiwi", "plum fig", "melon"], pa.large_string())[1:]
-    assert read(CachedAnalyzer(analyzer, 10).block([texts])) == [Counter(["plum", "fig"]), Counter(["melon"])]
+    assert read(CachedAnalyzer(lucene, 10).block([texts])) == [Counter(["plum", "fig"]), Counter(["melon"])]

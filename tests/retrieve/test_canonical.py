@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pipeline.core import order
 from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.canonical import CODES, canonical_scores, fixed_sum, pair_scores
-from pipeline.retrieve.estimates import ScoreBounds
-from pipeline.retrieve.search import NONE, pair_norms
-from pipeline.retrieve.topk import TopK, pack, unpack
-from tests.retrieve.cases import METRICS, make_case, named
+from pipeline.retrieve.canonical import canonical_scores, fixed_sum
+from pipeline.retrieve.estimates import Estimates, mean_of
+from pipeline.retrieve.pairs import Side, fixed_tensor_sum, lengths, score_pairs, tensor_scores
+from pipeline.retrieve.topk import TopK, merged, pack, unpack
+from tests.retrieve.cases import METRICS, make_case, named, same, search
 
 HARD = ("random", "far from the origin", "one giant", "tiny", "below the normal range", "zeros", "half precision")
 """Cases that try the bound of an estimate."""
@@ -29,12 +29,23 @@ def test_kernel_equals_definition_in_every_bit(dimension: int, metric: Metric) -
     rng = np.random.default_rng(dimension)
     x = (rng.standard_normal((50, dimension)) * 10.0 ** rng.integers(-6, 6, (50, 1))).astype(np.float32)
     q = x[:3] + np.float32(0.1)
-    norms = pair_norms(q)
-    assert norms.tobytes() == np.sqrt(fixed_sum(q.astype(float) ** 2)).tobytes()
-    owners, positions = np.divmod(np.arange(150), 50)
-    scores = pair_scores(CODES[metric], q, norms, x, owners, positions, NONE, NONE)
+    norms = lengths(torch.from_numpy(q))
+    assert norms.numpy().tobytes() == np.sqrt(fixed_sum(q.astype(float) ** 2)).tobytes()
+    owners, positions = map(torch.from_numpy, np.divmod(np.arange(150), 50))
     expected = np.concatenate([canonical_scores(query, x, metric) for query in q])
-    assert (scores.astype(np.float32) + np.float32(0)).tobytes() == expected.tobytes()
+    for scores in (score_pairs, tensor_scores):
+        found = scores(metric, Side(torch.from_numpy(q)), norms, Side(torch.from_numpy(x)), owners, positions)
+        assert (found.float() + 0.0).numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_best_pairs_are_the_same_by_kernel_and_by_tensors(metric: Metric) -> None:
+    rng = np.random.default_rng(7)
+    x, q = (torch.from_numpy(rng.standard_normal((n, 70), np.float32)) for n in (40, 9))
+    papers, queries = Side(x, torch.tensor([0, 1, 4, 5, 20, 40])), Side(q, torch.tensor([0, 2, 3, 9]))
+    owners, positions = map(torch.from_numpy, np.divmod(np.arange(15), 5))
+    one, other = (form(metric, queries, lengths(q), papers, owners, positions) for form in (score_pairs, tensor_scores))
+    assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
 def test_fixed_sum_is_a_sum() -> None:
@@ -48,13 +59,13 @@ def test_fixed_sum_is_a_sum() -> None:
 def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric: Metric, low: bool) -> None:
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (matrix.astype(np.float32) for matrix in (case.queries, case.vectors))
-    bounds = ScoreBounds(queries, pair_norms(queries), metric, vectors[:100], case.rows, low=low)
-    points = bounds.place(torch.from_numpy(vectors), case.rows)
-    products = (bounds.points @ points.points.T).float().numpy()
-    estimates = (products + points.bias.numpy()).astype(float)
-    bound = bounds.length[:, None] * points.spread.numpy() + points.extra.numpy() + bounds.loss * np.abs(products)
+    x, q = torch.from_numpy(vectors), torch.from_numpy(queries)
+    bounds = Estimates(Side(q), lengths(q), metric, mean_of(x[:100], case.rows, metric), low=low)
+    placed = bounds.place(x, case.rows)
+    estimates = bounds.products(bounds.points, placed).double().numpy()
+    bound = (bounds.length[:, None] * placed.spread + placed.extra).numpy()
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
-    off = np.abs(estimates - (exact - bounds.shift[:, None]) / bounds.scale)
+    off = (exact - bounds.shift.numpy()[:, None]) / bounds.scale - estimates
     assert (off <= bound).all()
     if low and name in ("random", "zeros", "half precision"):
         assert off.max() > 0.05 * bound.max()
@@ -72,16 +83,15 @@ def _exact(query: np.ndarray, matrix: np.ndarray, metric: Metric) -> np.ndarray:
 
 def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
-    place = ScoreBounds.place
+    place = Estimates.place
 
-    def rounded(self: ScoreBounds, vectors: torch.Tensor, rows: np.ndarray):
-        points = place(self, vectors, rows)
-        return points._replace(points=(points.points.view(torch.int32) & -8192).view(torch.float32))
+    def rounded(self: Estimates, vectors: torch.Tensor, rows: np.ndarray):
+        placed = place(self, vectors, rows)
+        return placed._replace(points=(placed.points.view(torch.int32) & -8192).view(torch.float32))
 
-    monkeypatch.setattr(ScoreBounds, "place", rounded)
-    for name in ("float32", "device"):
-        with pytest.raises(StageError, match="further from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
-            make_case("random").search(named(name), "l2", 9)
+    monkeypatch.setattr(Estimates, "place", rounded)
+    with pytest.raises(StageError, match="further from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
+        make_case("random").search(named("float32"), "l2", 9)
 
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
@@ -92,10 +102,10 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda v
 def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> None:
     values = np.array([score for score, _ in entries], np.float32) + np.float32(0)
     rows = np.array([row for _, row in entries], np.uint32)
-    keys = pack(values, rows)
-    assert np.argsort(keys)[::-1].tolist() == order.best(values, rows, len(rows)).tolist()
+    keys = pack(torch.from_numpy(values), torch.from_numpy(rows.astype(np.int64)))
+    assert keys.argsort(descending=True).tolist() == order.best(values, rows, len(rows)).tolist()
     unpacked = unpack(keys)
-    assert unpacked[0].tobytes() == values.tobytes()
+    assert unpacked[0].numpy().tobytes() == values.tobytes()
     assert unpacked[1].tolist() == rows.tolist()
 
 
@@ -103,17 +113,35 @@ def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> N
 @given(st.integers(0, 1_000), st.integers(1, 9))
 def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
-    owner, pools = np.sort(rng.integers(0, 4, 40)), rng.integers(0, 4, 40).astype(np.uint64)
+    owner, pools = np.sort(rng.integers(0, 4, 40)), rng.integers(0, 4, 40)
     values, rows = rng.integers(-3, 3, 40).astype(np.float32), rng.permutation(40).astype(np.uint32)
     lists = TopK(4, depth, 2)
     for part in np.array_split(np.arange(40), rng.integers(1, 9)):
-        lists.add(owner[part], pack(values[part], rows[part]), pools[part])
+        columns = (torch.from_numpy(column[part]) for column in (owner, values, rows.astype(np.int64), pools))
+        queries, scores, numbers, bits = columns
+        lists.add(queries, pack(scores, numbers), bits)
     for pool in range(2):
         ranking, floors = lists.ranking(pool), lists.floors()[pool]
         for query in range(4):
-            entries = np.flatnonzero((owner == query) & (pools >> np.uint64(pool) & np.uint64(1) > 0))
+            entries = np.flatnonzero((owner == query) & (pools >> pool & 1 > 0))
             best = entries[order.best(values[entries], rows[entries], depth)]
             assert ranking.row[ranking.query == query].tolist() == rows[best].tolist()
             assert ranking.score[ranking.query == query].tolist() == values[best].tolist()
             full = len(best) == depth
             assert floors[query] == (np.nextafter(values[best[-1]], np.float32(-np.inf)) if full else -np.inf)
+
+
+def test_steps_of_a_gpu_mix_no_devices() -> None:
+    """On a device without values, which refuses operands in main memory as a GPU does."""
+    q, places = torch.empty(5, 128, device="meta"), torch.arange(5, device="meta")
+    steps = [fixed_tensor_sum(q.double()), pack(q[:, 0], places), *unpack(places)]
+    assert {step.device.type for step in steps} == {"meta"}
+    with pytest.raises(RuntimeError, match="device"):
+        fixed_tensor_sum(q.double() - torch.ones(128))
+
+
+def test_merged_rankings_are_the_ranking_of_all() -> None:
+    case = make_case("duplicates", candidates=900)
+    whole = case.search(named("float32"), "l2", 40)
+    halves = [search(named("float32"), case.queries, [block], "l2", 40, case.excluded) for block in case.blocks(300)]
+    assert same(merged(halves, len(case.queries), 40), whole)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import (
     ENGINES,
     METRICS,
@@ -27,13 +27,12 @@ from tests.retrieve.cases import (
     expected,
     make_case,
     named,
-    resources,
     same,
+    search,
     subset_of,
     subsets_of,
 )
 
-CPU = resources()
 NAMES = (
     "random",
     "duplicates",
@@ -74,11 +73,10 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: Dens
         *(("duplicates", (5_000, 8), 50, {"size": size, "workers": 1}) for size in (100, 2048, 2049, 4999)),
         *(("random", (300, 5), depth, {"size": 77}) for depth in (1, 299, 300, 301, 5_000)),
         *(("crowded cuts", (6_000, 16), 50, {"size": size, "memory": 1 << 20}) for size in (700, 10**9)),
-        # candidates are scored after each block, after several, or at the end
         *(
             (name, (20_000, 40), 100, {"size": 3_000, "workers": 2, "memory": memory << 20})
-            for name in ("random", "one giant", "few values")
-            for memory in (1, 4, 64)
+            for name in ("one giant", "few values")
+            for memory in (1, 64)
         ),
     ],
 )
@@ -90,19 +88,19 @@ def test_blocks_depth_workers_and_memory_change_nothing(
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("dimension", [1, 65])
 def test_any_dimension(dimension: int, metric: Metric, engine: DenseEngine) -> None:
     case = make_case("random", dimension=dimension, candidates=300)
     assert same(case.search(engine, metric, 10, size=99), expected(case, metric, 10))
 
 
 def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
-    case = make_case("few values", dimension=6, candidates=4_000, queries=600)
+    case = make_case("few values", dimension=6, candidates=2_000, queries=150)
     best = expected(case, "inner_product", 1_500)
-    assert same(case.search(engine, "inner_product", 1_500, size=1_700, workers=2), best)
+    assert same(case.search(engine, "inner_product", 1_500, size=700, workers=2), best)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 10_000))
@@ -118,16 +116,6 @@ def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     best = expected(case, metric, depth)
     for name in ENGINES:
         assert same(case.search(named(name), metric, depth, size=size), best)
-
-
-def test_ties_at_the_cut_go_to_the_greatest_rows(engine: DenseEngine) -> None:
-    case = make_case("identical", queries=2, candidates=4_500)
-    ranking = case.search(engine, "cosine", 10, size=1_000)
-    excluded = set(case.excluded[1].tolist())
-    left = [row for row in case.rows.tolist() if row not in excluded]
-    assert ranking.row[:10].tolist() == left[::-1][:10]
-    assert ranking.row[10:].tolist() == case.rows[::-1][:10].tolist()
-    assert len(np.unique(ranking.score[:10])) == 1
 
 
 def test_scores_are_the_metric(engine: DenseEngine) -> None:
@@ -153,9 +141,7 @@ def test_nothing_to_search(engine: DenseEngine) -> None:
     case, nothing = make_case("random", candidates=90), (np.empty(0, np.uint32), np.empty((0, 40), np.float32))
     best = expected(case, "l2", 5)
     for blocks in ([nothing], [nothing, *case.blocks(50)], [*case.blocks(50), nothing]):
-        ranking = engine.search(
-            case.queries, blocks, metric="l2", depth=5, excluded=case.excluded, resources=resources()
-        )
+        ranking = search(engine, case.queries, blocks, "l2", 5, case.excluded)
         assert len(ranking) == 0 if len(blocks) == 1 else same(ranking, best)
 
 
@@ -199,32 +185,13 @@ def test_memory_is_bounded_by_the_setting() -> None:
             yield np.arange(start, start + 5_000, dtype=np.uint32), rng.standard_normal((5_000, dimension), np.float32)
 
     queries = np.random.default_rng(1).standard_normal((16, dimension), np.float32)
-    arguments = {"metric": "l2", "depth": 20, "excluded": no_exclusions(16)}
-    engine.search(queries, [next(blocks())], resources=resources(), **arguments)  # compiled code counts once
+    search(engine, queries, [next(blocks())], "l2", 20, no_exclusions(16))  # compiled code counts once
     tracemalloc.start()
-    engine.search(queries, blocks(), resources=resources(memory=memory), **arguments)
+    search(engine, queries, blocks(), "l2", 20, no_exclusions(16), memory=memory)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     own_block = 2 * 5_000 * dimension * 4
     assert peak < memory + own_block + (2 << 20) < candidates * dimension * 4 / 2
-
-
-def test_memory_is_bounded_where_a_query_excludes_much() -> None:
-    """Every reservoir has room for what the query with the most exclusions needs."""
-    queries, candidates, memory = 300, 31_000, 16 << 20
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((candidates, 4), np.float32)
-    excluded = exclusions([range(7, 7 + 3 * 30_000, 3), *[[]] * (queries - 1)])
-    case = Case(rng.standard_normal((queries, 4), np.float32), x, excluded)
-    engine = dense_engine("exact")
-    first = case.search(engine, "l2", 5, workers=2, memory=memory)
-    tracemalloc.start()
-    assert same(case.search(engine, "l2", 5, workers=2, memory=memory), first)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    everything = queries * 3 * 30_000 * 12
-    assert peak < memory + 2 * (64 << 20) + (16 << 20) < everything
-    assert first.row[:5].min() >= 7 + 3 * 30_000
 
 
 def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
@@ -245,15 +212,9 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str, engine: DenseEngine) -> None:
-    good = {
-        "blocks": [block(range(4), 4)],
-        "metric": "l2",
-        "depth": 2,
-        "excluded": no_exclusions(3),
-        "resources": CPU,
-    }
+    good = {"blocks": [block(range(4), 4)], "metric": "l2", "depth": 2, "excluded": no_exclusions(3)}
     with pytest.raises(InputError, match=message):
-        engine.search(np.ones((3, 5), np.float32), **{**good, **change})
+        search(engine, np.ones((3, 5), np.float32), **{**good, **change})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e19])

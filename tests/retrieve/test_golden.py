@@ -16,7 +16,6 @@ from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.retrieve.maxsim import MaxSimEngine
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import POINTS, Asked, analysed, by_index, grid_ranks, publish
 from tests.retrieve.cases import METRICS, Case, exclusions, resources
@@ -81,7 +80,7 @@ def test_best_pair(kind: str, metric: Metric) -> None:
     subsets = [Subset(None, excluded), Subset(np.unique(rows)[::3], exclusions([[]] * 10))]
     blocks = [(rows, case.vectors[:length])]
     for depth in DEPTHS:
-        rankings = MaxSimEngine().search_pools(
+        rankings = dense_engine("exact").search_pools(
             queries, blocks, subsets, metric=metric, depth=depth, resources=resources()
         )
         assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} best pair {depth}"]

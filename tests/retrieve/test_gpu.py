@@ -10,8 +10,8 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.base import Metric
+from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.search import DenseEngine
 from tests.retrieve.cases import METRICS, expected, make_case, same, subset_of, subsets_of
 
 pytestmark = pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -18,7 +17,7 @@ from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.java import declare
 from pipeline.retrieve.lucene import LuceneIndex, build_index
-from tests.retrieve.bm25 import bm25_scores, stored_length
+from tests.retrieve.bm25 import bm25_scores
 from tests.retrieve.cases import exclusions
 
 pytestmark = pytest.mark.java
@@ -40,22 +39,6 @@ def search(index: LuceneIndex, *queries: str | Text, excluded: Exclusions | None
     texts = [[text if isinstance(text, Text) else Text(text, "") for text in queries]]
     options: dict[str, Any] = {"k1": 0.9, "b": 0.4, "depth": 100, "threads": 2, **how}
     return index.search(iter(texts), excluded or no_exclusions(len(queries)), **options)
-
-
-def test_scores_by_hand(tmp_path: Path) -> None:
-    """Three documents of 4, 2 and 100 words: 100 is taken for 96; the average length is 106 / 3."""
-    with opened(tmp_path / "index", ["kiwi kiwi fig plum", "kiwi fig", "kiwi " + "melon " * 99]) as index:
-        ranking = search(index, "kiwi", k1=1.2, b=0.75)
-    idf, average = math.log(1 + (3 - 3 + 0.5) / (3 + 0.5)), 106 / 3
-    by_hand = {
-        10: idf * 2 / (2 + 1.2 * (0.25 + 0.75 * 4 / average)),
-        11: idf * 1 / (1 + 1.2 * (0.25 + 0.75 * 2 / average)),
-        12: idf * 1 / (1 + 1.2 * (0.25 + 0.75 * 96 / average)),
-    }
-    assert stored_length(100) == 96
-    assert ranking.row.tolist() == [10, 11, 12]
-    assert ranking.rank.tolist() == [1, 2, 3]
-    np.testing.assert_allclose(ranking.score, [by_hand[row] for row in ranking.row.tolist()], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (0.5, 1.0), (2.1, 0.0), (0.0, 0.5)])

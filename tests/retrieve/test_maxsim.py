@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Block, Groups, Metric, Ranking, Subset, no_exclusions
-from pipeline.retrieve.canonical import brute_force, brute_force_groups
-from pipeline.retrieve.maxsim import MaxSimEngine
-from tests.retrieve.cases import METRICS, exclusions, make_case, resources, same
+from pipeline.retrieve.base import Block, Exclusions, Groups, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.canonical import brute_force
+from pipeline.retrieve.engines import dense_engine
+from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
 
 Several = list[np.ndarray]
 VECTOR = np.ones((1, 3), np.float32)
@@ -34,13 +34,23 @@ def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[Block]:
         yield np.repeat(rows[start : start + size], [len(vectors) for vectors in part]), np.concatenate(part)
 
 
+def together(queries: Several) -> Groups:
+    return Groups(np.cumsum([0, *map(len, queries)]), np.concatenate(queries))
+
+
+def best(
+    queries: Several, rows: np.ndarray, groups: Several, metric: Metric, depth: int, excluded: Exclusions
+) -> Ranking:
+    """Return the ranking by brute force."""
+    return brute_force(together(queries), *next(blocks(groups, rows, len(rows))), metric, depth, excluded)
+
+
 def search(
     queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: Any
 ) -> list[Ranking]:
-    grouped_queries = Groups(np.cumsum([0, *map(len, queries)]), np.concatenate(queries))
-    parts = blocks(groups, rows, how.pop("size", 10**9))
-    return MaxSimEngine().search_pools(
-        grouped_queries, parts, subsets, metric=metric, depth=depth, resources=resources(**how)
+    parts, engine = blocks(groups, rows, how.pop("size", 10**9)), how.pop("engine", None) or dense_engine("exact")
+    return engine.search_pools(
+        together(queries), parts, subsets, metric=metric, depth=depth, resources=resources(**how)
     )
 
 
@@ -53,10 +63,10 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     rows = np.arange(len(groups), dtype=np.uint32) * 3 + 7
     excluded = exclusions([rng.choice(rows, 3, replace=False).tolist() if n % 2 else [] for n in range(len(queries))])
     some = np.sort(rng.choice(rows, 100, replace=False))
-    expected = brute_force_groups(queries, rows, groups, metric, 40, excluded)
+    expected = best(queries, rows, groups, metric, 40, excluded)
     inside = np.flatnonzero(np.isin(rows, some))
-    of_some = brute_force_groups(queries, some, [groups[n] for n in inside], metric, 40, excluded)
-    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
+    of_some = best(queries, some, [groups[n] for n in inside], metric, 40, excluded)
+    for how in ({}, {"engine": named("device")}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
         rankings = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
         assert same(rankings[0], expected)
         assert same(rankings[1], of_some)
@@ -64,10 +74,10 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
 
 def test_more_vectors_than_a_tile_holds() -> None:
     rng = np.random.default_rng(3)
-    groups = [rng.standard_normal((size, 6), np.float32) for size in (5_000, 1, 2_047, 2_049, 3)]
-    queries = [rng.standard_normal((size, 6), np.float32) for size in (700, 1)]
+    groups = [rng.standard_normal((size, 6), np.float32) for size in (900, 1, 434, 436, 3)]
+    queries = [rng.standard_normal((size, 6), np.float32) for size in (300, 1)]
     rows = np.arange(5, dtype=np.uint32)
-    expected = brute_force_groups(queries, rows, groups, "l2", 3, no_exclusions(2))
+    expected = best(queries, rows, groups, "l2", 3, no_exclusions(2))
     assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))])[0], expected)
 
 
@@ -79,16 +89,8 @@ def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
     queries = grouped(rng.integers(-1, 2, (6, 3)).astype(np.float32), rng, 3)
     rows, nothing = np.arange(len(groups), dtype=np.uint32), no_exclusions(len(queries))
     depth = int(rng.integers(1, 30))
-    expected = brute_force_groups(queries, rows, groups, metric, depth, nothing)
+    expected = best(queries, rows, groups, metric, depth, nothing)
     assert same(search(queries, groups, rows, metric, depth, [Subset(None, nothing)], size=7)[0], expected)
-
-
-def test_one_vector_each_is_the_search_of_vectors() -> None:
-    case = make_case("random", candidates=300)
-    rankings = search(
-        list(case.queries[:, None]), list(case.vectors[:, None]), case.rows, "l2", 9, [Subset(None, case.excluded)]
-    )
-    assert same(rankings[0], brute_force(case.queries, case.rows, case.vectors, "l2", 9, case.excluded))
 
 
 @pytest.mark.parametrize(

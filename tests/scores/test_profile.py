@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.profile import QUANTILES, _decades, _distribution, profile, render_profile, save_profile_plots
+from pipeline.scores.plot import save_profile_plots
+from pipeline.scores.profile import QUANTILES, _decades, _distribution, profile, render_profile
 from tests.builders import make_corpus
 
 LONG = "An abstract of more than thirty characters."

@@ -53,13 +53,16 @@ def test_what_is_resampled_decides_the_interval() -> None:
         (row,) = summarise(many, draws=Draws(seed=5, resample=name)).rows(named=True)
         assert (row["resample"], row["value"]) == (name, pytest.approx(values.mean()))
         ends[name] = row["high"] - row["low"]
+    alone = summarise_samples(many, Draws(seed=5, resample="papers"))
+    assert alone["resample"].to_list() == ["queries"] * 4
     figures = values.mean(axis=1)
     expected = scipy.stats.t.interval(0.95, 3, figures.mean(), scipy.stats.sem(figures))
     assert ends["papers"] == pytest.approx(expected[1] - expected[0], rel=0.1)
     assert ends["both"] > max(ends["queries"], ends["papers"]) * 0.99
     (table,) = tables_of(many, summarise(many, draws=Draws(seed=5, resample="both")))
-    assert "[95% interval over queries and samples of candidates; tests are over queries]" in table.notes[0]
-    assert "bootstrap over queries and samples of candidates: 10,000 resamples" in table.notes[-1]
+    counted = "over queries and samples of candidates (where several)"
+    assert f"[95% interval {counted}; tests are over queries]" in table.notes[0]
+    assert f"bootstrap {counted}: 10,000 resamples" in table.notes[-1]
 
 
 def test_samples_are_resampled_for_differences_too_and_one_sample_is_refused() -> None:

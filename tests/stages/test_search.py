@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.base import Encoded
-from pipeline.retrieve.base import Metric
-from pipeline.retrieve.canonical import brute_force, brute_force_groups
+from pipeline.retrieve.base import Groups, Metric
+from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
@@ -199,9 +198,10 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
         opened = Pool(pool, Corpus(corpus))
-        candidates, queries = (store.grouped(rows) for rows in (opened.candidates, opened.query_rows))
-        apart = [[g.vectors[a:b] for a, b in itertools.pairwise(g.offsets)] for g in (queries, candidates)]
-        assert {len(vectors) for vectors in apart[1]} == {1, 2, 3}
-        expected = brute_force_groups(apart[0], opened.candidates, apart[1], "l2", 20, opened.exclusions)
+        candidates, queries = (Groups(*store.grouped(rows)) for rows in (opened.candidates, opened.query_rows))
+        counts = np.diff(candidates.offsets)
+        assert set(counts.tolist()) == {1, 2, 3}
+        rows = np.repeat(opened.candidates, counts)
+        expected = brute_force(queries, rows, candidates.vectors, "l2", 20, opened.exclusions)
         assert artifact.arrow("ranking.arrow").equals(expected.table())
-        assert artifact.manifest.provenance["engine"] == "MaxSimEngine"
+        assert artifact.manifest.provenance["engine"] == "ExactEngine"

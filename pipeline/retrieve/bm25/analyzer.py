@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.compiled import compiled
 from pipeline.retrieve.bm25.forward_index import Block
-from pipeline.retrieve.java import declare
-from pipeline.retrieve.lucene_java import Lucene
+from pipeline.retrieve.lucene import Lucene
 
 _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'.:,;\"#*" + bytes(range(128, 256))
 _SEPARATED = np.full(256, ord(" "), np.uint8)
@@ -34,45 +33,30 @@ _BYTES_A_WORD = 256
 """Memory of a word in the cache beside its spelling, about."""
 
 
-class LuceneAnalyzer:
-    """Anserini's default English analyzer, many words a call."""
-
-    def __init__(self, lucene: Lucene) -> None:
-        self._analyzer = lucene.analyzer
-        analyze = "(Lorg/apache/lucene/analysis/Analyzer;Ljava/lang/String;)Ljava/util/List;"
-        self._analysis = declare("io/anserini/analysis/AnalyzerUtils", static=(("analyze", analyze),))
-        join = "(Ljava/lang/CharSequence;Ljava/lang/Iterable;)Ljava/lang/String;"
-        self._string = declare("java/lang/String", static=(("join", join),))
-
-    def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order, as Lucene indexes them."""
-        joined: str = self._string.join(" ", self._analysis.analyze(self._analyzer, text))
-        return joined.split(" ") if joined else []
-
-    def terms_of_words(self, words: Sequence[str]) -> list[list[str]]:
-        """Return the terms of each word."""
-        terms_by_word: list[list[str]] = []
-        for start in range(0, len(words), WORDS_PER_CALL):
-            part = words[start : start + WORDS_PER_CALL]
-            terms = self.terms(f" {MARK} ".join(part))
-            cuts = [-1, *(place for place, term in enumerate(terms) if term == MARK), len(terms)]
-            if len(cuts) == len(part) + 1:
-                terms_by_word += [terms[a + 1 : b] for a, b in itertools.pairwise(cuts)]
-            else:  # a word contains the mark
-                terms_by_word += map(self.terms, part)
-        return terms_by_word
+def terms_of_words(lucene: Lucene, words: Sequence[str]) -> list[list[str]]:
+    """Return the terms of each word, from analyses of many together."""
+    terms_by_word: list[list[str]] = []
+    for start in range(0, len(words), WORDS_PER_CALL):
+        part = words[start : start + WORDS_PER_CALL]
+        terms = lucene.terms(f" {MARK} ".join(part))
+        cuts = [-1, *(place for place, term in enumerate(terms) if term == MARK), len(terms)]
+        if len(cuts) == len(part) + 1:
+            terms_by_word += [terms[a + 1 : b] for a, b in itertools.pairwise(cuts)]
+        else:  # a word contains the mark
+            terms_by_word += map(lucene.terms, part)
+    return terms_by_word
 
 
 class CachedAnalyzer:
     """Analyses blocks of texts; words that it has seen are not analysed again.
 
     Args:
-        analyzer: analyses words.
+        lucene: analyses words.
         capacity: bytes of the words to remember, about; beyond it, the next part of a block starts with an empty cache.
     """
 
-    def __init__(self, analyzer: LuceneAnalyzer, capacity: int) -> None:
-        self._analyzer, self._capacity = analyzer, capacity
+    def __init__(self, lucene: Lucene, capacity: int) -> None:
+        self._lucene, self._capacity = lucene, capacity
         self._clear()
 
     def _clear(self) -> None:
@@ -133,7 +117,7 @@ class CachedAnalyzer:
         new = [word for word in spelled if word not in self._words]
         self._held += sum(map(len, new)) + _BYTES_A_WORD * len(new)
         self._words.update(zip(new, range(len(self._words), len(self._words) + len(new)), strict=True))
-        terms_by_word = self._analyzer.terms_of_words(new)
+        terms_by_word = terms_of_words(self._lucene, new)
         terms = [self._vocabulary.setdefault(term, len(self._vocabulary)) for part in terms_by_word for term in part]
         ends = self._offsets[-1] + np.cumsum(np.fromiter(map(len, terms_by_word), np.int64, len(terms_by_word)))
         self._offsets = np.concatenate([self._offsets, ends])

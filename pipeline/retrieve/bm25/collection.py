@@ -78,11 +78,6 @@ class QueryTerms:
         """Return queries ``first`` to ``last``, uncopied."""
         return replace(self, offsets=self.offsets[first : last + 1])
 
-    @property
-    def csr(self) -> tuple[Offsets, Offsets, Offsets]:
-        """Offsets, terms and times, as kernels take them."""
-        return self.offsets, self.terms, self.times
-
 
 class Documents(NamedTuple):
     """Some documents of a pool, as they lie in the forward index.

@@ -29,7 +29,6 @@ from pipeline.retrieve.bm25.collection import (
     QueryTerms,
     excluded_positions,
 )
-from pipeline.retrieve.topk import best_first
 
 Keys = npt.NDArray[np.uint64]
 """A score above 0 and a row: the bits of the float32 in the upper half. Keys order as scores do, then rows."""
@@ -106,8 +105,9 @@ def _search(
         kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
         singles = np.empty(len(rows), np.float32)
         scratch = np.empty(len(rows), np.float64), singles, singles.view(np.uint32)
-        some = queries.part(first, last).csr
-        search_block(some, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
+        some = queries.part(first, last)
+        columns = some.offsets, some.terms, some.times
+        search_block(columns, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
 
     for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
         done(documents)
@@ -120,6 +120,34 @@ def check_exclusions(excluded: Exclusions, queries: QueryTerms) -> None:
         raise InputError(
             f"exclusions are of {len(excluded[0]) - 1:,} queries, there are {len(queries):,}", "Give both of one pool"
         )
+
+
+@compiled
+def best_first(values: Any, count: int) -> Any:
+    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
+
+    Numba can compile ``np.partition`` as well, in ten times the time.
+    """
+    low, high, place = 0, len(values) - 1, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]
 
 
 @compiled

@@ -15,14 +15,14 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import pairs, places
+from pipeline.measure.inputs import pairs
 from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.pack import Column, narrow, pack
 from pipeline.scores.page.parts import Browser
-from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.store import artifact, opened_pool, positives, ranks_of
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -139,11 +139,10 @@ def _packed(
     ``[measures, systems, queries]`` are NaN where a query was not scored.
     """
     count, labels = len(pool.query_rows), runs["label"].to_list()
-    query, row, types = _positives(pool) if typed is None else typed.listed()
-    ranks = np.zeros((len(runs), len(row)), np.uint32)
-    best = np.full((len(runs), count, top if typed is None else 0), -1, np.int64)
-    for number, run in enumerate(runs.iter_rows(named=True)):
-        ranks[number], best[number] = _read(artifact(run, "ranking"), pairs(query, row), count, best.shape[2])
+    query, row, types = (*positives(pool), np.empty(0, np.uint32)) if typed is None else typed.listed()
+    rankings = [artifact(run, "ranking") for run in runs.iter_rows(named=True)]
+    ranks = np.stack([ranks_of(ranking, query, row) for ranking in rankings])
+    best = np.stack([_first_entries(ranking, count, top if typed is None else 0) for ranking in rankings])
     named, numbers = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
     best_papers = np.full(best.shape, len(named), np.uint32)
     best_papers[best >= 0] = numbers[len(row) :]
@@ -174,15 +173,6 @@ def _packed(
     return pack(header, columns)
 
 
-def _positives(pool: Pool) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
-    """Return query and row of each positive, rising, and no types."""
-    qrels = {name: pool.qrels.column(name).to_numpy() for name in ("query", "row", "grade")}
-    relevant = qrels["grade"] >= 1
-    query, row = qrels["query"][relevant].astype(np.int64), qrels["row"][relevant].astype(np.int64)
-    order = np.lexsort((row, query))
-    return query[order], row[order], np.empty(0, np.uint32)
-
-
 def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
     """Return the interval of the mean difference of each two systems, as :func:`pipeline.scores.compare.compare`.
 
@@ -204,17 +194,13 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     return intervals
 
 
-def _read(ranking: Artifact, judged: npt.NDArray[Any], queries: int, top: int) -> tuple[npt.NDArray[np.uint32], _Rows]:
-    """Return the rank of each judged pair (0: none), and the rows of the best entries, -1 where there are fewer."""
+def _first_entries(ranking: Artifact, queries: int, top: int) -> _Rows:
+    """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
     table = ranking.arrow("ranking.arrow")
     query, row, rank = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "rank"))
-    ranks = np.zeros(len(judged), np.uint32)
-    place = places(pairs(query, row), judged)
-    ranks[place[place >= 0]] = rank[place >= 0]
-    best = np.full((queries, top), -1, np.int64)
-    first = rank <= top
+    best, first = np.full((queries, top), -1, np.int64), rank <= top
     best[query[first], rank[first] - 1] = row[first]
-    return ranks, best
+    return best
 
 
 def _values(

@@ -83,7 +83,7 @@ function drawn(element, spec) {
     const datasets = spec.views[view].map((series, number) => ({
       label: series.label,
       data: series.x.map((x, i) => {
-        const value = 100 * series.y[i], end = ends => 100 * (ends[i] ?? series.y[i]);
+        const value = 100 * series.values[i], end = ends => 100 * (ends[i] ?? series.values[i]);
         const bounds = { at: x, low: end(series.low), high: end(series.high) };
         // Systems stand side by side, so that their intervals do not cover each other.
         const apart = (number - (spec.views[view].length - 1) / 2) * 0.7 / Math.max(spec.views[view].length, 3);
@@ -106,7 +106,7 @@ function drawn(element, spec) {
           ticks: { callback: place, autoSkip: ticks.size === 0, maxRotation: 0 } };
     const spans = datasets.flatMap(set => [...set.data.flatMap(point => [point.low, point.high]), ...set.curve.map(([, y]) => 100 * y)]);
     const least = Math.min(...spans), zero = { color: ({ tick }) => least < 0 && tick.value === 0 ? look.text : look.grid };
-    const position = axis(spec.xLabel, look, own);
+    const position = axis(spec.x_label, look, own);
     const value = axis(values, look, { suggestedMin: least, suggestedMax: Math.max(...spans), grid: zero });
     return {
       type: "scatter",

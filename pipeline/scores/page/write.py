@@ -94,23 +94,9 @@ class _Setting:
         return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
-        views = {
-            name: [
-                {"label": s.label, "x": s.x, "y": s.values, "low": s.low, "high": s.high, "curve": s.curve}
-                for s in series
-            ]
-            for name, series in part.views.items()
-        }
-        self.main["charts"].append(
-            {
-                "views": views,
-                "xLabel": part.x_label,
-                "unit": part.unit,
-                "log": part.log,
-                "ticks": list(part.ticks.items()),
-                "categories": list(part.categories),
-            }
-        )
+        spec = {name: getattr(part, name) for name in ("x_label", "unit", "log", "categories")}
+        views = {name: [vars(series) for series in of_view] for name, of_view in part.views.items()}
+        self.main["charts"].append(spec | {"views": views, "ticks": list(part.ticks.items())})
         number, label = len(self.main["charts"]) - 1, escape(f"Chart: {part.title}. The tables have its figures.")
         canvas = f'<div class="canvas"><canvas role="img" tabindex="0" aria-label="{label}"></canvas></div>'
         return f'<div data-chart="{number}">{_views(part.views)}{canvas}</div>' + _provenance(part.provenance)

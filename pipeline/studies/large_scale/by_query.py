@@ -225,11 +225,11 @@ def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         yield interval_table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
 
 
-def curve_chart(curves: Sequence[Curve], seed: int, source: str, steps: int = 40) -> Chart:
+def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
     """Return MAP against pool size with the fitted curve up to the largest size, a view for each group."""
     views: dict[str, list[Series]] = {}
     for group, system, sizes, values, _ in curves:
-        grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / steps)) for step in range(steps + 1)]
+        grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / 40)) for step in range(41)]
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
         mean, low, high = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
         line = list(zip(map(float, grid), fitted.tolist(), strict=True))

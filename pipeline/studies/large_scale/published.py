@@ -50,10 +50,17 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
     """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
     ``gaps`` are the metadata gaps of the pools, by group, for the notes. Figures of made-up papers are not ``compared``
-    with published ones.
+    with published ones; averages have a published figure where all 19 fields are there.
     """
     for table in shown(summary, list(MEASURES)).partition_by("table", maintain_order=True):
-        frame = with_published(table, compared=compared)
+        frame = flat(table)
+        whole = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
+        known = [
+            published(*key) if compared and (whole or key[1] != AVERAGE) else None
+            for key in frame.select(_KEY).iter_rows()
+        ]
+        beside = pl.Series(known, dtype=pl.Float64)
+        frame = frame.with_columns(published=beside, difference=pl.col("value") - beside)
         figures = frame.select(*_KEY, "value", "published", "low", "high").iter_rows()
         cell_of = {row[:4]: PublishedCell(*row[4:]) for row in figures}
         systems = table["label"].unique(maintain_order=True).to_list()
@@ -82,17 +89,3 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
             title = f"Table {number}: {label_of(measure)} by field, {of_sizes} candidates"
             shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
             yield StudyTable(f"table-{number}{suffix}", shown_table, frame.filter(measure=measure))
-
-
-def with_published(table: pl.DataFrame, *, compared: bool = True) -> pl.DataFrame:
-    """Return the figures of one table with the published ones and the difference, null unless ``compared``.
-
-    Averages have a published figure where all 19 fields are there.
-    """
-    frame = flat(table)
-    whole = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
-    figures = [
-        published(*key) if compared and (whole or key[1] != AVERAGE) else None for key in frame.select(_KEY).iter_rows()
-    ]
-    beside = pl.Series(figures, dtype=pl.Float64)
-    return frame.with_columns(published=beside, difference=pl.col("value") - beside)

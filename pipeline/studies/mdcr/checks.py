@@ -168,20 +168,20 @@ def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> P
     return Precisions(stored_names(recipe.systems), planned.chosen, by_field, recipe.seed)
 
 
-def _figure(row: Measurement) -> Value:
-    return Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
-
-
 def systems_table(
     name: str,
     title: str,
     rows: Sequence[Measurement],
     notes: Sequence[str],
-    show: Callable[[Measurement], Value] = _figure,
+    show: Callable[[Measurement], str] | None = None,
 ) -> StudyTable:
-    """Return a table of systems by columns; ``show`` says how a figure is shown."""
+    """Return a table of systems by columns; ``show`` says how a figure is shown, if not in percent."""
     frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
-    return StudyTable(name, grid(title, "system", {row[:2]: show(row) for row in rows}, notes), frame)
+    cells: dict[tuple[str, str], Value] = {
+        row[:2]: show(row) if show else Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
+        for row in rows
+    }
+    return StudyTable(name, grid(title, "system", cells, notes), frame)
 
 
 def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
@@ -256,11 +256,7 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
     """Return what a system's own negatives cost it more than those of the others do, less the same of other systems.
 
     A system is compared with another one on lists that neither gave; None where no such comparison is possible.
-
-    Args:
-        gains: of each system without the negatives of each, float64 ``[queries]``, by system and whose negatives.
-        system: whose own negatives are left out.
-        others: systems that it is compared with.
+    ``gains`` are of each system without the negatives of each, float64 ``[queries]``, by system and whose negatives.
     """
     excess = []
     for other in others:

@@ -18,6 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.data import DATA
 from pipeline.exchange.pools import write_pool
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
@@ -36,33 +37,6 @@ _CONFIG = """\
   data_files: [{split: test, path: top_ranked.jsonl}]
 """
 """What the data set card of a BEIR folder lacks for reranking."""
-
-_TASKS = '''\
-"""Tasks of mteb: reranking of the candidates of each query, a task a field. ``mteb.evaluate(model, tasks())``."""
-
-from pathlib import Path
-
-import mteb
-from mteb.abstasks.retrieval import AbsTaskRetrieval
-
-
-def tasks() -> list[AbsTaskRetrieval]:
-    """Return a task for each BEIR folder beside this file."""
-    folders = sorted(path.parent for path in Path(__file__).parent.glob("*/top_ranked.jsonl"))
-    return [_task(folder) for folder in folders]
-
-
-def _task(folder: Path) -> AbsTaskRetrieval:
-    name = "MDCR" + "".join(word.capitalize() for word in folder.name.split("-"))
-    metadata = mteb.TaskMetadata(
-        name=name, description="Which of these papers does the query cite? (MDCR)", type="Reranking", category="t2t",
-        modalities=["text"], reference=None, eval_splits=["test"],
-        dataset={"path": str(folder), "revision": "main"}, eval_langs=["eng-Latn"], main_score="map_at_1000",
-        date=None, domains=["Academic", "Written"], task_subtypes=["Scientific Reranking"], license=None,
-        annotations_creators="derived", dialect=[], sample_creation="found", bibtex_citation=None,
-    )
-    return type(name, (AbsTaskRetrieval,), {"metadata": metadata})()
-'''
 
 
 def read_scores(path: Path, lists: BenchmarkLists) -> dict[str, float]:
@@ -190,5 +164,5 @@ def export_folders(workspace: Workspace, folder: Path, split: str, output: Path)
         card = (place / "README.md").read_text(encoding="utf-8")
         files.write_text(place / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))
         yield place
-    files.write_text(output / TASKS, _TASKS)
+    files.write_text(output / TASKS, (DATA / "templates" / "mteb_tasks.txt").read_text(encoding="utf-8"))
     yield output / TASKS

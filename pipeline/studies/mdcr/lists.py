@@ -31,7 +31,6 @@ from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.scores.page.browse import Typed
 from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 Rows = npt.NDArray[np.int64]
@@ -112,13 +111,6 @@ MEASURES = ("map", "ndcg", "recall@5")
 DEPTH = 5
 """Where recall is cut; it is 1 by construction in a field whose lists are all as short."""
 
-MEANINGS = {
-    GRAPH: "near the query in the citation graph, not cited",
-    MOST_CITED: "among the most cited of the field, not cited",
-    RANDOM: "any paper, not cited",
-}
-"""What a negative of each type is; further types are named after the system that ranks them high."""
-
 SCHEMA = pa.schema(
     [pa.field(n, t, nullable=False) for n, t in (("query", pa.uint32()), ("row", pa.uint32()), ("type", pa.string()))]
 )
@@ -162,13 +154,6 @@ class Lists:
     def types(self) -> list[str]:
         """The types of negatives, in order of first appearance."""
         return [name for name in dict.fromkeys(self.type) if name != TRUE]
-
-    def typed(self) -> Typed:
-        """Return the candidates with their types for a page."""
-        kinds = {"positive": "cited by the query"}
-        kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in self.types}
-        place = {name: number for number, name in enumerate([TRUE, *self.types])}
-        return Typed(kinds, self.query, self.row, np.array([place[name] for name in self.type], np.int64))
 
     def pairs(self, types: Container[str] | None = None) -> npt.NDArray[np.uint64]:
         """Return the pairs of query and candidate of some types and of ``true``, rising; None: of all types."""

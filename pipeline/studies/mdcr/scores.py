@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
@@ -15,6 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.page.browse import Typed
 from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
@@ -33,10 +35,27 @@ from pipeline.studies.mdcr.evaluation import (
     opened,
     validation_pools,
 )
-from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists, file_names, read_lists
+from pipeline.studies.mdcr.lists import (
+    DEPTH,
+    GRAPH,
+    MEASURES,
+    MOST_CITED,
+    RANDOM,
+    TRUE,
+    Lists,
+    file_names,
+    read_lists,
+)
 
 BY_CHANCE = "random order"
 """The row of table 4 that no system has."""
+
+MEANINGS = {
+    GRAPH: "near the query in the citation graph, not cited",
+    MOST_CITED: "among the most cited of the field, not cited",
+    RANDOM: "any paper, not cited",
+}
+"""What a negative of each type is; further types are named after the system that ranks them high."""
 
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
@@ -117,8 +136,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         for name in lists.types:
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
-    typed = {name: lists.typed() for name, lists in lists_of.items()}
-    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed)
+    kinds = {name: typed(lists) for name, lists in lists_of.items()}
+    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], kinds)
 
     notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
@@ -133,20 +152,22 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
 
+def typed(lists: Lists) -> Typed:
+    """Return candidates with their types for a page."""
+    kinds = {"positive": "cited by the query"}
+    kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
+    place = {name: number for number, name in enumerate([TRUE, *lists.types])}
+    return Typed(kinds, lists.query, lists.row, np.array([place[name] for name in lists.type], np.int64))
+
+
 def types_frame(
     values: Mapping[tuple[str, str], Mapping[str, Floats]], baseline: str | None, seed: int
 ) -> pl.DataFrame:
     """Return table 4: how hard each candidate type is for each system, mean over the fields that have it.
 
-    Args:
-        values: float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
-            field.
-        baseline: system that the others are tested against; None: no tests.
-        seed: of the bootstrap and the tests.
-
-    Returns:
-        ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by Holm's
-        correction over types (null without a test), and ``paper``, the published figure.
+    ``values`` are float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
+    field. Columns: ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by
+    Holm's correction over types (null without a test), and ``paper``, the published figure.
     """
     parts = []
     for (system, name), fields in values.items():

@@ -18,13 +18,14 @@ from pipeline.corpus.pools import drawable
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
+from pipeline.data import DATA
 from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
-from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, SPLITS
+from pipeline.studies.mdcr.lists import SPLITS
 
 _LICENCES = {
     "s2orc2020": "ODC-By 1.0 for S2ORC 2020",
@@ -168,58 +169,23 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
     """Return the page of a benchmark in Markdown: what it is, how it was made, licence, limits, checksums."""
     counts, source = benchmark.manifest.counts, corpus.manifest.config["source"]
-    systems = ", ".join(counts["model_negatives"])
     numbers = [(name.replace("_", " "), value) for name, value in counts.items() if isinstance(value, int)]
     count_rows = "\n".join(f"| {name} | {value:,} |" for name, value in numbers)
     left_out = "".join(f"- Left out: {field}: {reason}.\n" for field, reason in counts["fields_left_out"].items())
     file_rows = "\n".join(f"| {file.path} | {file.bytes:,} | {file.sha256} |" for file in benchmark.outputs())
-    return f"""\
-# Datasheet
-
-## What it is
-
-Lists of candidate papers for citation recommendation, after Medić & Šnajder 2022, section 4. A query is a paper of \
-{recipe.year}. Its list has up to {recipe.positives} papers that it cites (`true`) and up to {recipe.negatives} papers \
-that it does not cite of each of these types: {systems}, {GRAPH}, {MOST_CITED}, {RANDOM}.
-
-`mdcr_SPLIT.json` maps field, query id and type to candidate ids. `mdcr_SPLIT_data.jsonl` has title and abstract of \
-every paper. The splits `val` and `test` share no query.
-
-## How it was made
-
-- Corpus: {corpus.name} (source {source}, {len(Corpus(corpus)):,} papers).
-- Field-level pools of {recipe.size} candidates at most, {recipe.queries} queries a field and split.
-- Systems compared: {recipe.systems}. Negatives of systems are drawn from the top {recipe.top} of these: {systems}.
-- `{GRAPH}`: near the query in the citation graph, by overlap. `{MOST_CITED}`: of the {recipe.top} most cited papers \
-of the field. `{RANDOM}`: of all prefiltered papers up to {recipe.year}.
-- Seed: {recipe.seed}. The same corpus and settings give the same bytes. Artifact: {benchmark.name}.
-
-## Counts
-
-| count | value |
-|---|---|
-{count_rows}
-
-{left_out}
-## Licence of the source
-
-That of the release the corpus was built from ({_LICENCES.get(source, "see there")}). Each abstract keeps the licence \
-of its publisher.
-
-## Known limits
-
-- A negative is a paper that the query does not cite in this corpus. It can still be relevant.
-- References that the release lacks count as uncited, so some negatives are unseen positives.
-- Negatives of the named systems are hard for these systems above all, which lowers their scores.
-- Queries are of one year. Fields are those of the release, and a paper counts in each of its fields.
-- Abstracts are short texts of papers. Scores say nothing about full texts.
-
-## Checksums
-
-| file | bytes | SHA-256 |
-|---|---|---|
-{file_rows}
-"""
+    template = (DATA / "templates" / "datasheet.md").read_text(encoding="utf-8")
+    return template.format(
+        recipe=recipe,
+        corpus=corpus,
+        benchmark=benchmark,
+        source=source,
+        papers=len(Corpus(corpus)),
+        systems=", ".join(counts["model_negatives"]),
+        licence=_LICENCES.get(source, "see there"),
+        count_rows=count_rows,
+        left_out=left_out,
+        file_rows=file_rows,
+    )
 
 
 NEEDS = (

@@ -153,11 +153,7 @@ def drawn_papers(artifact: Artifact, papers: Count, seed: int) -> Rows:
 def text_entries(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[TextEntry]:
     """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
 
-    Args:
-        name: of the set.
-        artifact: its corpus of neighbours.
-        originals: rows of the papers (:func:`drawn_papers`).
-        values: of their neighbours: ``system``, ``original``, ``name``, ``measure``, ``value``.
+    ``originals`` are rows of the papers; ``values`` have ``system``, ``original``, ``name``, ``measure``, ``value``.
     """
     corpus, members, systems = Corpus(artifact), Members.read(artifact), values["system"].unique(maintain_order=True)
     place = values.select("system", "original", "name", "measure").iter_rows()

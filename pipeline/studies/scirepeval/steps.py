@@ -63,10 +63,12 @@ def multi_format(more: str = "") -> dict[str, dict[str, str]]:
 def encoders(name: str, more: str = "") -> Encoders:
     """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
 
+    An encoder whose entry has a prompt for a format takes it: ``task=classification``.
+
     Raises:
         InputError: there is no such encoder, or it has several vectors a paper.
     """
-    row = multi_format(more).get(name, dict.fromkeys(FORMATS, name))
+    row = multi_format(more).get(name) or {kind: registry.for_task(name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
     for model in models.values():
         if model.several:

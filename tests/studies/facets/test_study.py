@@ -156,7 +156,8 @@ def test_differences_are_tested_paper_by_paper(scored: Study) -> None:
         papers, of_paper = np.unique([query.partition("_")[0] for query in asked], return_inverse=True)
         signs = np.array(list(itertools.product([1, -1], repeat=len(papers))))[:, of_paper]
         assert row["p"] == pytest.approx((np.abs(signs @ differs) >= abs(differs.sum()) - 1e-12).mean())
-        of_papers = np.bincount(of_paper, differs - differs.mean()) * len(papers) / len(differs)
+        sums, sizes = np.bincount(of_paper, differs), np.bincount(of_paper)
+        of_papers = (sums - differs.mean() * sizes) * len(papers) / len(differs)
         if np.ptp(of_papers) > 1e-12:
             assert row["effect"] * of_papers.std(ddof=1) == pytest.approx(differs.mean())
         assert (row["wins"], row["losses"]) == ((differs > 0).sum(), (differs < 0).sum())

@@ -140,7 +140,7 @@ def test_a_new_system_or_pool_makes_what_is_new_alone(root: Path, recipe: list[s
 @pytest.mark.kill
 def test_a_killed_study_goes_on(tiny: Path, tmp_path: Path, recipe: list[str], root: Path, found: Any) -> None:
     own = shutil.copytree(tiny, tmp_path / "root")
-    small = [*recipe, "--set", 'fields=dataset;own={};sizes=["900"]']
+    small = [*recipe, "--set", 'fields=dataset;own={};sizes=["900"];samples=1']
     process = subprocess.Popen([*COMMAND, *small, "--root", str(own)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while process.poll() is None and not list(own.glob("runs/scores/[!.]*/manifest.json")):

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.encode.aspire import split_sentences
@@ -64,6 +64,8 @@ WORDS = st.sampled_from(
 )
 SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"The {' '.join(words)}."), max_size=6)
 SEEDS = st.integers(0, 1_000)
+QUICK = settings(max_examples=40, deadline=None)
+"""The tagger loads its model in the first example."""
 WAYS = ("Asc", "Desc")
 
 
@@ -92,6 +94,7 @@ def test_classes_and_what_they_leave() -> None:
 
 
 @given(SENTENCES, SEEDS)
+@QUICK
 def test_sentences_are_moved_or_left_out_whole(sentences: list[str], seed: int) -> None:
     of = paper(TITLE, " ".join(sentences))
     for name in ("T_ARot", "T_AShuff", "T_ASortAsc", "T_ASortDesc"):
@@ -108,6 +111,7 @@ def test_sentences_are_moved_or_left_out_whole(sentences: list[str], seed: int) 
 
 
 @given(SENTENCES, SEEDS)
+@QUICK
 def test_random_edits(sentences: list[str], seed: int) -> None:
     of = paper(TITLE, " ".join(sentences))
     words = [token for token in of.abstract.tokens if token[0].isalnum()]
@@ -129,6 +133,7 @@ def test_random_edits(sentences: list[str], seed: int) -> None:
 
 
 @given(SEEDS)
+@QUICK
 def test_characters_are_deleted_from_nouns_of_four_letters_or_more(seed: int) -> None:
     of = paper(TITLE, ABSTRACT)
     for before, after in zip((of.title, of.abstract), make("T_A_DelNNChar", of, seed), strict=True):
