@@ -78,8 +78,7 @@ def _units(parts: Mapping[str, Sequence[str]]) -> Units | None:
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
     """Return means with 95% intervals: of each facet and of all, over folds (where there are any) and over queries.
 
-    All systems have the same queries (:func:`values_of`), and share the resamples of a mean. There is no interval where
-    the papers are so few that a resample may leave a fold without a query.
+    All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
     wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
     means = []
@@ -90,15 +89,13 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
                 continue
             named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
             units, count = _units(named), sum(map(len, parts))
-            with np.errstate(invalid="ignore"):
-                groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
-                mean, low, high, _ = mean_of_means(groups, seed, units=units)
+            groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
+            mean, low, high, _ = mean_of_means(groups, seed, units=units)
             drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
             interval = interval_kind(drawn, 1 if units else len(parts))
             facts = {"facet": facet, "average": average, "queries": count, "drawn": drawn, "interval": interval}
-            ends = {name: pl.Series(end).fill_nan(None) for name, end in (("low", low), ("high", high))}
             keys = wide.select("system", "form", "measure", **{name: pl.lit(fact) for name, fact in facts.items()})
-            means.append(keys.with_columns(mean=pl.Series(mean), **ends))
+            means.append(keys.with_columns(mean=pl.Series(mean), low=pl.Series(low), high=pl.Series(high)))
     return pl.concat(means)
 
 
@@ -188,10 +185,9 @@ def _table(
     columns = {(facet, name): Column(facet, label_of(name)) for facet, name in itertools.product(facets, measures)}
     lines = []
     for rows in figures.partition_by("system", "form", maintain_order=True):
-        ends = (pl.col(end).fill_null(pl.col("mean")) for end in ("low", "high"))
         cells = {
             (row["facet"], row["measure"]): Cell(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
-            for row in rows.with_columns(*ends).iter_rows(named=True)
+            for row in rows.iter_rows(named=True)
         }
         lines.append(TableRow(rows["system"][0], (rows["form"][0], *(cells[column] for column in columns))))
     return Table(title, "system", (Column("", "query"), *columns.values()), tuple(lines), tuple(notes))

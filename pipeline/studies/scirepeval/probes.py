@@ -52,9 +52,15 @@ _CUTS = 41
 
 
 def classify(
-    train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
+    train: Vectors,
+    labels: Indicator,
+    test: Vectors,
+    several: bool,
+    workers: int,
+    counts: Counter[str],
+    seed: int = SEED,
 ) -> Indicator:
-    """Return the predicted classes of test papers, by ``workers`` processes.
+    """Return the predicted classes of test papers, by ``workers`` processes; ``seed`` is of the fits.
 
     C is the best of 0.01 to 100 by accuracy in three folds. With several labels a paper, each label has its own
     classifier and C. Rules for small classes, each counted:
@@ -64,35 +70,44 @@ def classify(
     - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted like that.
     """
     if several:
-        return np.stack([_binary(train, column, test, workers, counts) for column in labels.T], axis=1)
+        return np.stack([_binary(train, column, test, workers, counts, seed) for column in labels.T], axis=1)
     target = labels.argmax(axis=1)
     sizes = np.bincount(target, minlength=labels.shape[1])
     counts["classes_below_folds"] += int(np.count_nonzero((sizes > 0) & (sizes < FOLDS)))
-    probe = LinearSVC(random_state=SEED)
+    probe = LinearSVC(random_state=seed)
     if sizes.max() >= FOLDS:
         probe = _grid(probe, _CLASSIFICATION, train, workers)
     return _one_hot(_predict(probe, train, target, test), labels.shape[1])
 
 
-def _binary(train: Vectors, label: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]) -> Any:
+def _binary(
+    train: Vectors, label: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str], seed: int
+) -> Any:
     smaller = int(min(label.sum(), (~label).sum()))
     if smaller == 0:
         counts["classes_without_contrast"] += 1
         return np.full(len(test), bool(label[0]))
-    probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=SEED)
+    probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=seed)
     counts["classes_below_folds"] += smaller < FOLDS
     return _predict(probe if smaller < FOLDS else _grid(probe, _CLASSIFICATION, train, workers), train, label, test)
 
 
-def regress(train: Vectors, labels: Floats, test: Vectors, workers: int) -> Floats:
+def regress(train: Vectors, labels: Floats, test: Vectors, workers: int, seed: int = SEED) -> Floats:
     """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds."""
-    probe = _grid(LinearSVR(random_state=SEED), _REGRESSION, train, workers)
+    probe = _grid(LinearSVR(random_state=seed), _REGRESSION, train, workers)
     predicted: Floats = _predict(probe, train, labels, test)
     return predicted
 
 
 def few_shot(
-    train: Vectors, labels: Indicator, test: Vectors, several: bool, row: tuple[int, int], task: str, workers: int
+    train: Vectors,
+    labels: Indicator,
+    test: Vectors,
+    several: bool,
+    row: tuple[int, int],
+    task: str,
+    workers: int,
+    seed: int = SEED,
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
     """Yield the predicted classes of each repetition, and its counts; ``row`` is (training papers, repetitions).
 
@@ -103,16 +118,16 @@ def few_shot(
     ``repetitions_of_one_class``.
     """
     drawn = _per_label(labels, *row) if several else _parts(labels, *row, task)
-    calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in drawn)
+    calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts, seed) for rows, counts in drawn)
     yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
 
 def _shot(
-    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str]
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str], seed: int
 ) -> tuple[Indicator, Counter[str]]:
     if several:
-        return classify(train, labels, test, several, 1, counts), counts
-    predicted = _predict(LinearSVC(random_state=SEED), train, labels.argmax(axis=1), test)
+        return classify(train, labels, test, several, 1, counts, seed), counts
+    predicted = _predict(LinearSVC(random_state=seed), train, labels.argmax(axis=1), test)
     return _one_hot(predicted, labels.shape[1]), counts
 
 

@@ -1,4 +1,4 @@
-"""Figures that count, their averages and differences (Singh et al. 2023, table 2), and correlations (appendix G).
+"""Figures that count, their averages and differences (Singh et al. 2023, table 2), and what they cost.
 
 Figures are a frame, system by system, with a row for each figure that counts: ``system``, ``task``, ``title``,
 ``format``, ``in_train``, ``averaged`` (whether averages have it), ``measure`` (of a mean all that it is of), ``label``
@@ -24,18 +24,13 @@ from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
-from pipeline.scores.plot import WIDTH
 from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlations
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
-LEAST_SYSTEMS = 3
-"""Systems a correlation needs."""
-_LARGEST_SUBSET = 4
-_EQUAL = 12
-"""Decimals to which means are compared."""
 
 Made = Mapping[tuple[Entry, str], Artifact]
 """The figures of each task and system."""
@@ -101,9 +96,24 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
+def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
+    """Return mean and deviation of the figures of probes over the seeds of their fits."""
+    keys = ["task", "title", "measure", "system"]
+    every = pl.concat([figures, *repeats]).group_by(keys, maintain_order=True)
+    frame = every.agg(seeds=pl.len(), mean=pl.col("value").mean(), deviation=pl.col("value").std())
+    frame = frame.filter(pl.col("seeds") > 1)
+    cells: dict[tuple[str, str], Value] = {
+        (f"{row['title']}, {row['measure']}", row["system"]): f"{percent(row['mean'])} ± {percent(row['deviation'])}"
+        for row in frame.iter_rows(named=True)
+    }
+    notes = (f"Mean and deviation over {frame['seeds'].max()} seeds of the fits; data and draws are the same.",)
+    return StudyTable("seeds", grid("SciRepEval: probes over seeds", "task", cells, notes), frame)
+
+
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
     """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
 
+    There is no row where nothing is averaged.
     ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
     higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
     flips the signs of the differences task by task, all figures of a task at once: it asks whether the one system is
@@ -111,7 +121,7 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
     """
     counted, rows = figures.filter("averaged"), []
     formats = [kind for kind in FORMATS if kind in counted["format"]]
-    for name, kind in itertools.product(_systems(figures), ("", *formats)):
+    for name, kind in itertools.product(_systems(figures), ("", *formats) if formats else ()):
         if name != baseline:
             of_format = counted.filter(pl.col("format") == kind) if kind else counted
             first, second = (of_format.filter(system=system) for system in (name, baseline))
@@ -195,17 +205,20 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
 
 def tasks(figures: pl.DataFrame) -> StudyTable:
     """Return every figure, and what its task cost."""
-    by_figure = figures.with_columns(place=pl.int_range(pl.len()).over("system")).sort("place", maintain_order=True)
-    cells: dict[tuple[str, str], Value] = {}
-    for part in by_figure.partition_by("place", maintain_order=True):
-        best, seconds = part["value"].max(), part["seconds"].to_numpy().mean()
-        for row in part.iter_rows(named=True):
-            label = f"{row['title']}, {row['measure']}"
-            cells[label, row["system"]] = _cell(row, best=row["value"] == best and len(part) > 1)
-        cells[label, "domain"] = domain_of(row["task"])
+    numbered = figures.with_columns(place=pl.int_range(pl.len()).over("system"))
+    several = numbered["system"].n_unique() > 1
+    by_figure = numbered.sort("place", maintain_order=True).with_columns(
+        best=(pl.col("value") == pl.col("value").max().over("place")) & several,
+        seconds_mean=pl.col("seconds").mean().over("place"),
+        line=pl.format("{}, {}", "title", "measure"),
+    )
+    rows = by_figure.rows(named=True)
+    cells: dict[tuple[str, str], Value] = {(row["line"], row["system"]): _cell(row, best=row["best"]) for row in rows}
+    for row in rows:
         trained = "in-train" if row["in_train"] else "out-of-train"
-        facts = f"{trained}, {row['files']}, {part['items'][0]:,}, {seconds:.0f} s"
-        cells[label, "trained, files, items, mean time"] = facts
+        cells[row["line"], "domain"] = domain_of(row["task"])
+        facts = f"{trained}, {row['files']}, {row['items']:,}, {row['seconds_mean']:.0f} s"
+        cells[row["line"], "trained, files, items, mean time"] = facts
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
     return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), by_figure.select(names))
@@ -233,70 +246,6 @@ def gains(different: pl.DataFrame, provenance: str) -> Chart:
     ]  # fmt: skip
     title = f"Gain over {different['baseline'][0]} by format"
     return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)
-
-
-def correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return the labels, and Pearson's correlation over systems, ``[figures, figures]``; NaN where one is constant."""
-    names, values = _by_label(figures)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
-
-
-def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
-    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do.
-
-    Systems that are equal by one mean must be so by the other. Of several such subsets it is the one whose means are
-    nearest to those of all, but for a shift.
-    """
-    from scipy.stats import rankdata
-
-    names, values = _by_label(figures)
-    means = values.mean(axis=1)
-    order = rankdata(means.round(_EQUAL))
-    for size in range(1, _LARGEST_SUBSET + 1):
-        distances = {}
-        for chosen in itertools.combinations(range(len(names)), size):
-            change = values[:, chosen].mean(axis=1) - means
-            if (rankdata((means + change).round(_EQUAL)) == order).all():
-                distances[chosen] = float(change.var().round(_EQUAL))
-        if distances:
-            return [names[place] for place in min(distances, key=distances.__getitem__)]
-    return None
-
-
-def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return the labels of the figures, and float64 ``[systems, figures]``."""
-    parts = figures.partition_by("system", maintain_order=True)
-    return parts[0]["label"].to_list(), np.array([_values(part) for part in parts])
-
-
-def correlated(figures: pl.DataFrame) -> StudyTable:
-    """Return the figure that each is nearest to over systems; the CSV file has all pairs."""
-    names, matrix = correlations(figures)
-    np.fill_diagonal(matrix, np.nan)
-    cells = ((*pair, value) for pair, value in zip(itertools.product(names, names), matrix.flat, strict=True))
-    pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
-    highest = pl.col("correlation").max()
-    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
-    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
-    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
-    subset = smallest_subset(figures)
-    notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
-    table = frame_table("SciRepEval: correlation of figures over systems", rows, notes, decimals=2)
-    return StudyTable("correlations", table, pairs.filter(pl.col("figure") != pl.col("other")))
-
-
-def draw_correlations(figure_class: Any, figures: pl.DataFrame) -> Any:
-    """Correlation of each two figures over systems."""
-    names, matrix = correlations(figures)
-    side = WIDTH + 0.2 * len(names)
-    figure = figure_class(figsize=(side, side), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(matrix, cmap="PuOr", vmin=-1, vmax=1)
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    figure.colorbar(image, ax=axes, label="Pearson's correlation", shrink=0.7)
-    return figure
 
 
 def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
@@ -367,7 +316,7 @@ def counts(made: Made, systems: Sequence[str]) -> StudyTable:
 
 def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
-    systems, (names, values) = _systems(figures), _by_label(figures)
+    systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         _, matrix = correlations(figures)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
@@ -28,11 +29,19 @@ _BEST = 3
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What decides the figures of a task, beside its files and vectors: the task, seed and number of resamples."""
+    """What decides the figures of a task, beside its files and vectors.
+
+    Attributes:
+        task: the task.
+        seed: of the bootstrap.
+        resamples: of the bootstrap.
+        probe_seed: of the fits of probes.
+    """
 
     task: Entry
     seed: int
     resamples: int
+    probe_seed: int = field(default=probes.SEED, metadata=OMIT_DEFAULT)
 
 
 class TaskFigure(NamedTuple):
@@ -157,11 +166,12 @@ def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
             f"task {entry.name}: the training papers must have at least two classes, got one", "Check the labels"
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
-    predicted = probes.classify(x_train, train, x_test, several, workers, data.counts)
+    predicted = probes.classify(x_train, train, x_test, several, workers, data.counts, config.probe_seed)
     yield _resampled(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
     for row in entry.few_shot:
         shots = []
-        for shot, counts in probes.few_shot(x_train, train, x_test, several, row, entry.name, workers):
+        drawn = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
+        for shot, counts in drawn:
             shots.append(shot)
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
         yield _repeated(config, f"{measure}@{row[0]}", test, shots, average)
@@ -188,7 +198,7 @@ def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
             "",
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
-    predicted = probes.regress(x_train, data.train_labels, x_test, workers)
+    predicted = probes.regress(x_train, data.train_labels, x_test, workers, config.probe_seed)
 
     def figure(times: Floats) -> Floats:
         rows = (np.repeat(np.arange(len(predicted)), row.astype(int)) for row in times)

@@ -123,11 +123,8 @@ class TaskPapers(Release):
         """Yield the papers of a task."""
         (entry,) = (entry for entry in self.entries if entry.name == part)
         buffer = PaperBuffer(self.folder.root / part, self.max_text)
-        for doc in docs(entry, self.folder):
-            buffer.add(Paper(id=doc.key, title=doc.title, abstract=doc.abstract))
-            if buffer.full:
-                yield buffer.flush()
-        yield buffer.flush()
+        papers = (Paper(id=doc.key, title=doc.title, abstract=doc.abstract) for doc in docs(entry, self.folder))
+        return buffer.batches(papers)
 
     def queries(self) -> QuerySet | None:
         """Return the ad-hoc queries of all tasks, without judgements; None where no task has any."""

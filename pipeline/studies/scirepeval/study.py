@@ -23,6 +23,8 @@ from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, draw_correlations
+from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.steps import (
     Encoders,
@@ -34,7 +36,7 @@ from pipeline.studies.scirepeval.steps import (
     multi_format,
     vector_tasks,
 )
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, choose, domain_of, entries
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Recipe:
         training_lists: files with the id or title of a training paper on each line, for the leak check.
         seed: of the bootstrap.
         resamples: of the bootstrap.
+        probe_seeds: how often each probe is fitted, each time with another seed; from 2 on their deviation is a table.
     """
 
     input: str
@@ -64,12 +67,14 @@ class Recipe:
     training_lists: tuple[str, ...]
     seed: int
     resamples: int
+    probe_seeds: int
 
     def __post_init__(self) -> None:
         if self.edition not in (24, 25):
             raise InputError(f"edition must be 24 or 25, got {self.edition}", "Correct the recipe")
-        if self.resamples < 1:
-            raise InputError(f"resamples must be at least 1, got {self.resamples}", "Correct the recipe")
+        for name in ("resamples", "probe_seeds"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", "Correct the recipe")
 
     @property
     def folder(self) -> Folder:
@@ -138,14 +143,16 @@ class Recipe:
         Raises:
             InputError: a task that was asked for is unknown or not there.
         """
-        asked, there = choose(self.tasks), self.there()
-        for entry in asked if self.tasks else ():
-            if entry not in there:
+        there = {entry.name: entry for entry in self.there()}
+        for name in self.tasks:
+            if name not in entries():
+                raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
+            if name not in there:
                 raise InputError(
-                    f"{self.folder.root} must hold the files of task {entry.name}, got none",
+                    f"{self.folder.root} must hold the files of task {name}, got none",
                     "mdcr study scirepeval --list shows what it has",
                 )
-        return [entry for entry in asked if entry in there and (self.tasks or self.edition in entry.editions)]
+        return [e for e in there.values() if (e.name in self.tasks if self.tasks else self.edition in e.editions)]
 
 
 def listing(recipe: Recipe) -> list[dict[str, Any]]:
@@ -175,8 +182,9 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     papers = _corpus_task(recipe)
     yield [papers]
     corpus = made(workspace, papers)
-    figures = _figures(corpus, recipe, _vectors(corpus, recipe))
-    yield from ([task] for task in (*_leaks(corpus, recipe).values(), *figures.values()))
+    vectors = _vectors(corpus, recipe)
+    figures = [tasks.values() for tasks in (_figures(corpus, recipe, vectors), _repeats(corpus, recipe, vectors))]
+    yield from ([task] for task in itertools.chain(_leaks(corpus, recipe).values(), *figures))
 
 
 def _corpus_task(recipe: Recipe) -> Task:
@@ -210,6 +218,18 @@ def _figures(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[E
     }
 
 
+def _repeats(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str, int], Task]:
+    """Return the figures of probes with further seeds, by task, system and seed."""
+    seeds = range(SEED + 1, SEED + recipe.probe_seeds)
+    probed = [entry for entry in recipe.chosen() if entry.format in ("classification", "regression")]
+    return {
+        (entry, name, seed): figures_task(
+            corpus, recipe.folder, FiguresConfig(entry, recipe.seed, 1, seed), vectors[name][entry.format]
+        )
+        for entry, name, seed in itertools.product(probed, recipe.names, seeds)
+    }
+
+
 def _leaks(corpus: Artifact, recipe: Recipe) -> dict[str, Task]:
     return {entry.name: leaks_task(corpus, recipe.folder, entry, recipe.lists) for entry in recipe.chosen()}
 
@@ -237,14 +257,17 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if recipe.columns:
         confused = report.codes(means, recipe.columns, recipe.edition)
         tables.append(confused)
-    if len(recipe.names) > 1 and figures["averaged"].any():
-        different = report.differences(figures, recipe.compared, recipe.seed)
+    different = report.differences(figures, recipe.compared, recipe.seed)
+    if len(different):
         tables.append(report.difference_table(different))
         charts.append(report.gains(different, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
-    if len(recipe.names) >= report.LEAST_SYSTEMS:
-        tables.append(report.correlated(figures))
-        drawings.append(StudyFigure("correlations", partial(report.draw_correlations, figures=figures)))
+    if len(recipe.names) >= LEAST_SYSTEMS:
+        tables.append(correlated(figures))
+        drawings.append(StudyFigure("correlations", partial(draw_correlations, figures=figures)))
+    repeats = _repeats(corpus, recipe, vectors).items()
+    if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in repeats]:
+        tables.append(report.seeds(figures, again))
     formats = {entry.format for entry in recipe.chosen()}
     embedded = {
         (name, kind): (encoders(name, recipe.formats)[kind], make(vectors[name][kind]["paper"]))

@@ -91,18 +91,6 @@ def domain_of(task: str) -> str:
     return str(_table()[task].get("domain", "several"))
 
 
-def choose(names: Sequence[str]) -> list[Entry]:
-    """Return the tasks of some names, in the order of the table; of none: all.
-
-    Raises:
-        InputError: a name is unknown.
-    """
-    for name in names:
-        if name not in entries():
-            raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
-    return [entry for entry in entries().values() if not names or entry.name in names]
-
-
 META, TEST = "scirepeval", "scirepeval_test"
 State = Literal["whole", "sample", "missing"]
 

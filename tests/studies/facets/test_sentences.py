@@ -17,7 +17,7 @@ from tests.cli.run import mdcr_json
 from tests.encode.test_aspire import one_by_one
 from tests.encode.tiny import save_in_cache
 from tests.studies.facets.collection import write
-from tests.studies.facets.test_study import study
+from tests.studies.facets.test_study import METHOD, study
 
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch
     query["sents"][1] = "We w1 w2. They w3."
     (folder / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, papers)).encode()))
     (tmp_path / "workspace").mkdir()
-    found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm"))
+    found = mdcr_json(tmp_path / "workspace", *study(folder, "aspire-bm,ot(aspire-bm)", "aspire-bm", METHOD))
     vectors = {
         str(paper["corpusid"]): one_by_one(snapshot, Text(paper["title"], Sentences(paper["sents"])))
         for paper in papers
