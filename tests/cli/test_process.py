@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -36,14 +37,12 @@ def ended(process: subprocess.Popen[str]) -> Result:
 
 
 def test_help_is_instant_and_loads_no_libraries() -> None:
-    best = float("inf")
-    for _ in range(10):
-        started = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(5):
         subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
-        best = min(best, time.perf_counter() - started)
-        if best < 0.3:
-            break
-    assert best < 0.3
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 5
+    assert seconds < 0.3  # of the processor: other work on the machine does not count
     command = [COMMAND[0], "-X", "importtime", *COMMAND[1:], "--help"]
     loaded = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     assert "pipeline.cli" in loaded
