@@ -26,7 +26,7 @@ from pipeline.measure.statistics import Floats, percentiles, permutation_of_mean
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
 from pipeline.scores.tables import Cell, Column, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlations
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
@@ -319,9 +319,7 @@ def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> It
     systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
-        _, matrix = correlations(figures)
-        cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
-        yield HeatMap("Correlation of tasks over systems", "task", names, names, {"percent": cells}, source)
+        yield correlation_heat(figures, source)
     if confused is not None:
         table = confused.table
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
