@@ -23,9 +23,6 @@ def share_between(groups: Sequence[Floats]) -> Interval:
     Groups may have variances of their own: the interval inverts the noncentral F (Steiger 2004) of Brown & Forsythe's
     test (1974) with the degrees of freedom of Mehrotra (1997). Where its lower end is above 0, that test rejects at
     2.5%. NaN of fewer than two groups, or where one has fewer than two values or no variance.
-
-    Args:
-        groups: float64 ``[values]`` each.
     """
     from scipy.special import fdtr, ncfdtrinc
 
@@ -105,10 +102,10 @@ def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.inte
     if not len(flags):
         return UNKNOWN
     place = np.unique(cluster, return_inverse=True)[1]
-    sizes, found = np.bincount(place).astype(np.float64), np.bincount(place, flags)
+    sizes, flagged = np.bincount(place).astype(np.float64), np.bincount(place, flags)
     clusters, items, tail = len(sizes), float(len(flags)), (1 - LEVEL) / 2
     value = float(flags.mean())
-    variance = ((found - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
+    variance = ((flagged - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
     effective = float(clusters)
     if clusters > 1 and variance > 0:
         effective = min(items, value * (1 - value) / variance) * (ndtri(tail) / stdtrit(clusters - 1, tail)) ** 2

@@ -85,17 +85,14 @@ def write(
     source = ", ".join(results.sources)
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
-    parts = [
-        TablePart(item.name, item.table, {"csv": as_csv(item.frame), "tex": render_table(item.table, "latex")}, source)
-        for item in results.tables
-    ]
+    parts = [TablePart(item.name, item.table, as_csv(item.frame), source) for item in results.tables]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         for part in parts:
-            files.write_text(folder / f"{part.name}.md", render_table(part.table, "markdown"))
-            for suffix, text in part.files.items():
-                files.write_text(folder / f"{part.name}.{suffix}", text)
+            files.write_text(folder / f"{part.name}.csv", part.csv)
+            for suffix, kind in (("md", "markdown"), ("tex", "latex")):
+                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, kind))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():

@@ -18,14 +18,14 @@ class TablePart:
 
     Attributes:
         name: stem of its downloads, one a page.
-        table: what it shows.
-        files: downloads, text by suffix (``csv``, ``tex``).
+        table: what it shows; one download is its LaTeX.
+        csv: the other download, its figures.
         source: its provenance, unless one of its notes says so.
     """
 
     name: str
     table: Table
-    files: Mapping[str, str] = field(default_factory=dict)
+    csv: str = ""
     source: str = ""
 
 
@@ -38,14 +38,14 @@ class Leaderboard:
         records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
-        files: downloads, text by suffix.
+        csv: the download.
     """
 
     title: str
     records: Sequence[Mapping[str, Any]]
     measures: Sequence[str]
     alpha: float = 0.05
-    files: Mapping[str, str] = field(default_factory=dict)
+    csv: str = ""
 
 
 @dataclass(frozen=True)

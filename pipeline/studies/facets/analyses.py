@@ -208,9 +208,9 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
         for source in dict.fromkeys(name for of in sources.values() for names in of.values() for name in names):
             alone, others = judged.filter(alone=source), judged.filter(pl.col("alone") != source).drop("alone")
             left = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
-            found = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
+            counts = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
             values = {"value": whole, "without": _measured(others, left, pool, measure)}
-            parts.append(pl.DataFrame({"system": system, "form": form, **found, **values}))
+            parts.append(pl.DataFrame({"system": system, "form": form, **counts, **values}))
     if not parts:
         return
     systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by("source", "system", "form", maintain_order=True)

@@ -44,12 +44,12 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
     for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
         change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        found = paired_differences({row["field"] or "": change[None]}, seed)
+        differ = paired_differences({row["field"] or "": change[None]}, seed)
         rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": found.value.item(), "low": found.low.item(), "high": found.high.item(),
-            "effect": found.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
-            "wins": found.wins.item(), "losses": found.losses.item(),
+            "difference": differ.value.item(), "low": differ.low.item(), "high": differ.high.item(),
+            "effect": differ.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "wins": differ.wins.item(), "losses": differ.losses.item(),
         }  # fmt: skip
     shown = [
         {
