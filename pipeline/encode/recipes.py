@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip
+from pipeline.core.install import optional
 from pipeline.encode import shape
 from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
 
@@ -149,10 +149,7 @@ def of_mteb(name: str) -> dict[str, Any]:
     Raises:
         InputError: mteb is not installed, does not know the model, or has no commit of it.
     """
-    try:
-        import mteb
-    except ImportError as error:
-        raise InputError(f"mteb:{name} needs the package mteb", pip("install mteb")) from error
+    mteb = optional("mteb", f"mteb:{name}")
     try:
         meta = mteb.get_model_meta(name)
     except (KeyError, ValueError) as error:

@@ -1,0 +1,189 @@
+"""Tasks of MTEB from local copies: what we read and score against the package itself. All tests that import it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipeline.api as mdcr_api
+from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.releases import write_lines
+from tests.sources.server import SHA, Hub, answering
+
+DOCUMENTS, DIMENSION = 60, 6
+QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
+"""One has the id of a document."""
+
+MEASURES = {"ndcg@10": "ndcg_at_10", "map@1000": "map_at_1000", "recall@100": "recall_at_100", "mrr@10": "mrr_at_10"}
+
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write_task(folder: Path, tables: Tables, split: str = "test") -> Path:
+    """Write the tables of a data set by configuration, and its card, as they are on the hub."""
+    configurations = []
+    for name, rows in tables.items():
+        path = folder / name / f"{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+        files = f"[{{split: {split}, path: {path.relative_to(folder)}}}]"
+        configurations.append(f"- config_name: {name}\n  data_files: {files}\n")
+    (folder / "README.md").write_text(f"---\nconfigs:\n{''.join(configurations)}---\n")
+    return folder
+
+
+def drawn(*, lists: bool = False, instructions: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Return a task with graded judgements; every tenth document is the copy of another."""
+    chance = np.random.default_rng(3)
+    documents = [f"d{number:02}" for number in range(DOCUMENTS)]
+    judged = {query: chance.choice(DOCUMENTS, 6, replace=False) for query in QUERIES}
+    listed = {query: {*papers[:4], *chance.choice(DOCUMENTS, 20)} for query, papers in judged.items()}
+    tables: dict[str, list[dict[str, Any]]] = {
+        "corpus": [{"_id": name, "title": f"Title {name}", "text": f"Text of {name}."} for name in documents],
+        "queries": [{"_id": query, "text": f"asks {query}"} for query in [*QUERIES, "unjudged"]],
+        "default": [
+            {"query-id": query, "corpus-id": documents[paper], "score": grade}
+            for query, papers in judged.items()
+            for paper, grade in zip(papers, (2, 1, 1, 0, 0, 1), strict=True)
+        ],
+    }
+    if lists:
+        rows = [{"query-id": query, "corpus-ids": [documents[i] for i in papers]} for query, papers in listed.items()]
+        tables["top_ranked"] = rows
+    if instructions:
+        tables["instruction"] = [{"query-id": query, "instruction": f"Only {query}."} for query in QUERIES]
+    return tables
+
+
+def write_vectors(folder: Path) -> dict[str, np.ndarray]:
+    """Write vectors of documents and of queries, and return them by id of paper or ``asks ID``; copies are equal."""
+    chance = np.random.default_rng(9)
+    documents = chance.normal(size=(DOCUMENTS, DIMENSION)).astype(np.float32)
+    documents[9::10] = documents[8::10]
+    asked = chance.normal(size=(len(QUERIES), DIMENSION)).astype(np.float32)
+    asked[-1] = documents[7]
+    ids = [f"d{number:02}" for number in range(DOCUMENTS)]
+    for name, names, vectors in (("documents", ids, documents), ("queries", QUERIES, asked)):
+        write_lines(folder / f"{name}.jsonl", [{"id": i, "vector": v.tolist()} for i, v in zip(names, vectors)])  # noqa: B905
+    return {**dict(zip(ids, documents, strict=True)), **{f"asks {q}": v for q, v in zip(QUERIES, asked, strict=True)}}
+
+
+def by_mteb(name: str, folder: Path, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return what ``mteb.evaluate`` measures of vectors on a local copy of a task."""
+    import mteb
+    from mteb.models.abs_encoder import AbsEncoder
+
+    class Encoder(AbsEncoder):
+        mteb_model_meta = None
+
+        def encode(self, inputs: Any, **settings: Any) -> np.ndarray:
+            texts = [text for batch in inputs for text in batch["text"]]
+            return np.stack([vectors[text if text[:4] == "asks" else text.split()[1]] for text in texts])
+
+    task = mteb.get_task(name)
+    place = {**task.metadata.dataset, "path": str(folder)}
+    task.metadata = task.metadata.model_copy(update={"dataset": place})
+    (result,) = mteb.evaluate(Encoder(), task, cache=None, show_progress_bar=False).task_results
+    (scores,) = result.scores["test"]
+    return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
+
+
+def ours(root: Path, corpus: str, system: str, **settings: Any) -> dict[str, float]:
+    workspace = mdcr_api.open(root)
+    pool = workspace.pool(corpus, **settings)
+    frame = workspace.evaluate(pool, system, depth=1000, measures=",".join(MEASURES))
+    means = frame.group_by("measure").agg(pl.col("value").mean()).rows()
+    return {measure: value for measure, value in means if measure in MEASURES}
+
+
+def close(values: Mapping[str, float]) -> Any:
+    return pytest.approx(values, abs=5e-5)  # the package rounds to five digits
+
+
+@pytest.mark.parametrize(("task", "kept"), [("SCIDOCS", True), ("ArguAna", False), ("SciDocsRR", True)])
+def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None:
+    """Of a task that ranks all documents, one that ignores the query's own id, and one that reranks lists."""
+    lists = task == "SciDocsRR"
+    folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
+    theirs = by_mteb(task, folder, write_vectors(tmp_path))
+    made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
+    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    assert ours(tmp_path, made["corpus"], system) == close(theirs)
+    if not lists:  # the query d07 has the vector of the document d07
+        assert ours(tmp_path, made["corpus"], system, drop_identical_id=kept) != close(theirs)
+
+
+def test_subsets_splits_and_instructions(tmp_path: Path) -> None:
+    tables = {
+        name if name != "default" else "qrels": rows for name, rows in drawn(lists=True, instructions=True).items()
+    }
+    write_task(tmp_path / "copy", {f"en-{name}": rows for name, rows in tables.items()}, "dev")
+    command = ["corpus", "--source", "mteb", "--task", "MIRACLReranking", "--input", str(tmp_path / "copy")]
+    assert "--subset must be one of MIRACLReranking" in one_line_error(mdcr(tmp_path, *command))
+    assert "no judgements of split 'test'" in one_line_error(
+        mdcr(tmp_path, *command, "--subset", "en", "--judged", "test")
+    )
+    made = mdcr_json(tmp_path, *command, "--corpus", "miracl")
+    corpus = mdcr_api.open(tmp_path).corpus("miracl")
+    assert made["counts"]["queries"] == len(QUERIES)
+    texts = dict(zip(*corpus.query_texts.to_pydict().values(), strict=True))
+    assert texts == {query: f"asks {query} Only {query}." for query in QUERIES}
+    listed = {row["query-id"]: set(row["corpus-ids"]) for row in tables["top_ranked"]}
+    pool = mdcr_api.open(tmp_path).pool("miracl").pool
+    for number, query in enumerate(pool.query_ids()):
+        assert not listed[query] & {*corpus.ids(pool.excluded(number))}
+        assert len(pool.excluded(number)) == DOCUMENTS - len(listed[query])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--task SCIDOC", "has no task 'SCIDOC'"),
+        ("--task STS12", "STS12 must retrieve or rerank texts"),
+        ("--task SCIDOCS --judged dev", "SCIDOCS has no judgements of split 'dev'"),
+        ("--judged test", "source mteb must have a task"),
+        ("--task SciFact", "holds no data of SciFact"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, options: str, said: str) -> None:
+    (tmp_path / "data" / "SciFact").mkdir(parents=True)
+    write_task(tmp_path / "data" / "SCIDOCS", drawn())
+    command = ["corpus", "--source", "mteb", "--input", str(tmp_path / "data"), *options.split()]
+    assert said in one_line_error(mdcr(tmp_path, *command))
+
+
+def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "held")
+    for dataset in ("scidocs", "scifact"):
+        write_task(hub.root / dataset, drawn())
+    broken = "corpus/test-00000-of-00001.parquet"
+    hub.breaks[broken] = 7  # the next request continues
+    with answering(hub.answer) as hub.address:
+        command = ["fetch", "mteb", "--task", "SCIDOCS,SciFact", "--endpoint", hub.address]
+        assert mdcr(tmp_path, *command).stdout.count("\n") == 2
+        before = hub.requests.copy()
+        assert mdcr(tmp_path, *command).returncode == 0
+        assert all(path.startswith("/api/") for path in hub.requests - before)  # nothing is fetched twice
+        assert "fetch mteb must have a task" in one_line_error(mdcr(tmp_path, "fetch", "mteb"))
+    fetched = tmp_path / "corpora" / "releases" / "mteb"
+    record = json.loads((fetched / "SCIDOCS" / "release.json").read_text())
+    assert record["release"] == f"mteb-SCIDOCS-{SHA}"
+    assert set(record["files"][broken]) == {"bytes", "sha256"}
+    assert hub.requests[f"/datasets/mteb/scidocs/resolve/{SHA}/{broken}"] == 2
+    built = mdcr(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS,SciFact", "--input", str(fetched))
+    assert built.returncode == 0, built.stderr
+    assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
