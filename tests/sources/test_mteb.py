@@ -14,9 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline.api as mdcr_api
+from pipeline.encode.registry import resolve
 from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.encode.conftest import cache
+from tests.encode.tiny import save_bert, snapshot
 from tests.releases import write_lines
 from tests.sources.server import SHA, Hub, answering
+
+__all__ = ["cache"]
 
 DOCUMENTS, DIMENSION = 60, 6
 QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
@@ -24,11 +29,14 @@ QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
 
 MEASURES = {"ndcg@10": "ndcg_at_10", "map@1000": "map_at_1000", "recall@100": "recall_at_100", "mrr@10": "mrr_at_10"}
 
+INSTRUCTION = "Given a scientific paper title, retrieve paper abstracts that are cited by the given paper"
+"""Of SCIDOCS."""
+
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @pytest.fixture(autouse=True)
-def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -82,9 +90,8 @@ def write_vectors(folder: Path) -> dict[str, np.ndarray]:
     return {**dict(zip(ids, documents, strict=True)), **{f"asks {q}": v for q, v in zip(QUERIES, asked, strict=True)}}
 
 
-def by_mteb(name: str, folder: Path, vectors: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return what ``mteb.evaluate`` measures of vectors on a local copy of a task."""
-    import mteb
+def encoder_of(vectors: Mapping[str, np.ndarray]) -> Any:
+    """Return a model of mteb that gives each text its vector."""
     from mteb.models.abs_encoder import AbsEncoder
 
     class Encoder(AbsEncoder):
@@ -94,10 +101,17 @@ def by_mteb(name: str, folder: Path, vectors: Mapping[str, np.ndarray]) -> dict[
             texts = [text for batch in inputs for text in batch["text"]]
             return np.stack([vectors[text if text[:4] == "asks" else text.split()[1]] for text in texts])
 
+    return Encoder()
+
+
+def by_mteb(name: str, folder: Path, model: Any) -> dict[str, float]:
+    """Return what ``mteb.evaluate`` measures of a model on a local copy of a task."""
+    import mteb
+
     task = mteb.get_task(name)
     place = {**task.metadata.dataset, "path": str(folder)}
     task.metadata = task.metadata.model_copy(update={"dataset": place})
-    (result,) = mteb.evaluate(Encoder(), task, cache=None, show_progress_bar=False).task_results
+    (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
     (scores,) = result.scores["test"]
     return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
 
@@ -119,7 +133,7 @@ def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None
     """Of a task that ranks all documents, one that ignores the query's own id, and one that reranks lists."""
     lists = task == "SciDocsRR"
     folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
-    theirs = by_mteb(task, folder, write_vectors(tmp_path))
+    theirs = by_mteb(task, folder, encoder_of(write_vectors(tmp_path)))
     made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
     system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
     assert ours(tmp_path, made["corpus"], system) == close(theirs)
@@ -187,3 +201,37 @@ def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
     built = mdcr(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS,SciFact", "--input", str(fetched))
     assert built.returncode == 0, built.stderr
     assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [
+        ("intfloat/e5-base-v2", {"paper_prefix": "passage: ", "query_prefix": "query: "}),
+        ("BAAI/bge-base-en-v1.5", {"query_prefix": "Represent this sentence for searching relevant passages: "}),
+        (
+            "intfloat/multilingual-e5-large-instruct",
+            {"query_prefix": f"Instruct: {INSTRUCTION}\nQuery: "},
+        ),
+    ],
+)
+def test_a_registered_model_scores_as_mteb_scores_it(
+    tmp_path: Path, cache: Path, name: str, prompts: dict[str, str]
+) -> None:
+    """Weights are random, in the layout and at the commit that the package names; prompts are its own."""
+    import mteb
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    meta = mteb.get_model_meta(name)
+    transformer = Transformer(str(save_bert(tmp_path / "bert")))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), "mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(snapshot(cache, name, meta.revision)))
+    folder = write_task(tmp_path / "data" / "SCIDOCS", drawn())
+    loaded = meta.load_model(device="cpu", model_kwargs={"dtype": "float32"}, cache_folder=str(cache))
+    theirs = by_mteb("SCIDOCS", folder, loaded)
+    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS", "--input", str(folder))
+    system = f"mteb:{name}:task=SCIDOCS"
+    spec = resolve(system).spec
+    assert spec.revision == meta.revision
+    assert {key: value for key in ("paper_prefix", "query_prefix") if (value := getattr(spec, key))} == prompts
+    assert ours(tmp_path, "scidocs", system) == close(theirs)
