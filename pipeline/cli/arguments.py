@@ -331,9 +331,10 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 def _export(command: Parser) -> None:
     command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
-    about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    about = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
+    about += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
-        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+        "--format", help=about + "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet"
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from pipeline.core import files
 from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.install import optional
@@ -110,12 +111,13 @@ class Mteb(FileRelease):
         return paths
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums, task, split and subset, and whether the task ignores the query's own id."""
-        ignored = find_task(self.task).ignore_identical_ids
+        """Return the files' checksums and commit, task, split and subset, and whether a query's own id is ignored."""
+        record = files.read_json(self.folder / RECORD) or {}
         return {
             "files": fingerprint(self.files(), self.folder),
+            "revision": str(record.get("release", "")).rpartition("-")[2],
             **{name: getattr(self, name) for name in ("task", "judged", "subset")},
-            "ignore_identical_ids": ignored,
+            "ignore_identical_ids": find_task(self.task).ignore_identical_ids,
         }
 
     def parts(self) -> Sequence[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,12 @@ def by_mteb(name: str, folder: Path, model: Any) -> dict[str, float]:
     task = mteb.get_task(name)
     place = {**task.metadata.dataset, "path": str(folder)}
     task.metadata = task.metadata.model_copy(update={"dataset": place})
+    return scored_by_mteb(task, model)
+
+
+def scored_by_mteb(task: Any, model: Any) -> dict[str, float]:
+    import mteb
+
     (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
     (scores,) = result.scores["test"]
     return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
@@ -131,12 +139,24 @@ def close(values: Mapping[str, float]) -> Any:
 @pytest.mark.parametrize(("task", "kept"), [("SCIDOCS", True), ("ArguAna", False), ("SciDocsRR", True)])
 def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None:
     """Of a task that ranks all documents, one that ignores the query's own id, and one that reranks lists."""
+    import mteb
+
     lists = task == "SciDocsRR"
     folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
     theirs = by_mteb(task, folder, encoder_of(write_vectors(tmp_path)))
     made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
     system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
     assert ours(tmp_path, made["corpus"], system) == close(theirs)
+    exported = mdcr_json(tmp_path, "export", "scores", "--format", "mteb", "--output", str(tmp_path / "out"))[
+        "exported"
+    ]
+    result = mteb.TaskResult.from_disk(Path(exported[0]))  # refuses what a leaderboard cannot read
+    assert (len(exported), result.task_name, result.languages) == (1, task, ["eng"])
+    (scores,) = result.scores["test"]
+    assert {ours: scores[name] for ours, name in MEASURES.items()} == close(theirs)
+    assert result.get_score() == scores[mteb.get_task(task).metadata.main_score]
+    (loaded,) = mteb.ResultCache(tmp_path / "out").load_results(tasks=[task]).model_results
+    assert loaded.model_name == Path(exported[0]).parts[-3].replace("__", "/")
     if not lists:  # the query d07 has the vector of the document d07
         assert ours(tmp_path, made["corpus"], system, drop_identical_id=kept) != close(theirs)
 
@@ -235,3 +255,24 @@ def test_a_registered_model_scores_as_mteb_scores_it(
     assert spec.revision == meta.revision
     assert {key: value for key in ("paper_prefix", "query_prefix") if (value := getattr(spec, key))} == prompts
     assert ours(tmp_path, "scidocs", system) == close(theirs)
+
+
+@pytest.mark.parametrize("task", ["ArguAna", "SciDocsRR"])
+def test_mteb_runs_an_exported_pool_as_we_do(tmp_path: Path, task: str) -> None:
+    """With what a query's ranking leaves out: its own document, or all that is not on its list."""
+    write_task(tmp_path / "data", drawn(lists=task == "SciDocsRR"))
+    vectors = write_vectors(tmp_path)
+    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
+    command = ["export", "pool", "--corpus", task.lower(), "--format", "mteb", "--output", str(tmp_path / "out")]
+    folder, tasks = map(Path, mdcr_json(tmp_path, *command)["exported"])
+    (exported,) = runpy.run_path(str(tasks))["tasks"]()
+    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    assert ours(tmp_path, task.lower(), system) == close(scored_by_mteb(exported, encoder_of(vectors)))
+    described = json.loads((folder / "croissant.json").read_text())
+    assert [record["@id"] for record in described["recordSet"]] == ["corpus", "queries", "qrels"]
+    for file in described["distribution"]:
+        body = (folder / file["contentUrl"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(body).hexdigest()
+        columns = next(record["field"] for record in described["recordSet"] if file["@id"].startswith(record["@id"]))
+        assert [field["name"] for field in columns] == list(json.loads(body.splitlines()[0]))
+    assert "mteb.evaluate" in (folder / "README.md").read_text()
