@@ -113,6 +113,7 @@ STUDIES = {
     "mdcr_checks": "mdcr.checks",
     "facets": "facets.study",
     "facet_pools": "facets.build",
+    "scientific": "scientific",
 }
 """The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
 
