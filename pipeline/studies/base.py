@@ -120,6 +120,7 @@ STUDIES = {
     "facets": "facets.study",
     "facet_pools": "facets.build",
     "leaderboard": "leaderboard.study",
+    "card": "leaderboard.card",
 }
 """The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
 

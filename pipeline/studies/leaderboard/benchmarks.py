@@ -215,7 +215,9 @@ def _ranked(
         name: tuple(texts[place] for place in order)
         for name, texts in {"systems": systems, "sources": sources, "commands": commands}.items()
     }
-    return Benchmark(values=table[order], figures=figures[:, order], ranked=ranked[order], apart=apart, **in_order, **facts)
+    return Benchmark(
+        values=table[order], figures=figures[:, order], ranked=ranked[order], apart=apart, **in_order, **facts
+    )
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
@@ -236,7 +238,10 @@ def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[s
     system = str(stored_system(Artifact.open(Path(run["score_paths"][0])).manifest))
     if kind in _STUDIES:
         return f"{_STUDIES[kind].format(corpus=corpus)} --model {shlex.quote(system)}"
-    words, usual = ["mdcr", "eval", "--corpus", corpus, "--model", system, "--depth", str(run["depth"])], canonical(PoolConfig())
+    words, usual = (
+        ["mdcr", "eval", "--corpus", corpus, "--model", system, "--depth", str(run["depth"])],
+        canonical(PoolConfig()),
+    )
     if kind == "pools":
         words += ["--year", str(run["year"]), "--size", str(settings["size"]), "--queries", str(settings["queries"])]
         words += ["--samples", str(run["sample"]), "--seed", str(run["seed"])]
@@ -244,7 +249,11 @@ def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[s
             value = value_in(settings, name)
             if value is not None and value != value_in(usual, name):
                 listed = [file for file, _ in value] if name == "exclude" else [value]
-                words += [word for one in listed for word in ((option(name),) if one in (True, False) else (option(name), str(one)))]
+                words += [
+                    word
+                    for one in listed
+                    for word in ((option(name),) if one in (True, False) else (option(name), str(one)))
+                ]
     return shlex.join(words)
 
 
@@ -252,7 +261,11 @@ def _of_formats(root: Path, chosen: Chosen) -> Iterator[Benchmark]:
     """Yield a benchmark for each format of SciRepEval: the tasks that most systems have, averaged as the study does."""
     if chosen.kinds and SCIREPEVAL not in chosen.kinds:
         return
-    encoder = {one.id: one.manifest.provenance["model"] for folder in (root / VECTORS).glob("[!.]*") for one in published(folder)}
+    encoder = {
+        one.id: one.manifest.provenance["model"]
+        for folder in (root / VECTORS).glob("[!.]*")
+        for one in published(folder)
+    }
     figures: dict[tuple[str, str], dict[str, tuple[Artifact, pl.DataFrame]]] = {}
     for one in published(root / FOLDER):
         config = one.manifest.config
@@ -272,7 +285,9 @@ def _of_formats(root: Path, chosen: Chosen) -> Iterator[Benchmark]:
         if len(of_format) < 2:
             continue
         made = [pl.concat([of_format[system][task][1] for task in tasks]) for system in of_format]
-        table = np.stack([one.group_by("task", maintain_order=True).agg(pl.col("value").mean())["value"] for one in made])
+        table = np.stack(
+            [one.group_by("task", maintain_order=True).agg(pl.col("value").mean())["value"] for one in made]
+        )
         drawn = np.stack([np.resize(np.mean(one["draws"].to_list(), axis=0), chosen.resamples) for one in made])
         figure = np.array([[one["value"].mean(), *percentiles(row)] for one, row in zip(made, drawn, strict=True)]).T
         facts = {
@@ -288,5 +303,7 @@ def _of_formats(root: Path, chosen: Chosen) -> Iterator[Benchmark]:
 def _system_of(model: str, kind: str) -> str:
     """Return the system whose vectors for tasks of a format an encoder makes; settings of the study are left out."""
     name = names.one(model)
-    plain = str(names.Name(name.base, name.parts, tuple(pair for pair in name.options if pair[0] not in ("template", "task"))))
+    plain = str(
+        names.Name(name.base, name.parts, tuple(pair for pair in name.options if pair[0] not in ("template", "task")))
+    )
     return next((row["proximity"] for row in multi_format().values() if row.get(kind) == plain), plain)

@@ -152,10 +152,16 @@ def figures_table(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str,
             }  # fmt: skip
             rows.append(row | {"leak": leaks, "command": one.commands[place]})
             best = bool(rank == one.ranked[:, 0].min())
-            limits = [None if cost[name] is None else f"{cost[name] / unit:,.4g}" for name, (_, unit, _) in _COSTS.items()]
+            limits = [
+                None if cost[name] is None else f"{cost[name] / unit:,.4g}" for name, (_, unit, _) in _COSTS.items()
+            ]
             cells: list[Value] = [one.kind, one.name, one.field, one.size and format_count(one.size), _text(one.year)]
             cells += [one.measure if one.kind == SCIREPEVAL else label_of(one.measure)]
-            cells += [Cell(value, None, low, high, best, marked=False), f"{rank:g} [{first:g}, {last:g}]", groups[place]]
+            cells += [
+                Cell(value, None, low, high, best, marked=False),
+                f"{rank:g} [{first:g}, {last:g}]",
+                groups[place],
+            ]
             lines.append(TableRow(system, (*cells, *limits, cost["licence"], _text(cost["trained_until"]), leaks)))
             alike = [name for name, p in zip(one.systems, one.apart[place], strict=True) if p >= recipe.alpha]
             records.append({
@@ -244,7 +250,9 @@ def queries_of(found: Sequence[Benchmark], seed: int) -> Iterator[Browser]:
     for one in (one for one in found if len(one.runs)):
         place = pl.col("system").replace_strict({name: place for place, name in enumerate(one.systems)})
         runs = one.runs.filter(sample=one.runs["sample"].min()).sort(place)
-        pools |= {one.name: block for block in browser(runs, one.scores, [one.measure], Draws(seed=seed), 0).pools.values()}
+        pools |= {
+            one.name: block for block in browser(runs, one.scores, [one.measure], Draws(seed=seed), 0).pools.values()
+        }
     if pools:
         yield Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
 
