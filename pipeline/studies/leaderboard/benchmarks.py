@@ -1,7 +1,6 @@
 """Benchmarks of a workspace, each with the systems that were scored on it: values, intervals, ranks and groups.
 
-A benchmark is a pool with its samples, whatever made it (large pools, lists of the MDCR benchmark, queries of a
-collection, titles, neighbours, facets), or the tasks of one format of SciRepEval.
+A benchmark is a pool with its samples, whatever made it, or the tasks of one format of SciRepEval.
 """
 
 from __future__ import annotations
@@ -19,31 +18,55 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, digest, format_count, from_mapping
-from pipeline.core.progress import say
 from pipeline.core.workspace import VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import all_pairs, ends, letters, ranks
+from pipeline.measure.ranks import all_pairs, ranks
 from pipeline.measure.statistics import Floats, bootstrap_means, confidence_interval, percentiles
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
 from pipeline.scores.store import artifact, stored, values
+from pipeline.scores.tables import label_of
 from pipeline.stages.systems import stored_system
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.steps import multi_format
 from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS
 
-SCIREPEVAL = "scirepeval"
-_STUDIES = {
+COMMANDS = {
+    "pools": "mdcr eval --corpus {corpus}",
+    "queries": "mdcr eval --corpus {corpus}",
     "benchmark": "mdcr eval --benchmark FOLDER",
     "titles": "mdcr study neighbours --corpus {corpus}",
     "neighbours": "mdcr study neighbours --corpus {corpus}",
     "facets": "mdcr study facets --corpus {corpus}",
-    SCIREPEVAL: "mdcr study scirepeval --input FOLDER",
+    "scirepeval": "mdcr study scirepeval --input FOLDER",
 }
-"""Commands that make the figures of benchmarks that are no pools of a corpus."""
+"""What makes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR benchmark,
+title queries, textual neighbours, facets, formats of SciRepEval."""
+
+MEAN = "mean"
+"""In place of a measure: the mean over the tasks of a format."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study ``leaderboard``.
+
+    Attributes:
+        workspaces: folders of further workspaces whose scores count.
+        measures: what each kind of benchmark (:data:`COMMANDS`) is ranked by; others do not count.
+        alpha: systems whose adjusted p-value is below it are told apart.
+        seed: of the bootstrap and the tests.
+        resamples: of the bootstrap.
+    """
+
+    workspaces: tuple[str, ...]
+    measures: Mapping[str, str]
+    alpha: float
+    seed: int
+    resamples: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +74,20 @@ class Benchmark:
     """A benchmark with the systems that were scored on all of it, best first.
 
     Attributes:
-        kind: ``pools``, ``queries`` (of a collection), ``benchmark`` (MDCR), ``titles``, ``neighbours``, ``facets`` or
-            ``scirepeval``.
+        kind: of :data:`COMMANDS`.
         name: for tables.
         field: of the queries; a facet or a format; None: of all fields.
         size: candidates; None: there is no pool.
         year: of the queries; None: unknown.
         measure: what systems are ranked by.
         systems: their names.
+        sources: folder names of the rankings or figures of each.
+        commands: what makes each figure again.
         values: of each query (or task), float64 ``[systems, queries]``.
-        figures: value, and lower and upper end, float64 ``[3, systems]``.
+        figures: value, and ends of its interval, float64 ``[3, systems]``.
         ranked: ranks, float64 ``[systems, 1 + resamples]``.
         apart: p-values of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
-        sources: artifacts of each system's figure.
-        commands: what makes each system's figure again.
-        runs: rankings, columns :data:`pipeline.scores.store.RUNS`; empty: there are none.
+        runs: rankings, columns :data:`pipeline.scores.store.RUNS`; None: there are none.
         scores: their scores by the measure.
     """
 
@@ -75,235 +97,151 @@ class Benchmark:
     size: int | None
     year: int | None
     measure: str
-    systems: tuple[str, ...]
+    systems: Sequence[str]
+    sources: Sequence[Sequence[str]]
+    commands: Sequence[str]
     values: Floats
     figures: Floats
     ranked: Floats
     apart: Floats
-    sources: tuple[str, ...]
-    commands: tuple[str, ...]
-    runs: pl.DataFrame
-    scores: pl.DataFrame
+    runs: pl.DataFrame | None = None
+    scores: pl.DataFrame | None = None
 
-    def rank(self, place: int) -> tuple[float, float, float]:
-        """Return the rank of a system with its interval."""
-        low, high = ends(self.ranked[[place]])
-        return float(self.ranked[place, 0]), float(low[0]), float(high[0])
+    @property
+    def label(self) -> str:
+        """What tables call the measure."""
+        return MEAN if self.measure == MEAN else label_of(self.measure)
 
-    def groups(self, alpha: float) -> list[str]:
-        """Return the letters of the systems: two share one unless a test tells them apart."""
-        return letters(self.apart < alpha)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which benchmarks and systems count, and how.
-
-    Attributes:
-        kinds: of :attr:`Benchmark.kind`; empty: all.
-        systems: names; empty: all.
-        measures: the measure of each kind.
-        seed: of bootstrap and tests.
-        resamples: of the bootstrap.
-    """
-
-    kinds: tuple[str, ...]
-    systems: tuple[str, ...]
-    measures: Mapping[str, str]
-    seed: int
-    resamples: int
+    @property
+    def sign(self) -> int:
+        """1 where more is better, else -1."""
+        return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def benchmarks(roots: Sequence[Path], chosen: Chosen) -> list[Benchmark]:
-    """Return the benchmarks of some workspaces on which two systems or more were scored."""
+def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
+    """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
     runs = pl.concat([stored(root) for root in roots]).filter(pl.col("split").ne_missing("validation"))
-    if chosen.systems:
-        runs = runs.filter(pl.col("system").is_in(chosen.systems))
-    settings = pl.col("pool_settings").map_elements(_of_samples, return_dtype=pl.String)
+    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String)
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    found = []
-    for part in runs.with_columns(settings.alias("of")).sort("published").partition_by("corpus", "of", "kind"):
-        one = _of_pools(part.drop("of"), json.loads(part["of"][0]), corpora, chosen)
-        found += [one] if one is not None else []
-    found += [one for root in roots for one in _of_formats(root, chosen)]
-    order = list(_KINDS)
-    counts = Counter(one.name for one in found)
-    for name in (name for name, count in counts.items() if count > 1):
-        say(f"{counts[name]} benchmarks are called {name}: their settings differ")
-    return sorted(found, key=lambda one: (order.index(one.kind), one.name, one.size or 0))
+    parts = runs.with_columns(settings.alias("of")).sort("published").partition_by("corpus", "of")
+    of_pools = (_of_pools(part.drop("of"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
+    found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
+    return sorted(found, key=lambda one: (list(COMMANDS).index(one.kind), one.name, one.size or 0))
 
 
-_KINDS = ("pools", "queries", *_STUDIES)
-
-
-def _of_samples(pool_settings: str) -> str:
+def _shared(pool_settings: str) -> str:
     """Return the settings that the samples of a pool share."""
-    settings = {name: value for name, value in json.loads(pool_settings).items() if name != "sample"}
-    return json.dumps(settings, sort_keys=True)
+    return json.dumps({name: value for name, value in json.loads(pool_settings).items() if name != "sample"})
 
 
-def kind_of(settings: Mapping[str, Any]) -> str:
-    """Return the kind of a pool by its settings."""
-    if "lists" in settings:
-        return "benchmark"
-    if "relevant" in settings:
-        return "facets"
-    if "kind" in settings:
-        return "titles" if settings["kind"].startswith("titles") else str(settings["kind"])
-    return "queries" if settings.get("queries_are") == "texts" else "pools"
+def _kind(settings: Mapping[str, Any]) -> str:
+    named = {"lists": "benchmark", "relevant": "facets", "kind": settings.get("kind", "").partition("-")[0]}
+    kinds = (kind for name, kind in named.items() if name in settings)
+    return next(kinds, "queries" if settings.get("queries_are") == "texts" else "pools")
 
 
 def _of_pools(
-    runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], chosen: Chosen
+    runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], recipe: Recipe
 ) -> Benchmark | None:
     """Return the benchmark of the pools of some settings; None where fewer than two systems count.
 
     Rankings of the depth that most systems have count, of several the deepest; of each system and sample the newest.
     Systems count that ranked every sample that most did.
     """
-    kind = kind_of(settings)
-    if (chosen.kinds and kind not in chosen.kinds) or kind not in chosen.measures:
-        return None
-    measure = chosen.measures[kind]
-    runs = runs.filter(pl.col("measures").list.contains(measure))
-    runs = runs.filter(depth=_most(runs, "depth")).unique(["system", "pool"], keep="last", maintain_order=True)
-    wanted = runs.filter(pl.len().over("pool") == pl.len().over("pool").max())["pool"].unique()
-    runs = runs.filter(pl.col("pool").is_in(wanted.implode()))
-    runs = runs.filter(pl.len().over("system") == len(wanted)).sort("system", "sample")
-    if runs["system"].n_unique() < 2:
+    kind = _kind(settings)
+    measure = recipe.measures.get(kind)
+    runs = runs.filter(pl.col("measures").list.contains(measure or ""))
+    deepest = runs.group_by("depth").agg(pl.col("system").n_unique()).sort("system", "depth")["depth"].tail(1)
+    runs = runs.filter(pl.col("depth").is_in(deepest.implode()))
+    runs = runs.unique(["system", "pool"], keep="last", maintain_order=True).sort("sample", maintain_order=True)
+    runs = runs.filter(pl.len().over("pool") == pl.len().over("pool").max())
+    runs = runs.filter(pl.len().over("system") == pl.len().over("system").max())
+    if measure is None or runs["system"].n_unique() < 2:
         return None
     scores = values(runs).filter(measure=measure)
-    of_queries = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("system", "query")
-    wide = of_queries.pivot("query", index="system", values="value")
-    table, first = wide.drop("system").to_numpy(), runs.row(0, named=True)
-    queries = next(one for one in artifact(first, "pool").outputs("queries.arrow"))
-    drawn = bootstrap_means(table, seed=chosen.seed, item=queries.sha256, resamples=chosen.resamples)
-    figures = np.stack([table.mean(axis=1), *confidence_interval(drawn, table)])
-    corpus = corpora.get(first["corpus"], collection(first["corpus"]))
-    rows = {run["system"]: run for run in runs.iter_rows(named=True)}
-    facts = {
-        "kind": kind, "field": first["field"], "size": int(first["size"]), "year": first["year"], "measure": measure,
-        "name": _name(kind, settings, corpus, first), "runs": runs, "scores": scores,
-    }  # fmt: skip
-    sources = ["; ".join(part["ranking"]) for part in runs.partition_by("system", maintain_order=True)]
-    commands = [_command(kind, settings, corpus, rows[name]) for name in wide["system"]]
-    return _ranked(wide["system"].to_list(), table, figures, drawn, queries.sha256, chosen, sources, commands, facts)
-
-
-def _most(runs: pl.DataFrame, column: str) -> Any:
-    counts = runs.group_by(column).agg(pl.col("system").n_unique()).sort("system", column)
-    return counts[column].last() if len(counts) else None
-
-
-def _ranked(
-    systems: Sequence[str],
-    table: Floats,
-    figures: Floats,
-    drawn: Floats,
-    item: str,
-    chosen: Chosen,
-    sources: Sequence[str],
-    commands: Sequence[str],
-    facts: Mapping[str, Any],
-) -> Benchmark:
-    """Return a benchmark with its systems in the order of their values; of equal ones by name."""
-    sign = sign_of(facts["measure"]) if facts["kind"] != SCIREPEVAL else 1
-    ranked = ranks(sign * np.hstack([figures[0][:, None], drawn]))
-    order = np.lexsort((list(systems), ranked[:, 0]))
-    apart = all_pairs(table[order], seed=chosen.seed, item=item)
-    in_order = {
-        name: tuple(texts[place] for place in order)
-        for name, texts in {"systems": systems, "sources": sources, "commands": commands}.items()
-    }
+    means = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("query")
+    best = means.group_by("system").agg(pl.col("value").mean() * -sign_of(measure)).sort("value", "system")["system"]
+    wide = means.pivot("query", index="system", values="value")
+    table = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system").to_numpy()
+    first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
+    (queries,) = artifact(first, "pool").outputs("queries.arrow")  # pools with the same queries draw the same ones
+    drawn = bootstrap_means(table, seed=recipe.seed, item=queries.sha256, resamples=recipe.resamples)
+    corpus, systems = corpora.get(first["corpus"], collection(first["corpus"])), best.to_list()
+    ordered = [of_system[system,] for system in systems]
     return Benchmark(
-        values=table[order], figures=figures[:, order], ranked=ranked[order], apart=apart, **in_order, **facts
-    )
+        kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
+        [part["ranking"].to_list() for part in ordered],
+        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table,
+        np.stack([table.mean(axis=1), *confidence_interval(drawn, table)]),
+        ranks(sign_of(measure) * np.hstack([table.mean(axis=1, keepdims=True), drawn])),
+        all_pairs(table, seed=recipe.seed, item=queries.sha256), runs, scores,
+    )  # fmt: skip
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
-    asked = "whole paper" if settings.get("queries_are") == "papers" else "facet's sentences"
+    field, papers = run["field"] or DATASET, settings.get("queries_are") == "papers"
+    drawn = [f"{field} {format_count(run['size'])}", f"{settings['queries']} queries", *unusual(settings)]
     what = {
-        "pools": f"{run['field'] or DATASET} {format_count(run['size'])}",
-        "queries": "queries",
-        "benchmark": f"{run['field']} lists",
-        "titles": str(settings.get("kind", "")).replace("-", " "),
-        "neighbours": "neighbours",
-        "facets": f"{run['field']}, {asked}",
-    }[kind]
-    return ", ".join([f"{corpus}: {what}", *(unusual(settings) if kind == "pools" else ())])
+        "pools": ", ".join(drawn),
+        "benchmark": f"lists, {field}",
+        "titles": settings.get("kind", "").replace("-", " "),
+        "facets": f"{field}, {'whole paper' if papers else 'sentences of the facet'}",
+    }.get(kind, kind)  # fmt: skip
+    return f"{corpus}: {what}"
 
 
 def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
     """Return the command that makes the figure of a system again."""
-    system = str(stored_system(Artifact.open(Path(run["score_paths"][0])).manifest))
-    if kind in _STUDIES:
-        return f"{_STUDIES[kind].format(corpus=corpus)} --model {shlex.quote(system)}"
-    words, usual = (
-        ["mdcr", "eval", "--corpus", corpus, "--model", system, "--depth", str(run["depth"])],
-        canonical(PoolConfig()),
-    )
+    system = stored_system(Artifact.open(Path(run["score_paths"][0])).manifest)
+    words, usual = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)], canonical(PoolConfig())
     if kind == "pools":
-        words += ["--year", str(run["year"]), "--size", str(settings["size"]), "--queries", str(settings["queries"])]
-        words += ["--samples", str(run["sample"]), "--seed", str(run["seed"])]
-        for name in (name for name, setting in SETTINGS.items() if setting.rule or name in ("field", "exclude")):
-            value = value_in(settings, name)
-            if value is not None and value != value_in(usual, name):
-                listed = [file for file, _ in value] if name == "exclude" else [value]
-                words += [
-                    word
-                    for one in listed
-                    for word in ((option(name),) if one in (True, False) else (option(name), str(one)))
-                ]
+        given = {name: value_in(settings, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}
+        always = ("year", "size", "queries", "depth")
+        words += ["--samples", str(run["sample"])]
+        for name, value in given.items():
+            if name in always or value not in (None, value_in(usual, name)):
+                texts = (
+                    [file for file, _ in value] if name == "exclude" else [None if isinstance(value, bool) else value]
+                )
+                words += [str(word) for text in texts for word in (option(name), text) if word is not None]
     return shlex.join(words)
 
 
-def _of_formats(root: Path, chosen: Chosen) -> Iterator[Benchmark]:
-    """Yield a benchmark for each format of SciRepEval: the tasks that most systems have, averaged as the study does."""
-    if chosen.kinds and SCIREPEVAL not in chosen.kinds:
-        return
-    encoder = {
-        one.id: one.manifest.provenance["model"]
-        for folder in (root / VECTORS).glob("[!.]*")
-        for one in published(folder)
-    }
-    figures: dict[tuple[str, str], dict[str, tuple[Artifact, pl.DataFrame]]] = {}
+def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
+    """Yield each format of SciRepEval: the tasks that most systems have, averaged as the study averages them."""
+    stores = [one for folder in (root / VECTORS).glob("[!.]*") for one in published(folder)]
+    encoder = {one.id: one.manifest.provenance["model"] for one in stores}
+    found: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
     for one in published(root / FOLDER):
-        config = one.manifest.config
-        if one.manifest.stage != SCIREPEVAL or "probe_seed" in config or one.manifest.inputs["papers"] not in encoder:
-            continue
-        entry = from_mapping(FiguresConfig, config).task
-        system = _system_of(encoder[one.manifest.inputs["papers"]], entry.format)
-        if entry.averaged and (not chosen.systems or system in chosen.systems):
-            counted = counted_figures(entry, pl.DataFrame(one.arrow("figures.arrow")))
-            figures.setdefault((entry.format, system), {})[entry.name] = (one, counted)
-    for kind in FORMATS:
-        of_format = {system: tasks for (name, system), tasks in figures.items() if name == kind}
-        if not of_format:
-            continue
-        tasks = sorted(Counter(map(frozenset, of_format.values())).most_common(1)[0][0])
-        of_format = {system: made for system, made in sorted(of_format.items()) if {*tasks} <= {*made}}
-        if len(of_format) < 2:
-            continue
-        made = [pl.concat([of_format[system][task][1] for task in tasks]) for system in of_format]
-        table = np.stack(
-            [one.group_by("task", maintain_order=True).agg(pl.col("value").mean())["value"] for one in made]
-        )
-        drawn = np.stack([np.resize(np.mean(one["draws"].to_list(), axis=0), chosen.resamples) for one in made])
-        figure = np.array([[one["value"].mean(), *percentiles(row)] for one, row in zip(made, drawn, strict=True)]).T
-        facts = {
-            "kind": SCIREPEVAL, "name": f"SciRepEval: {kind}, {len(tasks)} tasks", "field": kind, "size": None,
-            "year": None, "measure": "mean", "runs": pl.DataFrame(), "scores": pl.DataFrame(),
-        }  # fmt: skip
-        sources = ["; ".join(of_format[system][task][0].name for task in tasks) for system in of_format]
-        commands = [f"{_STUDIES[SCIREPEVAL]} --model {shlex.quote(system)}" for system in of_format]
-        item = digest(["scirepeval", *tasks])
-        yield _ranked(list(of_format), table, figure, drawn, item, chosen, sources, commands, facts)
+        config, inputs = one.manifest.config, one.manifest.inputs
+        if one.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
+            entry = from_mapping(FiguresConfig, config).task
+            system, figures = _system_of(encoder[inputs["papers"]], entry.format), one.arrow("figures.arrow")
+            if entry.averaged and "scirepeval" in recipe.measures:
+                counted = counted_figures(entry, pl.DataFrame(figures))
+                found[entry.format].setdefault(system, {})[entry.name] = one.name, counted
+    for kind, systems in found.items():
+        tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
+        made = {name: [of[task] for task in tasks] for name, of in systems.items() if {*tasks} <= {*of}}
+        figures_of = {name: pl.concat([figures for _, figures in of]) for name, of in made.items()}
+        best = sorted(made, key=lambda name: (-figures_of[name]["value"].mean(), name))
+        if len(best) > 1:
+            every = [figures_of[name] for name in best]
+            table = np.stack([of.group_by("task", maintain_order=True).agg(pl.mean("value"))["value"] for of in every])
+            drawn = np.stack([np.resize(np.mean(of["draws"].to_list(), axis=0), recipe.resamples) for of in every])
+            value = np.array([of["value"].mean() for of in every])
+            yield Benchmark(
+                "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
+                [[name for name, _ in made[system]] for system in best],
+                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
+                np.vstack([value, np.transpose([*map(percentiles, drawn)])]), ranks(np.column_stack([value, drawn])),
+                all_pairs(table, seed=recipe.seed, item=digest(tasks)),
+            )  # fmt: skip
 
 
 def _system_of(model: str, kind: str) -> str:
     """Return the system whose vectors for tasks of a format an encoder makes; settings of the study are left out."""
     name = names.one(model)
-    plain = str(
-        names.Name(name.base, name.parts, tuple(pair for pair in name.options if pair[0] not in ("template", "task")))
-    )
+    options = tuple(pair for pair in name.options if pair[0] not in ("template", "task"))
+    plain = str(names.Name(name.base, name.parts, options))
     return next((row["proximity"] for row in multi_format().values() if row.get(kind) == plain), plain)

@@ -1,14 +1,13 @@
-"""The study ``card``: where one encoder is strong and weak against BM25, what it costs, and a model card that says so."""
+"""The study ``card``: where one encoder is strong and weak against BM25, and its results for a model card."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipeline.api import Workspace
@@ -16,28 +15,30 @@ from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import names, registry
 from pipeline.measure.estimates import share_of_clusters
-from pipeline.measure.measures import sign_of
+from pipeline.measure.ranks import ends
 from pipeline.measure.statistics import Floats, holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.store import artifact, opened_pool, positives, ranks_of
-from pipeline.scores.tables import Column, frame_table, grid, label_of
+from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.leaderboard import study as leaderboard
+from pipeline.studies.leaderboard import benchmarks, study
 from pipeline.studies.leaderboard.benchmarks import Benchmark
 from pipeline.studies.leaderboard.costs import costs, leak
 from pipeline.studies.tables import Measurement, interval_table, points
 
-_BM25 = (TUNED, "bm25")
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
+
+CARD = "README.md"
 _HIT = 30
 """Ranks among which a positive is found."""
 _EXAMPLES = 5
-CARD = "README.md"
 
 
 @dataclass(frozen=True)
-class Recipe(leaderboard.Recipe):
+class Recipe(benchmarks.Recipe):
     """Settings of the study, beside those of the leaderboard.
 
     Attributes:
@@ -48,216 +49,182 @@ class Recipe(leaderboard.Recipe):
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the encoder against BM25 on every benchmark, by class and positives, its fusions, costs and examples."""
-    roots, every = leaderboard.found_in(workspace, recipe)
-    found = [one for one in every if recipe.model in one.systems]
+    """Return the encoder against BM25 on each benchmark, by class and positives, its fusions, examples and costs."""
+    roots, every = study.found_in(workspace, recipe)
+    model, found = recipe.model, [one for one in every if recipe.model in one.systems]
     if not found:
         scored = sorted({name for one in every for name in one.systems})
-        raise InputError(f"{recipe.model} was scored beside no other system", nearest(recipe.model, scored))
-    compared = {one.name: base for one in found if (base := next((b for b in _BM25 if b in one.systems), None))}
-    both = [_only(one, (recipe.model, compared[one.name])) for one in found if one.name in compared]
-    (cost,) = costs(roots, [_only(one, (recipe.model,)) for one in found]).rows(named=True)
-    tables = [_against(found, compared, recipe), *_by_class(both, recipe.seed)]
-    largest = max((one for one in both if one.kind == "pools"), key=lambda one: one.size or 0, default=None)
-    if largest is not None and opened_pool(largest.runs.row(0, named=True)) is not None:
-        tables += [_by_positives(largest), _examples(largest)]
-    tables += [*_fusions(found, recipe), _facts(recipe.model, cost)]
-    lines = [
-        _front_matter(found, recipe.model),
-        f"# {recipe.model}",
-        *(render_table(one.table, "markdown") for one in tables),
-    ]
-    parts = [*leaderboard.queries_of(both, recipe.seed)]
-    return StudyResult(tables, files={CARD: "\n\n".join(lines)}, parts=parts, tables_first=True, best=_best(tables[0]))
-
-
-def _only(one: Benchmark, systems: Sequence[str]) -> Benchmark:
-    """Return a benchmark with some of its systems, in the order given."""
-    places = [one.systems.index(name) for name in systems]
-    kept = {name: tuple(getattr(one, name)[place] for place in places) for name in ("systems", "sources", "commands")}
-    frames = {name: frame.filter(pl.col("system").is_in(systems)) if len(frame) else frame
-              for name, frame in (("runs", one.runs), ("scores", one.scores))}  # fmt: skip
-    arrays = {"values": one.values[places], "figures": one.figures[:, places], "ranked": one.ranked[places],
-              "apart": one.apart[np.ix_(places, places)]}  # fmt: skip
-    return replace(one, **kept, **frames, **arrays)
-
-
-def _differences(changes: Floats, one: Benchmark, item: str, seed: int) -> dict[str, Any]:
-    """Return a difference, float64 ``[queries]``, with its interval, its p-value, and on how many queries it helps."""
-    sign = sign_of(one.measure) if one.measure != "mean" else 1
-    differ = paired_differences({item: changes[None]}, seed, signs=sign)
-    named = {"difference": differ.value, "low": differ.low, "high": differ.high, "p": differ.p_value}
-    counts = {name: int(getattr(differ, name)[0]) for name in ("wins", "ties", "losses")}
-    return {name: float(value[0]) for name, value in named.items()} | counts
-
-
-def _against(found: Sequence[Benchmark], compared: Mapping[str, str], recipe: Recipe) -> StudyTable:
-    """Return every benchmark with the encoder's value, rank, and difference from BM25."""
-    rows = []
-    for one in found:
-        place = one.systems.index(recipe.model)
-        rank, low, high = one.rank(place)
-        row = {"benchmark": one.name, "kind": one.kind, "measure": one.measure, "value": one.figures[0, place],
-               "rank": rank, "rank_low": low, "rank_high": high, "systems": len(one.systems),
-               "leak": leak(recipe.model, one.year), "command": one.commands[place]}  # fmt: skip
-        if base := compared.get(one.name):
-            bm25 = one.values[one.systems.index(base)]
-            row |= {"than": base, "bm25": bm25.mean()} | _differences(
-                one.values[place] - bm25, one, one.name, recipe.seed
-            )
-        rows.append(row)
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    cells: dict[tuple[str, str], Any] = {}
-    if "p" in frame.columns:
-        adjusted = iter(holm(frame["p"].drop_nulls()).tolist())
-        frame = frame.with_columns(p_adjusted=pl.Series([None if p is None else next(adjusted) for p in frame["p"]]))
-    for row in frame.iter_rows(named=True):
-        shown = {"measure": label_of(row["measure"]) if row["measure"] != "mean" else "mean",
-                 recipe.model: f"{100 * row['value']:.1f}",
-                 "rank": f"{row['rank']:g} [{row['rank_low']:g}, {row['rank_high']:g}] of {row['systems']}"}  # fmt: skip
-        if row.get("than"):
-            shown |= {"BM25": f"{100 * row['bm25']:.1f}", "less BM25": points(row), "p": f"{row['p_adjusted']:.4f}",
-                      "wins, ties, losses": f"{row['wins']}, {row['ties']}, {row['losses']}"}  # fmt: skip
-        shown["leak"] = row["leak"]
-        cells |= {(row["benchmark"], name): value for name, value in shown.items()}
-    notes = (
-        f"Percent; differences from {' or '.join(dict.fromkeys(compared.values())) or 'BM25'} in points [95% interval]. p: "
-        "paired permutation test, Holm's correction over benchmarks. Rank [95% of the resamples of queries].",
+        raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
+    (cost,) = costs(roots, found).filter(system=model).rows(named=True)
+    against = _against(found, model, cost, recipe.seed)
+    tables = [against, *_by_class(found, model, recipe.seed), *_on_largest(found, model)]
+    tables += [*_fusions(found, model, recipe.seed), _facts(model, cost)]
+    front = f"---\n{_evaluations(found, model).to_yaml()}\n---"
+    text = "\n\n".join([front, f"# {model}", *(render_table(one.table, "markdown") for one in tables)])
+    parts = study.queries_of(found, recipe.seed, (model, TUNED, "bm25"))
+    best = against.frame.row(0, named=True)
+    return StudyResult(
+        tables,
+        files={CARD: text},
+        parts=list(parts),
+        best=f"{model}: {best['less BM25']} over BM25, {best['benchmark']}",
     )
-    columns = ("measure", recipe.model, "BM25", "less BM25", "p", "wins, ties, losses", "rank", "leak")
-    ordered = {(name, column): cells.get((name, column)) for name in frame["benchmark"] for column in columns}
-    return StudyTable("benchmarks", grid(f"{recipe.model} against BM25", "benchmark", ordered, notes), frame)
 
 
-def _best(table: StudyTable) -> str:
-    if "difference" not in table.frame.columns:
-        return ""
-    row = table.frame.sort("difference", descending=True, nulls_last=True).row(0, named=True)
-    return f"{100 * row['difference']:+.1f} points over BM25 on {row['benchmark']}"
+def _bm25(one: Benchmark) -> str | None:
+    return next((name for name in (TUNED, "bm25") if name in one.systems), None)
 
 
-def _by_class(both: Sequence[Benchmark], seed: int) -> Iterator[StudyTable]:
-    """Yield the difference from BM25 by class of neighbour."""
-    for one in (one for one in both if one.kind == "neighbours"):
-        classes = artifact(one.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
-        of_query = np.array(classes)[np.unique(one.scores["query"].to_numpy())]
-        rows = [
-            {"class": name, "queries": len(changes), **_differences(changes, one, name, seed)}
-            for name in dict.fromkeys(classes)
-            if len(changes := (one.values[0] - one.values[1])[of_query == name])
-        ]
-        cells = {(row["class"], column): text for row in rows for column, text in
-                 (("less BM25", points(row)), ("queries", f"{row['queries']:,}"))}  # fmt: skip
-        notes = (f"Points of {label_of(one.measure)} [95% interval], not corrected.",)
-        yield StudyTable("classes", grid(f"By class: {one.name}", "class", cells, notes), pl.DataFrame(rows))
+def _of(one: Benchmark, system: str) -> Floats:
+    values: Floats = one.values[one.systems.index(system)]
+    return values
 
 
-def _by_positives(one: Benchmark) -> StudyTable:
-    """Return the share of positives among the first ranks, by the length of their abstract and their age, in thirds."""
-    run = one.runs.filter(sample=one.runs["sample"].min())
-    pool = opened_pool(run.row(0, named=True))
-    assert pool is not None  # noqa: S101  # the caller has opened it
-    query, row = positives(pool)
-    attributes = pool.corpus.attributes
-    year = attributes["year"].astype(np.int64)
-    known = {
-        "abstract, characters": attributes["abstract_chars"][row].astype(np.int64),
-        "age, years": year[pool.query_rows[query]] - year[row],
+def _less(one: Benchmark, changes: Floats, item: str, seed: int) -> dict[str, Any]:
+    """Return differences by query in points with their interval, p-value, and numbers of queries."""
+    differ = paired_differences({item: changes[None]}, seed, signs=one.sign)
+    ends_of = {
+        name: float(getattr(differ, name if name != "difference" else "value")[0])
+        for name in ("difference", "low", "high")
     }
-    systems = {name: run.filter(system=name).row(0, named=True) for name in one.systems}
-    ranks = {name: ranks_of(artifact(of, "ranking"), query, row) for name, of in systems.items()}
-    rows = []
-    for what, numbers in known.items():
-        for label, group in _thirds(numbers):
-            for name, rank in ranks.items():
-                hit = (rank[group] > 0) & (rank[group] <= _HIT)
-                rows.append(Measurement(f"{what}: {label}", name, *share_of_clusters(hit, query[group])))
-            rows.append(Measurement(f"{what}: {label}", "positives", float(group.sum()) / 100, np.nan, np.nan))
-    notes = (f"Percent of positives among the first {_HIT}; queries are drawn. Positives: their number.",)
-    return interval_table("positives", f"By positives: {one.name}", "positives", rows, notes)
+    counts = f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"
+    return {"less": points(ends_of), "p": float(differ.p_value[0]), "wins, ties, losses": counts}
 
 
-def _thirds(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """Yield a label and the members of each third of some numbers; equal numbers are in one."""
-    place = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
-    for third in np.unique(place):
-        members = place == third
-        yield f"{numbers[members].min():,} to {numbers[members].max():,}", members
-
-
-def _examples(one: Benchmark) -> StudyTable:
-    """Return the queries that the encoder wins and loses most."""
-    measure = one.measure
-    model, bm25 = one.systems
-    scores, runs = one.scores.with_columns(label="system"), one.runs.with_columns(label="system")
-    queries = most_different(scores, runs, (bm25, model), measure, one.values.shape[1])
-    gain = (pl.col("second") - pl.col("first")) * sign_of(measure) * 100
-    ordered = queries.with_columns(gain=gain).sort("gain", descending=True)
-    chosen = pl.concat([ordered.head(_EXAMPLES), ordered.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
-    best = pl.col("positives").list.eval(pl.element().struct.field("title")).list.first().fill_null("–")
-    frame = chosen.select("title", (pl.col("first", "second") * 100), "gain", best.alias("best positive"))
-    shown = frame.rename({"title": "query", "first": bm25, "second": model})
-    return StudyTable(
-        "examples", frame_table(f"Queries it wins and loses: {one.name}", shown, ["Percent; gain in points."]), frame
-    )
-
-
-def _fusions(found: Sequence[Benchmark], recipe: Recipe) -> Iterator[StudyTable]:
-    """Yield what fusions of the encoder add to the best of their parts."""
+def _against(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any], seed: int) -> StudyTable:
+    """Return the encoder's value and rank on each benchmark, and its difference from BM25, the largest first."""
     rows = []
     for one in found:
-        for place, name in enumerate(one.systems):
-            parts = [one.systems.index(part) for part in fused_names(name) if part in one.systems]
-            if recipe.model in fused_names(name) and len(parts) == len(fused_names(name)):
-                best = min(parts)  # systems are in the order of their values
-                differ = _differences(one.values[place] - one.values[best], one, name, recipe.seed)
-                rows.append({"benchmark": one.name, "fusion": name, "best part": one.systems[best], **differ})
+        place, base = one.systems.index(model), _bm25(one)
+        (low,), (high,) = ends(one.ranked[[place]])
+        less = _less(one, _of(one, model) - _of(one, base), one.name, seed) if base else {}
+        rows.append({
+            "benchmark": one.name, "measure": one.label, "value": 100 * float(one.figures[0, place]),
+            "BM25": 100 * float(_of(one, base).mean()) if base else None, "less BM25": less.pop("less", None), **less,
+            "rank": f"{one.ranked[place, 0]:g} [{low:g}, {high:g}] of {len(one.systems)}", "leak": leak(cost, one.year),
+        })  # fmt: skip
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    if "p" in frame.columns:
+        frame = frame.sort(pl.col("value") - pl.col("BM25"), descending=True, nulls_last=True)
+        known = holm(frame["p"].drop_nulls())  # nulls are last
+        frame = frame.with_columns(
+            p=pl.Series([f"{p:.4f}" for p in known]).extend_constant(None, len(frame) - len(known))
+        )
+    notes = (
+        "Percent; less BM25 (tuned where it was) in points [95% interval]. p: paired permutation test, Holm's correction "
+        "over benchmarks. Rank [95% of the resamples of queries].",
+    )
+    return StudyTable("benchmarks", frame_table(f"{model} against BM25", frame, notes), frame)
+
+
+def _by_class(found: Sequence[Benchmark], model: str, seed: int) -> Iterator[StudyTable]:
+    """Yield the difference from BM25 by class of textual neighbour."""
+    for one in found:
+        if one.kind == "neighbours" and (base := _bm25(one)) and one.runs is not None and one.scores is not None:
+            pool = artifact(one.runs.row(0, named=True), "pool")
+            classes = np.array(pool.arrow("queries.arrow").column("field").to_pylist())[
+                one.scores["query"].unique().sort()
+            ]
+            changes = _of(one, model) - _of(one, base)
+            rows = [
+                {"class": name, **_less(one, changes[classes == name], name, seed)} for name in dict.fromkeys(classes)
+            ]
+            notes = [f"{one.label} less BM25 in points [95% interval]; p is not corrected."]
+            frame = pl.DataFrame(rows)
+            yield StudyTable("classes", frame_table(f"By class: {one.name}", frame, notes, 4), frame)
+
+
+def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
+    """Yield positives by length and age, and queries won and lost, on the largest drawn pool that BM25 ranked too."""
+    usable = [one for one in found if one.kind == "pools" and _bm25(one)]
+    one = max(usable, key=lambda one: one.size or 0, default=None)
+    if one is None or one.runs is None or one.scores is None:
+        return
+    runs = one.runs.filter(sample=one.runs["sample"].min()).with_columns(label="system")
+    pool = opened_pool(runs.row(0, named=True))
+    if pool is None:
+        return
+    systems = [str(_bm25(one)), model]
+    query, row = positives(pool)
+    known = pool.corpus.attributes
+    year, characters = known["year"].astype(np.int64), known["abstract_chars"].astype(np.int64)
+    rows = []
+    for what, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
+        third = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
+        for system, group in ((system, third == place) for place in np.unique(third) for system in systems):
+            ranks = ranks_of(artifact(runs.filter(system=system).row(0, named=True), "ranking"), query, row)[group]
+            label = f"{numbers[group].min():,} to {numbers[group].max():,} {what} ({group.sum():,})"
+            share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[group])
+            rows.append(Measurement(label, system, *share))
+    notes = (f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers).",)
+    yield interval_table("positives", f"By cited papers: {one.name}", "cited papers", rows, notes)
+    scores = one.scores.with_columns(label="system").filter(
+        pl.col("pool") == runs["pool"][0], pl.col("system").is_in(systems)
+    )
+    queries = most_different(scores, runs, systems, one.measure, len(pool.query_rows))
+    gain = (pl.col("second") - pl.col("first")) * one.sign
+    order = queries.sort(gain, descending=True).with_columns(pl.col("first", "second") * 100)
+    frame = pl.concat([order.head(_EXAMPLES), order.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
+    frame = frame.select(pl.col("title").str.head(60), "query_id", pl.col("second").alias(model), pl.col("first").alias(systems[0]))
+    title = f"Queries it wins and loses most: {one.name}"
+    yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)
+
+
+def _fusions(found: Sequence[Benchmark], model: str, seed: int) -> Iterator[StudyTable]:
+    """Yield what fusions of the encoder add to their best part."""
+    rows = []
+    for one in found:
+        for name in one.systems:
+            parts = fused_names(name)
+            if model in parts and {*parts} <= {*one.systems}:
+                best = min(parts, key=one.systems.index)
+                rows.append(
+                    {
+                        "benchmark": one.name,
+                        "fusion": name,
+                        "best part": best,
+                        **_less(one, _of(one, name) - _of(one, best), name, seed),
+                    }
+                )
     if rows:
-        cells = {(row["benchmark"], Column(row["fusion"], f"less {row['best part']}")): points(row) for row in rows}
-        note = "Points over the part that is best on the benchmark [95% interval], not corrected."
-        yield StudyTable("fusions", grid("What fusion adds", "benchmark", cells, (note,)), pl.DataFrame(rows))
+        frame = pl.DataFrame(rows)
+        note = "Points over the part that is best on the benchmark [95% interval]; p is not corrected."
+        yield StudyTable("fusions", frame_table("What fusion adds", frame, [note], 4), frame)
 
 
 def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
     """Return costs, recipe and prompts."""
     entries = {entry.name: entry for entry in registry.known_models()}
     entry = entries.get(names.parse(model)[0].base)
-    known = {name.replace("_", " "): value for name, value in cost.items() if value is not None and name != "system"}
     recipe = {} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}
-    rows = {**known, **{name: value for name, value in recipe.items() if value not in ("", None)}}
-    shown = {
-        name: f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
-        for name, value in rows.items()
+    facts = {
+        name: f"{value:,.4g}" if isinstance(value, float) else str(value)
+        for name, value in {**recipe, **cost}.items()
+        if value not in (None, "")
     }
-    frame = pl.DataFrame({"fact": list(shown), "value": list(shown.values())})
-    return StudyTable("facts", frame_table("Cost and recipe", frame, ["Bytes and tokens are of a paper."]), frame)
+    frame = pl.DataFrame({"fact": [name.replace("_", " ") for name in facts], "value": list(facts.values())})
+    return StudyTable("facts", frame_table("Recipe and cost", frame, ["Bytes and tokens are of a paper."]), frame)
 
 
-def _evaluations(found: Sequence[Benchmark], model: str) -> list[Any]:
-    """Return the values of an encoder as the hub's results of evaluations."""
-    from huggingface_hub import EvalResult
+def _evaluations(found: Sequence[Benchmark], model: str) -> ModelCardData:
+    """Return the values of an encoder as the metadata of a model card."""
+    from huggingface_hub import EvalResult, ModelCardData
 
-    return [
+    results = [
         EvalResult(
-            task_type="Retrieval" if one.measure != "mean" else "SciRepEval",
-            dataset_type=file_name(one.name).lower(), dataset_name=one.name, metric_type=one.measure,
-            metric_value=round(100 * float(one.figures[0, place]), 2), metric_args={"queries": one.values.shape[1]},
+            "Retrieval",
+            file_name(one.name).lower(),
+            one.name,
+            one.measure,
+            round(100 * float(_of(one, model).mean()), 2),
         )
         for one in found
-        for place in [one.systems.index(model)]
-    ]  # fmt: skip
-
-
-def _front_matter(found: Sequence[Benchmark], model: str) -> str:
-    from huggingface_hub import ModelCardData
-
-    return f"---\n{ModelCardData(model_name=model, eval_results=_evaluations(found, model)).to_yaml()}\n---"
+    ]
+    return ModelCardData(model_name=model, eval_results=results)
 
 
 def push(card: Path, target: str) -> str:
-    """Write the results of a card into a model card: that of a folder, or of a repository of the hub.
-
-    Its text, its other metadata and its results of other evaluations stay.
+    """Write the results of a card into the model card of a folder or of a repository of the hub; its text stays.
 
     Raises:
         InputError: the hub does not have the repository, or refuses.
@@ -266,24 +233,26 @@ def push(card: Path, target: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     ours, folder = ModelCard.load(card), Path(target).expanduser()
-    file = folder / CARD
     try:
-        theirs = ModelCard.load(file if folder.is_dir() else target) if file.is_file() or not folder.is_dir() else ours
-        others = [
-            one
-            for one in theirs.data.eval_results or []
-            if not any(map(one.is_equal_except_value, ours.data.eval_results))
-        ]
-        theirs.data.model_name = theirs.data.model_name or ours.data.model_name
-        theirs.data.eval_results = [*others, *ours.data.eval_results]
-        if folder.is_dir():
-            theirs.save(file)
-            return str(file)
-        return str(theirs.push_to_hub(target))
+        theirs = (
+            ModelCard.load(folder / CARD if folder.is_dir() else target)
+            if not folder.is_dir() or (folder / CARD).is_file()
+            else ours
+        )
+        results = ours.data.eval_results
+        kept = [one for one in theirs.data.eval_results or () if not any(map(one.is_equal_except_value, results))]
+        theirs.data.model_name, theirs.data.eval_results = (
+            theirs.data.model_name or ours.data.model_name,
+            [*kept, *results],
+        )
+        if not folder.is_dir():
+            return str(theirs.push_to_hub(target))
+        theirs.save(folder / CARD)
+        return str(folder / CARD)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise InputError(
-            f"the model card of {target} cannot be written ({error})", "Give a folder, or log in with: hf auth login"
+            f"the model card of {target} cannot be written ({error})", "Give a folder, or: hf auth login"
         ) from error
 
 
-STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, leaderboard.no_tasks, results)
+STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, study.no_tasks, results)
