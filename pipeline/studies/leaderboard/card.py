@@ -165,7 +165,9 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     gain = (pl.col("second") - pl.col("first")) * one.sign
     order = queries.sort(gain, descending=True).with_columns(pl.col("first", "second") * 100)
     frame = pl.concat([order.head(_EXAMPLES), order.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
-    frame = frame.select(pl.col("title").str.head(60), "query_id", pl.col("second").alias(model), pl.col("first").alias(systems[0]))
+    frame = frame.select(
+        pl.col("title").str.head(60), "query_id", pl.col("second").alias(model), pl.col("first").alias(systems[0])
+    )
     title = f"Queries it wins and loses most: {one.name}"
     yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)
 
