@@ -19,7 +19,7 @@ from pipeline.scores.layout import shown
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Column, PublishedCell, grid, label_of
+from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
@@ -140,8 +140,8 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
     if frame.is_empty():
         return None
     cells = {
-        (row["field"], Column(label_of(row["measure"]), row["label"])): PublishedCell(
-            row["value"], row["published"], row["low"], row["high"]
+        (row["field"], Column(label_of(row["measure"]), row["label"])): Cell(
+            row["value"], row["low"], row["high"], published=row["published"]
         )
         for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
     }
