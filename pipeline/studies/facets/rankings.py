@@ -96,14 +96,9 @@ def rankings(
 ) -> list[FacetRanking]:
     """Return every system on every facet, facet by facet.
 
-    Args:
-        workspace: where the rankings are made.
-        corpus: the collection's papers.
-        collection: says which sentences are of a facet, for contextual encoders.
-        facets: which facets.
-        systems: names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``.
-        relevant: as :class:`pipeline.studies.facets.pools.FacetPool` has it.
-        depth: entries of a query; None: the whole judged pool.
+    ``systems`` are names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``. The collection says which
+    sentences are of a facet, for contextual encoders; ``relevant`` is as of
+    :class:`pipeline.studies.facets.pools.FacetPool`. Without a ``depth``, the whole judged pool is ranked.
 
     Raises:
         InputError: a system is unknown.

@@ -101,11 +101,7 @@ def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Eval
 
 
 def _splits(recipe: Recipe) -> list[str]:
-    """Return the split that is scored; with weighted sums, also the one that their weights are chosen on.
-
-    Raises:
-        InputError: that is the one that is scored, or the benchmark does not have it.
-    """
+    """Return the split that is scored; with weighted sums, also the other one, which their weights are chosen on."""
     sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
     if not sums:
         return [recipe.split]
@@ -199,9 +195,9 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
     cells = {}
     for row in rows.iter_rows(named=True):
-        marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
-        cell = Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
-        cells[row["type"], Column(label_of(row["measure"]), row["system"])] = cell
+        marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
+        place = Column(label_of(row["measure"]), row["system"])
+        cells[row["type"], place] = Cell(row["value"], row["low"], row["high"], marks=marks)
     return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 

@@ -19,7 +19,7 @@ from pipeline.core.settings import Count
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
 from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
-from pipeline.scores.plot import COLOURS
+from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
@@ -90,23 +90,9 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
 def drawings(shown: HeatMap) -> list[StudyFigure]:
     """Return the heat map of each measure as a drawing (figures 6 and 7)."""
     return [
-        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(_draw_heat, shown=shown, measure=name))
+        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(draw_heat, heat=shown, view=name))
         for name in ("NN1_Ret", "NN10_Ret", "AOP-10")
     ]
-
-
-def _draw_heat(figure_class: Any, shown: HeatMap, measure: str) -> Any:
-    values = 100 * np.array(shown.views[measure], np.float64)
-    figure = figure_class(figsize=(1.6 + 0.55 * values.shape[1], 0.9 + 0.16 * values.shape[0]), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(values, cmap="viridis", vmin=0, vmax=100, aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        colour = "white" if value < 60 else "black"
-        axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
-    axes.set_xticks(range(len(shown.columns)), shown.columns, rotation=30, ha="right")
-    axes.set_yticks(range(len(shown.rows)), shown.rows, fontsize=6)
-    axes.set_title(f"{measure} (%)", fontsize=8)
-    return figure
 
 
 def titles(

@@ -290,8 +290,8 @@ def _sources(
     test, sources = set(titles), dict[str, Titles]()
     if entry.format in ("classification", "regression"):
         labelled = data.load_labelled(entry, folder)
-        own, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
-        sources["its own"] = ((paper, titles[paper]) for paper in own)
+        trained, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
+        sources["its own"] = ((paper, titles[paper]) for paper in trained)
     elif entry.kind != "authors":
         judged = data.load_judged(entry, folder)
         test &= {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())

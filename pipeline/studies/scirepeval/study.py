@@ -17,13 +17,14 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
+from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, draw_correlations
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, correlation_heat
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.steps import (
@@ -279,7 +280,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= LEAST_SYSTEMS:
         tables.append(correlated(figures))
-        drawings.append(StudyFigure("correlations", partial(draw_correlations, figures=figures)))
+        heat = correlation_heat(figures, "")
+        draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
+        drawings.append(StudyFigure("correlations", draw))
     repeats = _repeats(corpus, recipe, vectors).items()
     if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in repeats]:
         tables.append(report.seeds(figures, again))
