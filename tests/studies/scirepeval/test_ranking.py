@@ -69,7 +69,7 @@ def test_equal_distances_go_by_key_descending() -> None:
 
 @pytest.mark.parametrize("pairing", SCORES)
 def test_papers_with_several_vectors_are_compared_sentence_by_sentence(pairing: Pairing) -> None:
-    """Papers have one to three rows of ``TABLE``, queries one: it is transported whole, by the weights of the others."""
+    """Papers have one to three rows of ``TABLE``, queries one, whose transport is the weighted mean of distances."""
     sentences = [TABLE[number : number + 1 + number % 3] for number in range(30)]
 
     def vectors(keys: Sequence[str], _role: str) -> np.ndarray:
