@@ -1,4 +1,4 @@
-"""Scratch arrays on disk that grow."""
+"""Scratch arrays and citation graphs on disk that grow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from pipeline.core.errors import CorruptError
+from pipeline.core.csr import Ints
+from pipeline.core.schema import INDICES, INDPTR
+from pipeline.core.workdir import Workdir
 
 Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.uint32]
 
 
 class GrowingArray:
@@ -31,7 +35,7 @@ class GrowingArray:
     def read(self, start: int, stop: int) -> Array:
         """Return ``array[start:stop]`` of what was appended so far."""
         self._handle.flush()
-        return read_array(self.path, self.dtype, start, stop)
+        return np.fromfile(self.path, self.dtype, stop - start, offset=start * self.dtype.itemsize)
 
     def array(self) -> Array:
         """Return everything appended so far, read-only, by memory map."""
@@ -46,9 +50,33 @@ class GrowingArray:
         self.path.unlink(missing_ok=True)
 
 
-def read_array(path: Path, dtype: npt.DTypeLike, start: int, stop: int) -> Array:
-    """Return ``array[start:stop]`` of a raw array file. CorruptError if the file is shorter."""
-    array = np.fromfile(path, dtype, stop - start, offset=start * np.dtype(dtype).itemsize)
-    if len(array) < stop - start:
-        raise CorruptError(f"{path} is too short", "Run the command again with --repair")
-    return array
+class GrowingLists:
+    """One direction of a citation graph, on disk, that grows by the neighbours of one paper after the other."""
+
+    def __init__(self, scratch: Path, name: str) -> None:
+        self._name, self.edges = name, 0
+        self._ends = GrowingArray(scratch / f"{name}-indptr.bin", np.int64)
+        self._rows = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
+        self._ends.append(np.zeros(1, np.int64))
+
+    def append(self, counts: Ints, rows: Rows) -> None:
+        """Add papers: the number of neighbours of each, and their rows."""
+        self._ends.append(self.edges + np.cumsum(counts))
+        self._rows.append(rows)
+        self.edges += len(rows)
+
+    def read(self, first: int, last: int) -> tuple[Ints, Rows]:
+        """Return the number of neighbours of each paper from ``first`` to ``last``, and their rows."""
+        ends = self._ends.read(first, last + 1)
+        return np.diff(ends), self._rows.read(int(ends[0]), int(ends[-1]))
+
+    def counts(self) -> Ints:
+        """Return the number of neighbours of each paper."""
+        return np.diff(self._ends.array())
+
+    def write(self, out: Workdir) -> None:
+        """Write the graph as CSR and remove the scratch files."""
+        out.arrow(f"{self._name}-indptr.arrow", pa.table([self._ends.array()], schema=INDPTR), INDPTR)
+        out.arrow(f"{self._name}-indices.arrow", pa.table([self._rows.array()], schema=INDICES), INDICES)
+        self._ends.close()
+        self._rows.close()

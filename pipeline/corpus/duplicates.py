@@ -9,14 +9,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray
-from pipeline.corpus.graph import NOWHERE, write_direction
+from pipeline.corpus.arrays import GrowingArray, GrowingLists
+from pipeline.corpus.graph import NOWHERE
 from pipeline.corpus.join import partition_of
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
@@ -51,15 +53,15 @@ class DuplicatesConfig:
 
 
 class Groups(NamedTuple):
-    """Rows that share a key with another row, int64, rising within a group; ``starts`` is where each group begins."""
+    """Rows that share a key with another row, int64, rising within a group, and the size of each group, int64."""
 
     rows: Rows
-    starts: Rows
+    sizes: Rows
 
     @property
     def extra(self) -> int:
         """Number of papers beyond the first of each group."""
-        return len(self.rows) - len(self.starts)
+        return len(self.rows) - len(self.sizes)
 
 
 def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
@@ -76,32 +78,19 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
     """Return the groups of one rule; the columns are read once for each ``memory / 40`` papers."""
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
-    block = max(1, min(papers, 4_000_000))
-    parts: list[Groups] = []
+    parts = [Groups(np.empty(0, np.int64), np.empty(0, np.int64))]
     for partition in range(partitions):
-        taken: list[tuple[Keys, Rows]] = []
-        for start in range(0, papers, block):
-            rows = slice(start, start + block)
-            keys = attributes["doi_key"][rows] if rule == "doi" else title_keys(attributes, rows, min_title_chars)
+        taken = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        for start in range(0, papers, _READ):
+            part = slice(start, start + _READ)
+            keys = attributes["doi_key"][part] if rule == "doi" else title_keys(attributes, part, min_title_chars)
             mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             taken.append((keys[mine], mine + start))
-        if taken:
-            parts.append(_repeated(np.concatenate([k for k, _ in taken]), np.concatenate([r for _, r in taken])))
-    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-    nothing = np.empty(0, np.int64)
-    return Groups(
-        np.concatenate([nothing, *(part.rows for part in parts)]),
-        np.concatenate([nothing, *(part.starts + offset for part, offset in zip(parts, offsets, strict=False))]),
-    )
-
-
-def _repeated(keys: Keys, rows: Rows) -> Groups:
-    order = np.argsort(keys, kind="stable")
-    keys, rows = keys[order], rows[order]
-    same = keys[1:] == keys[:-1]
-    inside = np.concatenate([same, [False]]) | np.concatenate([[False], same]) if len(keys) else np.empty(0, bool)
-    first = np.concatenate([[True], ~same]) if len(keys) else inside
-    return Groups(rows[inside], np.flatnonzero(first[inside]))
+        keys, rows = (np.concatenate(columns) for columns in zip(*taken, strict=True))
+        _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
+        shared = np.flatnonzero(size[group] > 1)
+        parts.append(Groups(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
+    return Groups(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class Duplicates(NamedTuple):
@@ -125,16 +114,13 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     lowest id.
     """
     by_rule = {rule: groups(attributes, rule, config.min_title_chars, memory) for rule in config.rules}
-    members = np.unique(np.concatenate([np.empty(0, np.int64), *(rule.rows for rule in by_rule.values())]))
-    label = np.arange(len(members))
-    places = [(np.searchsorted(members, rule.rows), rule.starts) for rule in by_rule.values() if len(rule.rows)]
-    while True:
-        before = label.copy()
-        for place, starts in places:
-            lowest = np.minimum.reduceat(label[place], starts)
-            np.minimum.at(label, place, np.repeat(lowest, np.diff([*starts, len(place)])))
-        if np.array_equal(before, label):
-            break
+    members = np.unique(np.concatenate([np.empty(0, np.int64), *(same.rows for same in by_rule.values())]))
+    links = sparse.coo_array((len(members), len(members)), dtype=bool)
+    for rows, sizes in by_rule.values():
+        place = np.searchsorted(members, rows)
+        lowest = np.repeat(place[np.cumsum(sizes) - sizes], sizes)
+        links += sparse.coo_array((np.ones(len(rows), bool), (lowest, place)), links.shape)
+    label = csgraph.connected_components(links, directed=False)[1]
     chars, outbound, inbound = (attributes[n][members] for n in ("abstract_chars", "n_outbound", "n_inbound"))
     order = np.lexsort((members, -inbound, -outbound, chars == 0, label))
     first = np.concatenate([[True], label[order][1:] != label[order][:-1]]) if len(order) else np.empty(0, bool)
@@ -145,6 +131,9 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     rows, kept = rows[rising], kept[rising]
     return Duplicates(rows, kept, np.isin(rows, by_rule["doi"].rows) if "doi" in by_rule else np.zeros(len(rows), bool))
 
+
+_READ = 4_000_000
+"""Papers whose keys are read at a time."""
 
 _BLOCK = 262_144
 """Papers whose citations are rewritten at a time."""
@@ -183,9 +172,10 @@ def write_without_duplicates(
     scratch = out.scratch()
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
-        indices = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
-        edges[name] = np.diff(offsets := _rewrite(graph, renumbering, indices, name))
-        write_direction(out, name, offsets, indices)
+        lists = GrowingLists(scratch, name)
+        _rewrite(graph, renumbering, lists, name)
+        edges[name] = lists.counts()
+        lists.write(out)
     growing = {name: GrowingArray(scratch / f"{name}.bin", column.dtype) for name, column in old.items()}
     new: dict[str, Any] = {}
     for name, array in growing.items():
@@ -223,11 +213,10 @@ def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
     return _Renumbering(of, kept, duplicates.rows[order])
 
 
-def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, name: str) -> npt.NDArray[np.int64]:
-    """Append one direction of the graph under the new rows to ``indices`` and return its offsets."""
+def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name: str) -> None:
+    """Append one direction of the graph under the new rows."""
     of, kept, merged = renumbering
     into = of[merged]
-    counts = np.zeros(int(np.count_nonzero(kept)), np.int64)
     with Progress(len(of), f"corpus: {name} without duplicates", "papers") as progress:
         for start in range(0, len(of), _BLOCK):
             rows = start + np.flatnonzero(kept[start : start + _BLOCK])
@@ -240,11 +229,8 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, nam
             owner, neighbour = of[rows[place]], of[neighbours]
             stays = (neighbour != NOWHERE) & (neighbour != owner)
             pairs = np.unique(owner[stays].astype(np.uint64) << np.uint64(32) | neighbour[stays])
-            counts[first : last + 1] = np.bincount(
-                (pairs >> np.uint64(32)).astype(np.int64) - first, minlength=last + 1 - first
-            )
-            indices.append((pairs & np.uint64(0xFFFF_FFFF)).astype(np.uint32))
-    return np.concatenate([[0], np.cumsum(counts)])
+            owner = (pairs >> np.uint64(32)).astype(np.uint32) - first
+            lists.append(np.bincount(owner, minlength=last + 1 - first), pairs.astype(np.uint32))
 
 
 def _merge(new: dict[str, Any], old: dict[str, Any], duplicates: Duplicates, renumbering: _Renumbering) -> None:
