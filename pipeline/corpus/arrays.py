@@ -1,7 +1,8 @@
-"""Scratch arrays and citation graphs on disk that grow."""
+"""Scratch arrays on disk that grow, and what is written from them: attributes and citation graphs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core import files
 from pipeline.core.csr import Ints
-from pipeline.core.schema import INDICES, INDPTR
+from pipeline.core.schema import ATTRIBUTES, INDICES, INDPTR
 from pipeline.core.workdir import Workdir
 
 Array = npt.NDArray[Any]
@@ -48,6 +50,20 @@ class GrowingArray:
         """Close and remove the file."""
         self._handle.close()
         self.path.unlink(missing_ok=True)
+
+
+def write_attributes(out: Workdir, parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """Write the attributes of a corpus from the columns of one part after the other; return them by memory map."""
+    types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
+    arrays = {name: GrowingArray(out.scratch() / f"{name}.bin", dtype) for name, dtype in types.items()}
+    for columns in parts:
+        for name, array in arrays.items():
+            array.append(np.asarray(columns[name]))
+    out.arrow("attributes.arrow", pa.table([a.array() for a in arrays.values()], schema=ATTRIBUTES), ATTRIBUTES)
+    for array in arrays.values():
+        array.close()
+    written = files.read_arrow(out.path / "attributes.arrow")
+    return {name: written.column(name).to_numpy() for name in arrays}
 
 
 class GrowingLists:

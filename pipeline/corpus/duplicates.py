@@ -15,9 +15,9 @@ from scipy.sparse import csgraph
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS, SHARD_ROWS
+from pipeline.core.schema import NO_YEAR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray, GrowingLists
+from pipeline.corpus.arrays import GrowingLists, write_attributes
 from pipeline.corpus.graph import NOWHERE
 from pipeline.corpus.join import partition_of
 from pipeline.corpus.merge import field_lists
@@ -166,32 +166,25 @@ def write_without_duplicates(
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
-    old = corpus.attributes
-    duplicates = find_duplicates(old, config, resources.memory // 2)
+    columns = dict(corpus.attributes)
+    duplicates = find_duplicates(columns, config, resources.memory // 2)
     renumbering = _renumber(len(corpus), duplicates, config.action == "merge")
-    scratch = out.scratch()
+    kept = renumbering.kept
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
-        lists = GrowingLists(scratch, name)
+        lists = GrowingLists(out.scratch(), name)
         _rewrite(graph, renumbering, lists, name)
         edges[name] = lists.counts()
         lists.write(out)
-    growing = {name: GrowingArray(scratch / f"{name}.bin", column.dtype) for name, column in old.items()}
-    new: dict[str, Any] = {}
-    for name, array in growing.items():
-        for start in range(0, len(corpus), _BLOCK):
-            array.append(old[name][start : start + _BLOCK][renumbering.kept[start : start + _BLOCK]])
-        new[name] = array.array()
     if config.action == "merge":
-        new |= {name: np.array(new[name]) for name in ("fields", "n_outbound", "n_inbound")}
-        _merge(new, old, duplicates, renumbering)
-        new["n_outbound"] = np.maximum(new["n_outbound"], edges["outgoing"].astype(np.int32))
-        new["n_inbound"] = np.maximum(new["n_inbound"], edges["incoming"].astype(np.int32))
-    out.arrow("attributes.arrow", pa.table([new[name] for name in ATTRIBUTES.names], schema=ATTRIBUTES), ATTRIBUTES)
-    _write_shards(corpus, renumbering.kept, new, out)
-    counted = prefilter(new, PrefilterConfig())[1]
-    for array in growing.values():
-        array.close()
+        columns |= {name: np.array(columns[name]) for name in ("fields", "n_outbound", "n_inbound")}
+        np.bitwise_or.at(columns["fields"], duplicates.kept, columns["fields"][duplicates.rows])
+        for name, direction in (("n_outbound", "outgoing"), ("n_inbound", "incoming")):
+            np.maximum.at(columns[name], duplicates.kept, columns[name][duplicates.rows])
+            columns[name][kept] = np.maximum(columns[name][kept], edges[direction])
+    blocks = (slice(start, start + _BLOCK) for start in range(0, len(corpus), _BLOCK))
+    new = write_attributes(out, ({n: column[block][kept[block]] for n, column in columns.items()} for block in blocks))
+    _write_shards(corpus, kept, new, out)
     by_doi = int(np.count_nonzero(duplicates.by_doi))
     return {
         "read": len(corpus),
@@ -200,7 +193,7 @@ def write_without_duplicates(
         "duplicate_groups": len(np.unique(duplicates.kept)),
         "references": int(new["n_outbound"].sum(dtype=np.int64)),
         "references_in_corpus": int(edges["outgoing"].sum()),
-        "prefilter": counted,
+        "prefilter": prefilter(new, PrefilterConfig())[1],
     }
 
 
@@ -231,13 +224,6 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name:
             pairs = np.unique(owner[stays].astype(np.uint64) << np.uint64(32) | neighbour[stays])
             owner = (pairs >> np.uint64(32)).astype(np.uint32) - first
             lists.append(np.bincount(owner, minlength=last + 1 - first), pairs.astype(np.uint32))
-
-
-def _merge(new: dict[str, Any], old: dict[str, Any], duplicates: Duplicates, renumbering: _Renumbering) -> None:
-    into = renumbering.of[duplicates.rows]
-    np.bitwise_or.at(new["fields"], into, old["fields"][duplicates.rows])
-    for name in ("n_outbound", "n_inbound"):
-        np.maximum.at(new[name], into, old[name][duplicates.rows])
 
 
 def _write_shards(corpus: Corpus, kept: npt.NDArray[np.bool_], new: Mapping[str, Any], out: Workdir) -> None:

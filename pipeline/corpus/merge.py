@@ -23,7 +23,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray
+from pipeline.corpus.arrays import write_attributes
 from pipeline.corpus.extract import CITED, RUN
 
 _HELD_IDS = 4_000_000
@@ -85,7 +85,7 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
             shards.append(_scratch_of(out, len(shards)))
             dropped.update(counts)
             progress.add(len(records))
-    _write_attributes(shards, out)
+    write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard), strict=True)) for shard in shards))
     return Merged(papers, shards, dropped, repeated)
 
 
@@ -185,18 +185,6 @@ def _by_run(runs: Sequence[Path], records: Records) -> Iterator[tuple[pa.Table, 
     numbers, starts = np.unique(records["run"][order], return_index=True)
     for run, where in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
         yield files.read_arrow(runs[run]).slice(int(records["place"][where[0]]), len(where)), where
-
-
-def _write_attributes(shards: Sequence[Path], out: Workdir) -> None:
-    types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
-    arrays = {name: GrowingArray(out.scratch() / f"{name}.bin", dtype) for name, dtype in types.items()}
-    for path in shards:
-        shard = files.read_arrow(path)
-        for name, array in arrays.items():
-            array.append(shard.column(name).to_numpy())
-    out.arrow("attributes.arrow", pa.table([a.array() for a in arrays.values()], schema=ATTRIBUTES), ATTRIBUTES)
-    for array in arrays.values():
-        array.close()
 
 
 def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
