@@ -41,7 +41,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     brought = release.queries()  # a bad query is refused before the papers are read
     read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
     parts = extract(read, list(enumerate(read.parts())), out, resources)
-    total = Batch(read=0)
+    total = read.counts() if isinstance(read, Joined) else Batch(read=0)
     for part in parts:
         total.add_counts(Batch(**{name: part[name] for name in vars(total)}))
     _say_dropped(total.examples)

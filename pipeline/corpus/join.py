@@ -46,7 +46,6 @@ _TABLES = {
     "incoming": pa.schema([_KEY, _OTHER]),
 }
 _KINDS = ("papers", "abstracts", "citations")
-_NO_PAPERS = pa.RecordBatch.from_pylist([], schema=RAW_PAPERS)
 _MOST_PARTITIONS = 4_096
 _HELD_BYTES = 512 * 2**20
 
@@ -64,14 +63,11 @@ class Joined(Release):
         return {}
 
     def parts(self) -> Sequence[str]:
-        """Return the numbers of the partitions, after a part that holds only the counts of partitioning."""
-        return ["counts", *map(str, range(self.partitions))]
+        """Return the numbers of the partitions."""
+        return [*map(str, range(self.partitions))]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one partition, in the release's order, with their abstracts and references."""
-        if part == "counts":
-            yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
-            return
         papers = self._table("papers", part)
         keys, place = np.unique(id_keys(papers.column("paper_id").combine_chunks()), return_inverse=True)
         noted: Counter[str] = Counter()
@@ -91,11 +87,29 @@ class Joined(Release):
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
             yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
 
+    def counts(self) -> Batch:
+        """Return what was counted while the tables were partitioned."""
+        total = Batch(read=0)
+        for _, part in self._records():
+            for kind, counts in ((kind, part[kind]) for kind in _KINDS):
+                total.noted += counts["noted"]
+                total.examples += counts["examples"]
+                if kind == "papers":
+                    total.dropped += counts["dropped"]
+                else:
+                    total.noted[f"{kind}: read"] += counts["read"]
+                    total.noted += Counter({f"{kind}: dropped, {reason}": n for reason, n in counts["dropped"].items()})
+        total.read = total.dropped.total()
+        return total
+
+    def _records(self) -> list[tuple[Path, dict[str, Any]]]:
+        return [(path, json.loads(path.read_text())) for path in sorted(self.folder.glob("part-*.json"))]
+
     def _table(self, name: str, part: str) -> pa.Table:
         """Return the rows of one partition of a table, in the release's order."""
         slices = [_TABLES[name].empty_table()]
-        for record in sorted(self.folder.glob("part-*.json")):
-            for run in range(json.loads(record.read_text())["runs"]):
+        for record, counts in self._records():
+            for run in range(counts["runs"]):
                 path = _table_file(record, run, name)
                 if path.is_file():
                     start, stop = np.load(path.with_suffix(".npy"))[int(part) : int(part) + 2]
@@ -188,22 +202,6 @@ def _rows_of(batch: PaperBatch | Abstracts | Citations) -> tuple[str, list[_Rows
         _Rows(table, pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table]), keys)
         for table, keys, others in ends
     ]
-
-
-def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
-    """Return a batch without papers that carries what was counted while the tables were partitioned."""
-    total = PaperBatch(_NO_PAPERS, read=0)
-    for part in parts:
-        for kind, counts in ((kind, part[kind]) for kind in _KINDS):
-            total.noted += counts["noted"]
-            total.examples += counts["examples"]
-            if kind == "papers":
-                total.dropped += counts["dropped"]
-            else:
-                total.noted[f"{kind}: read"] += counts["read"]
-                total.noted += Counter({f"{kind}: dropped, {reason}": n for reason, n in counts["dropped"].items()})
-    total.read = total.dropped.total()
-    return total
 
 
 def _abstracts_of(

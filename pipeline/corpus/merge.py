@@ -85,7 +85,7 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
             shards.append(_scratch_of(out, len(shards)))
             dropped.update(counts)
             progress.add(len(records))
-    write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard), strict=True)) for shard in shards))
+    write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard).columns, strict=True)) for shard in shards))
     return Merged(papers, shards, dropped, repeated)
 
 
