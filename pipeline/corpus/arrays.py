@@ -34,22 +34,20 @@ class GrowingArray:
         """Add values at the end."""
         self._handle.write(np.ascontiguousarray(values, self.dtype).data)
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return ``array[start:stop]`` of what was appended so far."""
-        self._handle.flush()
-        return np.fromfile(self.path, self.dtype, stop - start, offset=start * self.dtype.itemsize)
-
     def array(self) -> Array:
         """Return everything appended so far, read-only, by memory map."""
         self._handle.flush()
-        if self.path.stat().st_size == 0:
-            return np.empty(0, self.dtype)
-        return np.memmap(self.path, self.dtype, mode="r")
+        return map_array(self.path, self.dtype)
 
     def close(self) -> None:
         """Close and remove the file."""
         self._handle.close()
         self.path.unlink(missing_ok=True)
+
+
+def map_array(path: Path, dtype: npt.DTypeLike) -> Array:
+    """Return a raw array file, read-only, by memory map."""
+    return np.memmap(path, dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
 
 
 def write_attributes(out: Workdir, parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
@@ -80,11 +78,6 @@ class GrowingLists:
         self._ends.append(self.edges + np.cumsum(counts))
         self._rows.append(rows)
         self.edges += len(rows)
-
-    def read(self, first: int, last: int) -> tuple[Ints, Rows]:
-        """Return the number of neighbours of each paper from ``first`` to ``last``, and their rows."""
-        ends = self._ends.read(first, last + 1)
-        return np.diff(ends), self._rows.read(int(ends[0]), int(ends[-1]))
 
     def counts(self) -> Ints:
         """Return the number of neighbours of each paper."""

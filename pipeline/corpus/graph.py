@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingLists
+from pipeline.corpus.arrays import GrowingLists, map_array
 
 NOWHERE = np.uint32(0xFFFF_FFFF)
 """Row of a reference to a paper that is not in the corpus."""
@@ -34,6 +34,7 @@ _BLOCK_BITS = 16
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
+Pairs = npt.NDArray[np.uint64]
 
 
 class KeyIndex(NamedTuple):
@@ -74,7 +75,7 @@ class CitationGraph:
         listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
         outgoing, incoming = (GrowingLists(self._scratch, name) for name in ("outgoing", "incoming"))
         self._resolve(outgoing, listed)
-        self._transpose(outgoing, incoming)
+        self._transpose(incoming)
         outgoing.write(out)
         incoming.write(out)
         return {"references": listed, "references_in_corpus": outgoing.edges}
@@ -122,49 +123,48 @@ class CitationGraph:
             np.save(path, rows)
             return None
         path.unlink(missing_ok=True)
-        citing = np.repeat(np.arange(len(lengths)), lengths)
-        return _grouped(citing[rows != NOWHERE], rows[rows != NOWHERE], len(lengths))
+        citing = np.repeat(np.arange(len(lengths)), lengths)[rows != NOWHERE]
+        cited = rows[rows != NOWHERE]
+        self._run(shard).write_bytes(_sorted_pairs(cited, citing + self._starts[shard]).data)
+        return np.bincount(citing, minlength=len(lengths)), _sorted_pairs(citing, cited).astype(np.uint32)
 
-    def _transpose(self, outgoing: GrowingLists, incoming: GrowingLists) -> None:
+    def _run(self, shard: int) -> Path:
+        """Return the file of the citations of a shard as pairs of cited and citing row, sorted."""
+        return self._scratch / f"cited-{shard:05d}.bin"
+
+    def _transpose(self, incoming: GrowingLists) -> None:
         """Append who cites each paper, for as many papers at a time as fit into memory."""
+        runs = [map_array(self._run(shard), np.uint64) for shard in range(len(self._shards))]
         with Progress(self._papers, "corpus: cited by", "papers") as progress:
-            step = functools.partial(self._incoming, outgoing)
-            for counts, sources in in_order(step, self._ranges(outgoing), self._workers):
-                incoming.append(counts, sources)
+            for counts, citing in in_order(functools.partial(_merged, runs), self._ranges(runs), self._workers):
+                incoming.append(counts, citing)
                 progress.add(len(counts))
 
-    def _ranges(self, outgoing: GrowingLists) -> list[tuple[int, int]]:
+    def _ranges(self, runs: Sequence[Pairs]) -> list[tuple[int, int]]:
         """Return first and last row + 1 of the papers taken together."""
         blocks = -(-self._papers >> _BLOCK_BITS)
-        counts = np.zeros(blocks, np.int64)
-        for _, targets in self._edges(outgoing):
-            counts += np.bincount(targets >> _BLOCK_BITS, minlength=blocks)
+        bounds = np.arange(blocks + 1, dtype=np.uint64) << np.uint64(32 + _BLOCK_BITS)
+        counts = np.sum([np.diff(np.searchsorted(run, bounds)) for run in runs], axis=0, dtype=np.int64)
         ends = np.cumsum(_EDGE_BYTES * (counts + (1 << _BLOCK_BITS)))
         total = int(ends[-1]) if blocks else 0
         limit = max(1, min(self._memory // (self._workers + 2), -(-total // self._workers)))
         cuts = np.searchsorted(ends, np.arange(limit, total, limit), side="right")
-        bounds = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
-        return list(pairwise(np.minimum(bounds, self._papers).tolist()))
-
-    def _incoming(self, outgoing: GrowingLists, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
-        """Return how many papers cite each paper of a range, and their rows."""
-        first, last = bounds
-        edges = []
-        for sources, targets in self._edges(outgoing):
-            inside = (targets >= first) & (targets < last)
-            edges.append((targets[inside].astype(np.int64) - first, sources[inside]))
-        cited, citing = (np.concatenate(parts) for parts in zip(*edges, strict=True))
-        return _grouped(cited, citing, last - first)
-
-    def _edges(self, outgoing: GrowingLists) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the citing and the cited rows of the papers of each shard."""
-        for first, last in pairwise(self._starts):
-            counts, targets = outgoing.read(first, last)
-            yield np.repeat(np.arange(first, last, dtype=np.uint32), counts), targets
+        rows = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
+        return list(pairwise(np.minimum(rows, self._papers).tolist()))
 
 
-def _grouped(owner: Ints, rows: Rows, owners: int) -> tuple[Ints, Rows]:
-    """Return how many rows each owner has, int64 ``[owners]``, and the rows, rising for each owner."""
-    pairs = owner.astype(np.uint64) << np.uint64(32) | rows
+def _merged(runs: Sequence[Pairs], rows: tuple[int, int]) -> tuple[Ints, Rows]:
+    """Return how many papers cite each paper of a range of rows, and their rows."""
+    first, last = rows
+    bounds = np.array(rows, np.uint64) << np.uint64(32)
+    pairs = np.concatenate([run[slice(*np.searchsorted(run, bounds))] for run in runs])
     pairs.sort()
-    return np.bincount(owner, minlength=owners), pairs.astype(np.uint32)
+    cited = (pairs >> np.uint64(32)).astype(np.int64) - first
+    return np.bincount(cited, minlength=last - first), pairs.astype(np.uint32)
+
+
+def _sorted_pairs(major: Ints | Rows, minor: Ints | Rows) -> Pairs:
+    """Return pairs of rows, the major one in the upper 32 bits, uint64, rising."""
+    pairs = major.astype(np.uint64) << np.uint64(32) | minor.astype(np.uint64)
+    pairs.sort()
+    return pairs
