@@ -91,7 +91,8 @@ class Joined(Release):
         """Return what was counted while the tables were partitioned."""
         total = Batch(read=0)
         for _, part in self._records():
-            for kind, counts in ((kind, part[kind]) for kind in _KINDS):
+            for kind in _KINDS:
+                counts = part[kind]
                 total.noted += counts["noted"]
                 total.examples += counts["examples"]
                 if kind == "papers":

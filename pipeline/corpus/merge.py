@@ -80,8 +80,9 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
                 raise InputError(
                     f"{papers:,} papers are more than a corpus can have", f"Give {_MOST_PAPERS:,} or fewer"
                 )
-            again = records[~records["first"]]
-            repeated = repeated or (tuple(again[["run", "place"]][0].tolist()) if len(again) else None)
+            again = np.flatnonzero(~records["first"])
+            if repeated is None and len(again):
+                repeated = int(records["run"][again[0]]), int(records["place"][again[0]])
             shards.append(_scratch_of(out, len(shards)))
             dropped.update(counts)
             progress.add(len(records))
