@@ -47,6 +47,9 @@ COMMANDS = {
     "show": "show:show",
     "compare": "compare:compare",
     "study": "study:study",
+    "leaderboard": "leaderboard:leaderboard",
+    "card": "leaderboard:card",
+    "submission": "leaderboard:submission",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
@@ -67,7 +70,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def corpus(options: argparse.Namespace) -> None:
-    """Build a corpus and give it its name."""
+    """Build a corpus, or one for each task, and give it its name."""
+    from pipeline.sources.mteb import corpus_name, task_names
     from pipeline.sources.registry import SOURCES, all_options
     from pipeline.stages.corpus import task_of
 
@@ -76,26 +80,29 @@ def corpus(options: argparse.Namespace) -> None:
         raise InputError(
             f"--engine={options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
         )
-    name = options.corpus or options.source
+    if options.input and options.source in SOURCES and not SOURCES[options.source].has_folder:
+        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
     if options.duplicates == "keep" and options.duplicates_by:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
-    origin = {
-        "name": name,
-        "source": options.source,
-        "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-        "options": {name: getattr(options, name) for name in all_options() if getattr(options, name)},
-        "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
-    }
-    task = task_of(origin)
-    if options.input and not SOURCES[options.source].has_folder:
-        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
-    for artifact in read.make(runner, [task], options):
-        name_corpus(runner.root, name, artifact)
-        if options.json:
-            print_json({"corpus": name, **described(artifact)})
-        else:
-            print_counts(f"corpus {name}", artifact)
+    given = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
+    tasks = task_names(given["task"]) if "task" in given else []
+    for task in tasks or [""]:
+        own = corpus_name(task) if task else options.source
+        name = (f"{options.corpus}-{own}" if len(tasks) > 1 else options.corpus) if options.corpus else own
+        origin = {
+            "name": name,
+            "source": options.source,
+            "input": options.input and str(options.input.resolve()),  # other machines have other working folders
+            "options": {**given, "task": task} if task else given,
+            "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
+        }
+        for artifact in read.make(runner, [task_of(origin)], options):
+            name_corpus(runner.root, name, artifact)
+            if options.json:
+                print_json({"corpus": name, **described(artifact)})
+            else:
+                print_counts(f"corpus {name}", artifact)
 
 
 def pool(options: argparse.Namespace) -> None:

@@ -29,6 +29,8 @@ from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
 
 _RUN_BYTES = 256 * 2**20
 _SHOWN, _MOST_EXAMPLES = 5, 100
+MOST_EXCLUSIONS = 2**27
+"""Pairs of a query and a paper that lists of candidates may leave out: 1 GiB in a corpus, and as much in its pool."""
 
 
 def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[str, Any]:
@@ -136,12 +138,33 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
         row_of = _rows_of({paper for _, paper in brought.exclusions}, out.path)
         excluded = {(position[q], row_of[p]) for q, p in brought.exclusions if q in position and p in row_of}
         out.arrow("exclusions.arrow", _sorted(EXCLUSIONS, excluded), EXCLUSIONS)
+    elif brought.ranked:
+        out.arrow("exclusions.arrow", _unranked(brought, out.path, papers), EXCLUSIONS)
     out.arrow("missing.arrow", _sorted(MISSING, missing), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
         "judgements_of_nothing": len(brought.judgements) - len(known),
     }
+
+
+def _unranked(brought: QuerySet, folder: Path, papers: int) -> pa.Table:
+    """Return each query with all papers that are not among those it ranks; InputError if the pairs are too many."""
+    if papers * len(brought.ranked) > MOST_EXCLUSIONS:
+        raise InputError(
+            f"{len(brought.ranked):,} queries with lists of their own among {papers:,} papers must leave out at most "
+            f"{MOST_EXCLUSIONS:,} pairs of query and paper, got {papers * len(brought.ranked):,}",
+            "Rank a part of the queries",
+        )
+    row_of = _rows_of({paper for _, listed in brought.ranked for paper in listed}, folder)
+    lists = dict(brought.ranked)
+    left_out = [
+        np.setdiff1d(np.arange(papers, dtype=np.uint32), [row_of[paper] for paper in lists[query] if paper in row_of])
+        if query in lists
+        else np.empty(0, np.uint32)
+        for query in brought.query_ids
+    ]
+    return table(EXCLUSIONS, np.repeat(np.arange(len(left_out)), list(map(len, left_out))), np.concatenate(left_out))
 
 
 def _sorted(schema: pa.Schema, rows: Collection[tuple[int, ...]]) -> pa.Table:

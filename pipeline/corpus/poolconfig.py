@@ -107,7 +107,12 @@ class PoolConfig:
     )
     prefilter: PrefilterConfig = default(default_factory=PrefilterConfig)
     queries_are: Literal["papers", "texts"] = "papers"
-    drop_identical_id: bool = True
+    drop_identical_id: bool = setting(
+        True,
+        "of queries that are texts: whether the candidate with the query's own id is removed",
+        option="keep-identical-id",
+        flag="texts as queries: keep the candidate with the query's own id (default of mteb: as the task says)",
+    )
 
     def __post_init__(self) -> None:
         checked(self)

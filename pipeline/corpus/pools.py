@@ -82,11 +82,12 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
     query = np.flatnonzero(identical >= 0)
     given = corpus.exclusions
-    pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
-    excluded = np.unique(pairs.astype(np.int64), axis=0)
+    named, rows = (column.to_numpy().astype(np.int64) for column in given.columns)
+    pairs = np.concatenate([query * len(corpus) + identical[query], named * len(corpus) + rows])
+    excluded = np.divmod(np.unique(pairs), len(corpus))
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]
-    write_pool(out, queries, np.arange(len(corpus)), judged, excluded.T)
+    write_pool(out, queries, np.arange(len(corpus)), judged, excluded)
     out.arrow("missing.arrow", corpus.missing, MISSING)
     answered = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
@@ -98,7 +99,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         "candidates": len(corpus),
         "excluded_self": len(query),
         "excluded_same_title": 0,
-        **({"excluded_given": len(excluded) - len(query)} if len(given) else {}),
+        **({"excluded_given": len(excluded[0]) - len(query)} if len(given) else {}),
     }
 
 

@@ -18,8 +18,9 @@ from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
 from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
-from pipeline.scores.caption import DATASET, is_given, provenance
+from pipeline.scores.caption import DATASET, collection, is_given, provenance
 from pipeline.scores.labels import text, trainings_of
+from pipeline.scores.published import made_with, published
 from pipeline.scores.store import open_rankings, opened_pool, under
 from pipeline.scores.tables import percent
 
@@ -131,22 +132,30 @@ def _missing(runs: pl.DataFrame) -> str:
 
 
 def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the published figures of the encoders shown, if the pools are of the kind of a published experiment."""
+    """Return the published figures of the systems shown, if the pools are of the kind of a published experiment.
+
+    Those of a collection that a release brought say which text they were made with.
+    """
     fields = set(table["field"]) - {AVERAGE}
     sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
     experiments: list[str] = []
+    given = is_given(json.loads(runs["pool_settings"][0]))
     if fields == {None}:
-        scifact = runs["corpus"][0].startswith("scifact-")
-        experiments = ["scifact"] if scifact else [f"dataset-{size}" for size in sizes]
+        experiments = [collection(runs["corpus"][0])] if given else [f"dataset-{size}" for size in sizes]
     elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
         experiments = ["fields"]
     measures = table["measure"].unique(maintain_order=True)
     parts = []
     for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
-        figures = registry.published(system)
-        names = [f"{experiment}.{measure}" for experiment in experiments for measure in measures]
-        printed = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
-        parts += [f"{label} {', '.join(printed)}"] if printed else []
+        names = [(experiment, measure) for experiment in experiments for measure in measures]
+        figures = {
+            ".".join(name): published(system, *name) if given else registry.published(system).get(".".join(name))
+            for name in names
+        }
+        scale = 100 if given else 1
+        printed = [f"{name} {registry.as_printed(round(scale * f, 2))}" for name, f in figures.items() if f is not None]
+        text = "; ".join(filter(None, [made_with(system, experiment) for experiment in experiments]))
+        parts += [f"{label} {', '.join(printed)}{f' ({text})' if text else ''}"] if printed else []
     return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
 
 

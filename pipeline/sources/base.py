@@ -111,6 +111,7 @@ class QuerySet:
         noted: queries and judgements that are left out, by reason.
         examples: the first of them, each as ``reason: file:line: excerpt``.
         exclusions: ``(query id, paper id)`` that a query's ranking leaves out; None: the release names none.
+        ranked: each query's id and those of the only papers it ranks; a query without an entry ranks all of them.
     """
 
     query_ids: Sequence[str]
@@ -119,6 +120,7 @@ class QuerySet:
     noted: Counter[str] = field(default_factory=Counter)
     examples: Sequence[str] = ()
     exclusions: Sequence[tuple[str, str]] | None = None
+    ranked: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

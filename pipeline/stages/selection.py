@@ -52,8 +52,10 @@ class Selection:
         """
         given = dict(self.given)
         if corpus is not None and Corpus(corpus).has_query_texts() and self.is_default:
-            seed = {"seed": given["seed"]} if "seed" in given else {}
-            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **seed)]
+            kept = {name: given[name] for name in ("seed", "drop_identical_id") if name in given}
+            ignored = corpus.manifest.config.get("release", {}).get("ignore_identical_ids", True)
+            settings = {"drop_identical_id": ignored, **kept}
+            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **settings)]
         fields = given.pop("field", (None,))
         level = "default" if fields == (None,) else "by_field"
         values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}

@@ -1,4 +1,4 @@
-"""Real HTTP servers for tests: one whose answers a test sets, and one that is the Datasets API and its storage."""
+"""Real HTTP servers for tests: one whose answers a test sets, the Datasets API with its storage, and the hub."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 KEY = "the-key"
 
@@ -134,6 +135,49 @@ class Datasets:
             self.ranges.append(request.headers["Range"])
         cut = self.break_after[name].pop(0) if self.break_after.get(name) else None
         send_file(request, content, etag, cut, ranges=self.ranges_work)
+
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """A hub with the files of a folder: data sets by name; scirepeval_test has only scripts on its main branch.
+
+    Attributes:
+        root: the folder.
+        address: of the hub.
+        sha: the commit that it names.
+        listing: the answer in place of a listing.
+        breaks: bytes after which the connection ends, by file.
+        requests: number of requests by path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.address, self.sha, self.listing = root, "", SHA, b""
+        self.breaks: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
+
+    def answer(self, request: Any) -> None:
+        path = unquote(urlsplit(request.path).path)
+        self.requests[path] += 1
+        if self.listing:
+            send(request, 200, self.listing)
+        elif path.startswith("/api/datasets/"):
+            _, _, _, _, dataset, _, revision = path.split("/", 6)
+            scripts = dataset == "scirepeval_test" and revision == "main"
+            files = [] if scripts else [file for file in (self.root / dataset).rglob("*") if file.is_file()]
+            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": list(map(self._described, files))})
+        else:
+            _, _, _, dataset, _, commit, name = path.split("/", 6)
+            assert commit == self.sha
+            body = (self.root / dataset / name).read_bytes()
+            send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
+
+    def _described(self, file: Path) -> dict[str, Any]:
+        _, *folders = file.relative_to(self.root).parts
+        size, sha256 = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
+        lfs = {"sha256": sha256, "size": size, "pointerSize": 130}
+        return {"rfilename": "/".join(folders), "size": size, "blobId": "0", "lfs": lfs}
 
 
 @contextmanager

@@ -21,12 +21,17 @@ class TablePart:
         table: what it shows; one download is its LaTeX.
         csv: the other download, its figures.
         source: its provenance, unless one of its notes says so.
+        choosers: columns by whose values a reader chooses rows, by label: those equal to one (``=``), or up to or from
+            a limit (``≤``, ``≥``).
+        records: what the first figure of each line opens, a record a line; empty: figures open nothing.
     """
 
     name: str
     table: Table
     csv: str = ""
     source: str = ""
+    choosers: Mapping[str, str] = field(default_factory=dict)
+    records: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

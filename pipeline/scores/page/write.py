@@ -78,9 +78,11 @@ class _Setting:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
         below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        opened = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
+        self.main["records"] += [dict(record) for record in part.records]
         return (
             self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
-            + _table(part.table)
+            + _table(part.table, part.choosers, opened)
             + below
             + _provenance(provenance)
         )
@@ -240,7 +242,7 @@ def _image(part: Image) -> str:
     return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> str:
     spans = groups(table.columns)
     over = ""
     if any(label for label, _ in spans):
@@ -248,11 +250,12 @@ def _table(table: Table) -> str:
         over = f"<tr><td></td>{cells}</tr>"
     starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
     heads = _header(table.corner, label=True)
-    heads += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
-    bodies = ""
+    for n, column in enumerate(table.columns):
+        heads += _header(column.label, start=n in starts, choose=choosers.get(column.label, ""))
+    records, bodies = iter(opened), ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{_breaking(line.label)}</th>{"".join(map(_cell, line.values))}</tr>'
+            f'<tr><th scope="row">{_breaking(line.label)}</th>{_cells(line.values, next(records, None))}</tr>'
             for line in table.lines
             if line.summary == summary
         )
@@ -263,9 +266,23 @@ def _table(table: Table) -> str:
     )
 
 
-def _header(text: str, *, label: bool = False, start: bool = False) -> str:
+def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
     kind = ' class="label"' if label else ' class="start"' if start else ""
+    kind += f' data-choose="{choose}"' if choose else ""
     return f'<th scope="col"{kind}><button type="button" data-sort>{_breaking(text) or "·"}</button></th>'
+
+
+def _cells(values: Sequence[Value], record: int | None) -> str:
+    """Return the cells of a line, of which the first figure opens a record."""
+    cells, first = (
+        list(map(_cell, values)),
+        next((n for n, value in enumerate(values) if isinstance(value, Cell)), None),
+    )
+    if record is not None and first is not None:
+        before, value, after = re.split(r"(<b>.*?</b>|(?<=>)[\d.]+)", cells[first], maxsplit=1)
+        named = f'aria-label="{re.sub("<.*?>", "", value)}: provenance" data-record="{record}"'
+        cells[first] = f'{before}<button type="button" class="figure" {named}>{value}</button>{after}'
+    return "".join(cells)
 
 
 def _breaking(text: str) -> str:

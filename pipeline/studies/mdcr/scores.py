@@ -47,8 +47,8 @@ from pipeline.studies.mdcr.lists import (
     read_lists,
 )
 
-BY_CHANCE = "random order"
-"""The row of table 4 that no system has."""
+BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
+"""Rows of table 4 that no system has."""
 
 MEANINGS = {
     GRAPH: "near the query in the citation graph, not cited",
@@ -128,8 +128,11 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
             values_of[evaluation.system.title, name][lists.field] = lists.values(ranking, MEASURES, {name})
+    systems = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     for lists in lists_of.values():
         for name in lists.types:
+            of_systems = [values_of[system, name][lists.field] for system in systems]
+            values_of[OF_SYSTEMS, name][lists.field] = np.mean(of_systems, axis=0)
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     kinds = {name: typed(lists) for name, lists in lists_of.items()}
@@ -168,7 +171,7 @@ def types_frame(
     parts = []
     for (system, name), fields in values.items():
         means, p_values = mean_of_means(fields, seed), None
-        if baseline and system != baseline:
+        if baseline and system not in (baseline, OF_SYSTEMS):
             changes = {field: of_field - values[baseline, name][field] for field, of_field in fields.items()}
             p_values = permutation_of_means(changes, seed, item="fields")
         figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}

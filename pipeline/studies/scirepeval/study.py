@@ -35,9 +35,11 @@ from pipeline.studies.scirepeval.steps import (
     figures_task,
     leaks_task,
     multi_format,
+    pairing_of,
     vector_tasks,
 )
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
+from pipeline.studies.sentences import Pairing
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
     recipe.chosen()
     _ = recipe.compared, recipe.lists
-    _systems(recipe)  # before the papers are read
+    _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
     corpus = made(workspace, papers)
@@ -210,12 +212,25 @@ def _vectors(corpus: Artifact, recipe: Recipe) -> Vectors:
 
 def _figures(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str], Task]:
     """Return the figures of each task and system."""
+    pairings = _pairings(recipe)
     return {
         (entry, name): figures_task(
-            corpus, recipe.folder, FiguresConfig(entry, recipe.seed, recipe.resamples), of_system[entry.format]
+            corpus,
+            recipe.folder,
+            FiguresConfig(entry, recipe.seed, recipe.resamples, pairing=pairings[entry, name]),
+            of_system[entry.format],
         )
         for entry in recipe.chosen()
         for name, of_system in vectors.items()
+    }
+
+
+def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
+    """Return how each system compares the papers of each task; a system that has no way is an InputError."""
+    return {
+        (entry, name): pairing_of(name, system[entry.format], entry)
+        for name, system in _systems(recipe).items()
+        for entry in recipe.chosen()
     }
 
 
