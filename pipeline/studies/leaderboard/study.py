@@ -87,7 +87,7 @@ def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, An
                 (name, f"{name}_low", f"{name}_high"), map(float, (drawn[0, 0], *np.ravel(ends(drawn)))), strict=True
             )
         least, most = placed.without[:, place].min(), placed.without[:, place].max()
-        borda = Cell(row["borda"], None, row["borda_low"], row["borda_high"], best=False, marked=False)
+        borda = Cell(row["borda"], row["borda_low"], row["borda_high"])
         cells: list[Value] = [
             None,
             "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]".format(**row),
@@ -131,9 +131,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]
                 "group": groups[place], "queries": one.values.shape[1], "leak": leak(cost, one.year),
                 "command": one.commands[place],
             }  # fmt: skip
-            figure = Cell(
-                value, None, *interval, best=bool(one.ranked[place, 0] == one.ranked[:, 0].min()), marked=False
-            )
+            figure = Cell(value, *interval, best=bool(one.ranked[place, 0] == one.ranked[:, 0].min()))
             size, year = one.size and format_count(one.size), one.year and str(one.year)
             cells: list[Value] = [one.kind, one.name, one.field, size, year, one.label, figure, rank, groups[place]]
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
