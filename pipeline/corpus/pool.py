@@ -32,6 +32,14 @@ class Pool:
         return self._column("queries.arrow", "row")
 
     @property
+    def asking(self) -> Ints:
+        """Rows of the papers that the queries are or, citation contexts, stand in, int64 ``[queries]``; -1: none."""
+        if self.queries_are_papers:
+            return self.query_rows.astype(np.int64)
+        citing: Ints = self.corpus.contexts.column("citing").to_numpy()[self.query_rows]
+        return citing
+
+    @property
     def papers(self) -> Rows:
         """Rows of the candidates and, where queries are papers, of the queries, rising."""
         return np.union1d(self.candidates, self.query_rows) if self.queries_are_papers else self.candidates
