@@ -32,12 +32,13 @@ class Pool:
         return self._column("queries.arrow", "row")
 
     @property
-    def asking(self) -> Ints:
-        """Rows of the papers that the queries are or, citation contexts, stand in, int64 ``[queries]``; -1: none."""
+    def asking(self) -> tuple[Ints, Ints]:
+        """Row of the paper that each query is, or a citation context stands in (-1: none), and the query's year."""
+        rows = self.query_rows.astype(np.int64)
         if self.queries_are_papers:
-            return self.query_rows.astype(np.int64)
-        citing: Ints = self.corpus.contexts.column("citing").to_numpy()[self.query_rows]
-        return citing
+            return rows, self.corpus.attributes["year"][rows]
+        years, citing = (column.to_numpy()[rows] for column in self.corpus.contexts.columns)
+        return citing, years
 
     @property
     def papers(self) -> Rows:

@@ -159,6 +159,10 @@ class Release(ABC):
         """Return the queries the release brings; most bring none."""
         return None
 
+    def stated(self) -> Mapping[str, int]:
+        """Return about how many rows its publisher says that each table has; empty where that is not known."""
+        return {}
+
 
 class JoinedRelease(Release):
     """A release in several tables, which are joined by id while a corpus is built; its parts are those of all tables.

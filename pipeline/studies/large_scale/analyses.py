@@ -240,9 +240,9 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
     - younger: of a later year than the query;
     - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
     """
-    corpus, queries, positives = rankings.pool.corpus, rankings.pool.asking, rankings.qrels.rows
-    citing = queries[query_of(rankings.qrels.offsets)]
-    years, asked = corpus.attributes["year"], int(rankings.pool.artifact.manifest.config["year"])
+    corpus, (queries, asked), positives = rankings.pool.corpus, rankings.pool.asking, rankings.qrels.rows
+    owner = query_of(rankings.qrels.offsets)
+    citing, years = queries[owner], corpus.attributes["year"]
     ranked = pl.concat(
         pl.DataFrame({"query": query_of(run.offsets), "row": run.rows.astype(np.int64)}).group_by("query").head(_FIRST)
         for run in rankings.runs.values()
@@ -252,12 +252,12 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
     in_training = {} if trained is None else {
         "queries trained on": np.append(trained, False)[queries], "positives trained on": trained[positives]
     }  # fmt: skip
-    seen = {"queries": np.full(len(queries), asked <= (until or 0)), "positives": years[positives] <= (until or 0)}
+    seen = {"queries": asked <= (until or 0), "positives": years[positives] <= (until or 0)}
     by_year = {f"{who} up to {until}": flags for who, flags in seen.items() if until is not None}
     return {
         **in_training,
         **by_year,
-        "positives younger": (years[positives] > asked) & (years[positives] != NO_YEAR),
+        "positives younger": (years[positives] > asked[owner]) & (years[positives] != NO_YEAR),
         "positives alike": _alike(corpus, citing, positives),
         "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
     }
