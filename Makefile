@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc evaluate open
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -64,6 +64,7 @@ help:  ## this list
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
+	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
@@ -154,6 +155,7 @@ models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
+leaderboard card submission: ## leaderboard of all that was scored (ADD=submissions/); card of an encoder, or its submission: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 gc: ## list files that no named corpus needs; DELETE=1 removes them
 $(COMMANDS): $(VENV)/.installed

@@ -195,6 +195,22 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
+    what = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
+    board = _command(commands, "leaderboard", what, "memory workers json")
+    about = "submission to verify and count, or a folder of them; may be repeated"
+    board.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help=about)
+    card = _command(
+        commands, "card", "write the card of one encoder: its results against BM25, recipe and costs", "json"
+    )
+    card.add_word("model", "the encoder", required=True)
+    card.add_argument(
+        "--push", metavar="CARD", help="put its results into the model card of a folder or hub repository"
+    )
+    pack = _command(commands, "submission", "pack the runs and scores of a system for the leaderboard of others", "")
+    pack.add_word("model", "the system", required=True)
+    for command in (board, card, pack):
+        command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
+
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
     _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")

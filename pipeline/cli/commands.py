@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub
-from pipeline.scores.plot import ParameterGrid, render_heatmap, save_heatmap
+from pipeline.scores.page.parts import HeatMap
+from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, tune_task
 
 COMMANDS = {
@@ -43,6 +47,9 @@ COMMANDS = {
     "show": "show:show",
     "compare": "compare:compare",
     "study": "study:study",
+    "leaderboard": "leaderboard:leaderboard",
+    "card": "leaderboard:card",
+    "submission": "leaderboard:submission",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
@@ -177,33 +184,42 @@ def tune(options: argparse.Namespace) -> None:
         print_json({"tunings": [_tuning(artifact) for artifact in made]})
         return
     for artifact in made:
-        heatmap = _heatmap(artifact)
-        print(render_heatmap(heatmap))
-        try:
-            for path in save_heatmap(heatmap, runner.root / REPORTS / artifact.name):
-                say(f"wrote {path}")
-        except InputError as error:
-            say(f"no figure: {error}")
+        _show_grid(artifact, runner.root / REPORTS / artifact.name)
 
 
-def _heatmap(artifact: Artifact) -> ParameterGrid:
-    counts, grid, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
+def _show_grid(artifact: Artifact, folder: Path) -> None:
+    counts, tried, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
         f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. MODEL=bm25 now uses it for pools of this "
         "corpus, field, year and seed."
     )
-    if grid.is_at_edge(tuning.k1, tuning.b):
+    if tried.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."
-    title = f"MAP (%) of BM25 on {artifact.name}"
-    return ParameterGrid(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
+    title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tried.k1.tolist(), tried.b.tolist())
+    cells = {
+        (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
+        for (k1, b), value in zip(points, tried.values.flat, strict=True)
+    }
+    print(render_table(grid(title, "k1 \\ b", cells, [note])))
+    rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tried.k1), ("b", tried.b)))
+    heat = HeatMap(title, "", rows, columns, {"MAP": tried.values.tolist()})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with drawing() as figure_class:
+            ends = (float(tried.values.min()), float(tried.values.max()))
+            figure = draw_heat(figure_class, heat, "MAP", ends=ends, digits=1)
+            for path in save(figure, folder / "grid", FORMATS, f"{title}. {note}"):
+                say(f"wrote {path}")
+    except InputError as error:
+        say(f"no figure: {error}")
 
 
 def _tuning(artifact: Artifact) -> dict[str, Any]:
-    grid = Grid.of(artifact)
+    tried = Grid.of(artifact)
     return {
         **described(artifact),
         "pool": artifact.manifest.config["pool"],
-        "grid": {"k1": grid.k1.tolist(), "b": grid.b.tolist(), "map": grid.values.tolist()},
+        "grid": {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()},
     }

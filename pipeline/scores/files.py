@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -73,21 +72,19 @@ def score_files(
     queries = {text: place for place, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
     collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
-    found = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
-    identities = [f"{name}-{_digest(run)}" for name, run in zip(names, runs, strict=True)]
-    deepest = max(facts["depth"] for facts, _ in found)  # lists end where they end: rows of one table all the same
-    frame = pl.DataFrame(
-        [
-            facts
-            | {"depth": deepest}
-            | _row(name, identity, collection)
-            | {"size": len(rows), "measures": list(map(str, chosen))}
-            for name, identity, (facts, _) in zip(names, identities, found, strict=True)
-        ],
-        schema=RUNS,
-        orient="row",
-    )
-    return labelled(frame), with_facts(labelled(frame), [scores for _, scores in found])
+    scored = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
+    counts, scores = zip(*scored, strict=True)
+    shared = {
+        "depth": max(of_run["depth"] for of_run in counts),  # lists end where they end: rows of one table all the same
+        "size": len(rows),
+        "measures": list(map(str, chosen)),
+    }
+    facts = [
+        of_run | _row(name, f"{name}-{_digest(run)}", collection) | shared
+        for of_run, name, run in zip(counts, names, runs, strict=True)
+    ]
+    frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
+    return frame, with_facts(frame, scores)
 
 
 def name_of(file: RunFile | QrelsFile, otherwise: str) -> str:
@@ -187,20 +184,13 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     if path.suffix != ".json":
         return read_judgements(path)
     try:
-        nested = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
-        flat = [((query, document), grade) for query, of in nested.items() for document, grade in of.items()]
-    except (ValueError, AttributeError) as error:
+        nested = files.given_json(path).items()
+        flat = [((query, document), grade) for query, of in nested for document, grade in of.items()]
+    except AttributeError as error:
         raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
     if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
         raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
     return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
-
-
-def _distinct(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; a name that comes twice is refused."""
-    if len(found := dict(members)) < len(members):
-        raise ValueError(f"{next(name for name, n in Counter(n for n, _ in members).items() if n > 1)!r} comes twice")
-    return found
 
 
 def _entries(run: RunFile) -> Entries:

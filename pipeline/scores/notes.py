@@ -29,12 +29,9 @@ _MISSING = {"ignore": "left out of denominators", "count": "counted in denominat
 
 
 def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, ...]:
-    """Return the notes of a table, provenance last.
+    """Return the notes of one table of a summary, provenance last.
 
-    Args:
-        table: the rows of one table of a summary, with the measures that are shown.
-        runs: the rankings behind it.
-        compared: which figures are compared with each other, such as ``column``.
+    ``compared`` says which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
     given = is_given(json.loads(pools["pool_settings"][0]))
@@ -286,14 +283,14 @@ def origins(runs: pl.DataFrame) -> pl.DataFrame:
     Queries of one field and year count once, whatever number of pools they are in. Pools whose corpus is gone, and
     queries that are no papers, are left out.
     """
-    found: set[tuple[str, int, str, str]] = set()
+    queries: set[tuple[str, int, str, str]] = set()
     for run in runs.unique(["field", "year", "pool"], keep="first", maintain_order=True).iter_rows(named=True):
         pool = opened_pool(run)
         if pool is not None and pool.queries_are_papers:
-            ids = pool.query_ids()
-            years = pool.corpus.attributes["year"][pool.query_rows].tolist()
-            found |= {(run["field"] or DATASET, year, kind_of(one), one) for one, year in zip(ids, years, strict=True)}
-    frame = pl.DataFrame(sorted(found), schema=["field", "year", "ids", "id"], orient="row")
+            field, years = run["field"] or DATASET, pool.corpus.attributes["year"][pool.query_rows].tolist()
+            papers = zip(years, pool.query_ids(), strict=True)
+            queries |= {(field, year, kind_of(paper), paper) for year, paper in papers}
+    frame = pl.DataFrame(sorted(queries), schema=["field", "year", "ids", "id"], orient="row")
     counted = frame.group_by("field", "year", "ids", maintain_order=True).agg(pl.len().alias("queries"))
     return counted.cast(ORIGINS)
 

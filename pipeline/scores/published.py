@@ -37,9 +37,7 @@ def made_with(system: str, experiment: str) -> str:
 def with_published(frame: pl.DataFrame, experiment: pl.Expr) -> pl.DataFrame:
     """Return figures with the ``published`` ones, fractions, and the ``difference`` to them; null where there is none.
 
-    Args:
-        frame: has the columns ``system``, ``measure`` and ``value``.
-        experiment: which experiment a row repeats (:func:`published`); null: none.
+    The frame has the columns ``system``, ``measure`` and ``value``; a row repeats no experiment where that is null.
     """
     keys = frame.select("system", experiment.alias("experiment"), "measure").iter_rows()
     figures = [None if name is None else published(system, name, measure) for system, name, measure in keys]

@@ -165,10 +165,7 @@ def positives(pool: Pool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 def ranks_of(ranking: Artifact, query: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """Return the rank of each paper in the list of its query, uint32 ``[papers]``; 0: not retrieved.
 
-    Args:
-        ranking: an artifact.
-        query: int64 ``[papers]``, rising.
-        row: int64 ``[papers]``, rising within a query.
+    Queries, int64 ``[papers]``, rise, and rows within a query.
     """
     table = ranking.arrow("ranking.arrow")
     place = places(pairs(table.column("query").to_numpy(), table.column("row").to_numpy()), pairs(query, row))
@@ -180,9 +177,7 @@ def ranks_of(ranking: Artifact, query: npt.NDArray[np.int64], row: npt.NDArray[n
 def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
 
-    Args:
-        chosen: rankings, columns :data:`RUNS`.
-        named: whether queries have their ``query_id``, which is null otherwise.
+    ``query_id`` is null unless ``named``.
 
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
@@ -201,12 +196,7 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
 
 
 def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the scores of each ranking with what is known of it, columns :data:`SCORES_SCHEMA`.
-
-    Args:
-        runs: rankings, columns :data:`RUNS`.
-        scores: of each, ``query, query_id, measure, value``.
-    """
+    """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
     columns = list(_OF_QUERIES)
     numbered = [part.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, part in enumerate(scores)]
     whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])

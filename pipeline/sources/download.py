@@ -294,8 +294,8 @@ def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
             with path.open("rb") as handle:
                 hashed = hashlib.file_digest(handle, functools.partial(hashlib.new, kind, usedforsecurity=False))
             if hashed.hexdigest() != expected.lower():
-                found = f"{kind.upper()} {hashed.hexdigest()}"
-                raise CorruptError(f"{remote.name} has {found}, and should have {expected}")
+                actual = f"{kind.upper()} {hashed.hexdigest()}"
+                raise CorruptError(f"{remote.name} has {actual}, and should have {expected}")
             return {"bytes": size, kind: hashed.hexdigest()}
     if path.suffix == ".gz":
         for _ in read_blocks(path):

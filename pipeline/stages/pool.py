@@ -96,11 +96,8 @@ def skip_infeasible(
     says why, are pools with too few papers where all fields are asked for, and weighted sums whose validation pool
     cannot be drawn.
 
-    Args:
-        runner: makes the pools.
-        tasks: what is to be made.
-        strict: nothing is left out: a lack is an error.
-        dry: no pool is made: only fields with fewer papers of the year than queries are found.
+    With ``strict`` nothing is left out: a lack is an error. With ``dry`` no pool is made, and only fields with fewer
+    papers of the year than queries are found.
 
     Raises:
         InsufficientDataError: a corpus has too few papers for what was asked by name, or for everything.

@@ -13,12 +13,13 @@ from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
+from pipeline.measure.ranks import ends, ranks
 from pipeline.scores.average import AVERAGE, Draws, average
 from pipeline.scores.layout import shown
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Column, PublishedCell, grid, label_of
+from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
@@ -102,36 +103,34 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     table = first.table
     if table.corner == "field":
         table = replace(table, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
-    tables = [replace(first, table=table), *others, ranks(scores, recipe.measures[0], draws)]
+    tables = [replace(first, table=table), *others, rank_table(scores, recipe.measures[0], draws)]
     if (beside := _published(shown(summary, recipe.measures))) is not None:
         tables.append(beside)
     return replace(result, tables=tables)
 
 
-def ranks(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
-    """Return the rank of each system on each set, 1 is best, and its mean over sets; ties share the better rank.
+def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
+    """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
 
     The interval of a rank is that of its resamples: systems are ranked anew on each resample of a set's queries.
     """
     averages = {key: one for key, one in average(scores, draws).items() if key[2] == measure}
     setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
-    rows, over_sets = [], []
-    for setup in setups:
-        of_set = [averages[setup, label, measure] for label in labels]
-        drawn = np.array([[one.values.mean(), *one.draws] for one in of_set]) * sign_of(measure)
-        rank = 1 + (drawn[None] > drawn[:, None]).sum(axis=1)
-        over_sets.append(rank)
-        rows += _ranked(labels, str(setup[0]), rank)
-    rows += _ranked(labels, AVERAGE, np.mean(over_sets, axis=0))
+    ranked = {
+        str(setup[0]): ranks(
+            np.array([[one.values.mean(), *one.draws] for one in (averages[setup, label, measure] for label in labels)])
+            * sign_of(measure)
+        )
+        for setup in setups
+    }
+    ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
+    rows = [
+        Measurement(label, column, *map(float, figures))
+        for column, of_set in ranked.items()
+        for label, *figures in zip(labels, of_set[:, 0], *ends(of_set), strict=True)
+    ]
     notes = [f"Ranks by {label_of(measure)}; 1 is best. Intervals: of the ranks on resampled queries."]
     return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
-
-
-def _ranked(labels: Sequence[str], column: str, rank: np.ndarray) -> list[Measurement]:
-    low, high = np.quantile(rank[:, 1:], [0.025, 0.975], axis=1)
-    return [
-        Measurement(label, column, *map(float, of)) for label, *of in zip(labels, rank[:, 0], low, high, strict=True)
-    ]
 
 
 def _published(summary: pl.DataFrame) -> StudyTable | None:
@@ -141,8 +140,8 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
     if frame.is_empty():
         return None
     cells = {
-        (row["field"], Column(label_of(row["measure"]), row["label"])): PublishedCell(
-            row["value"], row["published"], row["low"], row["high"]
+        (row["field"], Column(label_of(row["measure"]), row["label"])): Cell(
+            row["value"], row["low"], row["high"], published=row["published"]
         )
         for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
     }

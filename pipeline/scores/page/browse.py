@@ -72,14 +72,8 @@ def browser(
     dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
     out.
 
-    Args:
-        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
-        scores: their scores.
-        measures: canonical names of the values shown.
-        draws: what decides the intervals of differences.
-        top: entries of each ranking.
-        types: the candidates of each pool by the pool's name, where they have types; rankings have all of them.
-        most: ranked queries of all systems and pools, up to which all pools are held.
+    Pools are small up to ``most`` ranked queries of all systems together. Rankings show their ``top`` entries, or all
+    candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
     opened = [

@@ -87,8 +87,7 @@ def score(lists: BenchmarkLists, score_of: Mapping[str, float]) -> pl.DataFrame:
 def _entries(lists: BenchmarkLists) -> pl.DataFrame:
     """Return ``field``, ``query``, ``candidate``, ``key`` in a score file, and ``positive`` or not, of each pair.
 
-    Raises:
-        InputError: two pairs have one key.
+    Two pairs of one key are refused.
     """
     entries = pl.DataFrame(
         [

@@ -24,9 +24,9 @@ from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
-from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
+from pipeline.scores.tables import Cell, Column, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlations
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
@@ -194,7 +194,7 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
         row = of_system[f"~{name}", group, kind]
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
-        cells[f"{kind}, {group}", code] = None if row["value"] is None else PublishedCell(row["value"], beside)
+        cells[f"{kind}, {group}", code] = None if row["value"] is None else Cell(row["value"], published=beside)
     note = (
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
@@ -319,9 +319,7 @@ def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> It
     systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
-        _, matrix = correlations(figures)
-        cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
-        yield HeatMap("Correlation of tasks over systems", "task", names, names, {"percent": cells}, source)
+        yield correlation_heat(figures, source)
     if confused is not None:
         table = confused.table
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
@@ -337,4 +335,4 @@ def _cell(row: Row, *, best: bool = False) -> Value:
     if row["value"] is None:
         return None
     low, high = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
-    return Cell(row["value"], None, low, high, best, marked=False)
+    return Cell(row["value"], low, high, best=best)
