@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import part_of_run, read_part, run_files
 from pipeline.corpus.graph import CitationGraph
@@ -26,6 +26,7 @@ from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
 from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
+from pipeline.sources.contexts import ContextSet, read_contexts
 
 _RUN_BYTES = 256 * 2**20
 _SHOWN, _MOST_EXAMPLES = 5, 100
@@ -40,7 +41,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     scratch files, which the system takes back at need. Scratch files take about the size of the corpus twice.
     """
     scratch = out.scratch()
-    brought = release.queries()  # a bad query is refused before the papers are read
+    contexts = read_contexts(Path(release.contexts), release.max_text) if release.contexts else None
+    brought = contexts or release.queries()  # a bad query is refused before the papers are read
     read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
     parts = extract(read, list(enumerate(read.parts())), out, resources)
     total = read.counts() if isinstance(read, Joined) else Batch(read=0)
@@ -118,6 +120,10 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     known = [judgement for judgement in judged if judgement[1] >= 0]
     missing = [(query, grade) for query, row, grade in judged if row < 0 and grade >= 1]
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
+    if isinstance(brought, ContextSet):
+        papers_of = _rows_of({citing for citing, _ in brought.asked}, out.path)
+        asked = [(year, papers_of.get(citing, -1)) for citing, year in brought.asked]
+        out.arrow("contexts.arrow", table(CONTEXTS, *np.array(asked, np.int64).T), CONTEXTS)
     out.arrow("judgements.arrow", _sorted(JUDGEMENTS, known), JUDGEMENTS)
     if brought.exclusions is not None:
         row_of = _rows_of({paper for _, paper in brought.exclusions}, out.path)

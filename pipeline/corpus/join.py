@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pipeline.core import files
 from pipeline.core.csr import Ints, distinct_pairs, offsets_of, places
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.text import Keys, id_keys
 from pipeline.corpus.extract import grouped, unless_empty
@@ -123,6 +123,10 @@ class Joined(Release):
             path.unlink()
 
 
+_FEW = 0.8
+"""Share of the rows a release states from which on nothing is said."""
+
+
 def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     """Partition the tables of a release, in several processes, and return it as one that can be read part by part.
 
@@ -141,6 +145,11 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
+    counted = [json.loads(path.read_text()) for path in folder.glob("part-*.json")]
+    for table, stated in release.stated().items():
+        rows = sum(part[table]["read"] for part in counted)
+        if rows < _FEW * stated:
+            warn(f"{table} has {rows:,} rows, and its release states {stated:,}: papers lack what is missing")
     return Joined(folder, partitions)
 
 
