@@ -132,7 +132,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
                 "command": one.commands[place],
             }  # fmt: skip
             best = bool(one.ranked[place, 0] == one.ranked[:, 0].min())
-            figure = Cell(value, *interval, best=best)
+            figure = Cell(value, interval[0], interval[1], best=best)
             size = None if one.size is None else format_count(one.size)
             year = None if one.year is None else str(one.year)
             cells: list[Value] = [one.kind, one.name, one.field, size, year, one.label, figure, rank, groups[place]]
