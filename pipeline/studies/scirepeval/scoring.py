@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
-from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import Floats, bootstrap_means
@@ -161,12 +161,7 @@ def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequ
     ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
     run = Run(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
     qrels = Qrels(np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16))
-    values = np.full((len(measures), len(starts) - 1), np.nan)
-    measurable = np.unique(query[judged])
-    if len(measurable):
-        run, qrels = select(run, qrels, measurable)
-        values[:, measurable] = evaluate(qrels, run, parse_measures(measures))
-    return values
+    return evaluate_all(qrels, run, parse_measures(measures))
 
 
 def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:

@@ -46,7 +46,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
     runs = {name: made_up_run(random) for name in ("a", "b")}
     runs["empty"] = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
-    return PoolRankings("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), runs, {})
+    return PoolRankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs, "dataset", {})
 
 
 def made_up_run(random: np.random.Generator) -> Run:
@@ -258,13 +258,15 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
     file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
-    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus))
+    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
     assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
     assert (found["positives trained on"] == (rows == 20)).all()
     assert (found["positives younger"] == (years > 2019)).all()
     assert found["positives younger"].any()
+    assert (found["positives up to 2018"] == (years <= 2018)).all()
+    assert not found["queries up to 2018"].any()
     assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
     assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):
