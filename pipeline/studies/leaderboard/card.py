@@ -20,7 +20,7 @@ from pipeline.measure.ranks import ends
 from pipeline.measure.statistics import Floats, holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
-from pipeline.scores.store import open_rankings, opened_pool
+from pipeline.scores.store import artifact, open_rankings, opened_pool
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable

@@ -131,7 +131,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]
                 "group": groups[place], "queries": one.values.shape[1], "leak": leak(cost, one.year),
                 "command": one.commands[place],
             }  # fmt: skip
-            figure = Cell(value, *interval, best=bool(one.ranked[place, 0] == one.ranked[:, 0].min()))
+            figure = Cell(value, interval[0], interval[1], best=bool(one.ranked[place, 0] == one.ranked[:, 0].min()))
             size, year = one.size and format_count(one.size), one.year and str(one.year)
             cells: list[Value] = [one.kind, one.name, one.field, size, year, one.label, figure, rank, groups[place]]
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
