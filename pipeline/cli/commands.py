@@ -86,6 +86,8 @@ def corpus(options: argparse.Namespace) -> None:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
     given = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
+    if "contexts" in given:
+        given["contexts"] = str(Path(given["contexts"]).resolve())
     tasks = task_names(given["task"]) if "task" in given else []
     for task in tasks or [""]:
         own = corpus_name(task) if task else options.source
@@ -166,7 +168,7 @@ def tune(options: argparse.Namespace) -> None:
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     selected = read.selection(options).but(split="validation", samples=1)
-    if Corpus(corpus).has_query_texts() and selected.is_default:
+    if Corpus(corpus).has_query_texts() and not Corpus(corpus).has_contexts() and selected.is_default:
         raise InputError(
             f"{corpus.name} has its own queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",

@@ -48,7 +48,8 @@ def fetch(options: argparse.Namespace) -> None:
                 _print_files(catalogue.name, remotes, folder, options)
                 continue
             say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
-            record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
+            stated = {} if options.first else getattr(catalogue, "stated", {})
+            record = fetch_release(session, catalogue, remotes, folder, connections=options.connections, stated=stated)
             fetched.append({"folder": str(folder), **record})
     for record in fetched:
         if options.json:

@@ -35,8 +35,8 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints)
     queries = choose_queries(corpus, config, prefiltered, excluded)
     positives = np.unique(queries.positives)
     source = drawable(corpus, config, prefiltered)
-    candidates, drawn = _draw(attributes["key"], config, positives, source)
-    self_rows, title_rows = _exclusions(corpus, config, queries.rows, candidates)
+    candidates, drawn = draw(attributes["key"], config, positives, source)
+    self_rows, title_rows = left_out(corpus, config, queries.rows, candidates)
     removed = np.concatenate([self_rows, title_rows])
     near: dict[str, int] = {}
     if config.drop_near_duplicates:
@@ -67,6 +67,8 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
     """
     year = corpus.attributes["year"]
     early = year < config.year if config.earlier_only else year <= config.year
+    if config.trained_until is not None:
+        early &= year > config.trained_until
     if config.field is None:
         return np.asarray(prefiltered & early)
     may_be = has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR)
@@ -103,8 +105,8 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     }
 
 
-def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
-    """Return the candidates, rising, and how many of them were drawn."""
+def draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+    """Return the candidates, rising, and how many of them were drawn; InsufficientDataError if too few are there."""
     drawable = source.copy()
     drawable[positives] = False
     rows = np.flatnonzero(drawable)
@@ -125,7 +127,7 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
 
 
-def _exclusions(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
+def left_out(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
     """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
     place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
     present = np.flatnonzero(candidates[place] == queries)

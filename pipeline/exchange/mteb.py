@@ -22,14 +22,6 @@ from pipeline.sources.mteb import find_task
 
 TASKS = "mteb_tasks.py"
 
-_TABLES: dict[str, dict[str, str]] = {
-    "corpus.jsonl": {"_id": "Text", "title": "Text", "text": "Text"},
-    "queries.jsonl": {"_id": "Text", "text": "Text"},
-    "qrels/test.jsonl": {"query-id": "Text", "corpus-id": "Text", "score": "Integer"},
-    "top_ranked.jsonl": {"query-id": "Text", "corpus-ids": "Text"},
-}
-"""Columns of the tables of a folder, with their types in schema.org."""
-
 _CARD = """\
 # {name}
 
@@ -62,25 +54,13 @@ def _croissant(folder: Path, name: str, about: str) -> dict[str, Any]:
     """Return the metadata of a folder in the format Croissant 1.0 (Akhtar et al. 2024)."""
     described: dict[str, Any] = json.loads((DATA / "templates" / "croissant.json").read_text(encoding="utf-8"))
     objects, records = [], []
-    for table, columns in _TABLES.items():
-        if not (path := folder / table).is_file():
-            continue
-        facts = {"contentSize": f"{path.stat().st_size} B", "sha256": files.sha256(path)}
-        shared = {"@id": table, "name": table, "contentUrl": table, "encodingFormat": "application/jsonlines"}
-        objects.append({"@type": "cr:FileObject", **shared, **facts})
-        of = table.partition("/")[0].partition(".")[0]
-        fields = [
-            {
-                "@type": "cr:Field",
-                "@id": f"{of}/{column}",
-                "name": column,
-                "dataType": f"sc:{kind}",
-                "source": {"fileObject": {"@id": table}, "extract": {"column": column}},
-                **({"repeated": True} if column == "corpus-ids" else {}),
-            }
-            for column, kind in columns.items()
-        ]
-        records.append({"@type": "cr:RecordSet", "@id": of, "name": of, "field": fields})
+    for record in described["recordSet"]:
+        table = record["field"][0]["source"]["fileObject"]["@id"]
+        if (path := folder / table).is_file():
+            shared = {"@id": table, "name": table, "contentUrl": table, "encodingFormat": "application/jsonlines"}
+            facts = {"contentSize": f"{path.stat().st_size} B", "sha256": files.sha256(path)}
+            objects.append({"@type": "cr:FileObject", **shared, **facts})
+            records.append(record)
     plain = {"name": file_name(name, kept="._-"), "description": about}
     return {**described, **plain, "distribution": objects, "recordSet": records}
 

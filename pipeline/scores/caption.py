@@ -62,7 +62,7 @@ def scope(run: Mapping[str, Any]) -> str:
 
 def is_given(settings: Mapping[str, Any]) -> bool:
     """Whether a release brought the queries of a pool: it is all of the collection, and nothing was drawn."""
-    return settings.get("queries_are") == "texts"
+    return settings.get("queries_are") == "texts" and settings.get("year") is None
 
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:

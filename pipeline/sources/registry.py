@@ -98,6 +98,7 @@ COMMON = (
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),
+    Option("contexts", "FILE of JSON lines: context, cited, year, citing; citation contexts become the queries"),
 )
 """Options of every source."""
 

@@ -79,7 +79,7 @@ queries = st.lists(
 
 @pytest.mark.usefixtures("plain_ranx")
 @given(queries)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_engines_agree_on_anything(drawn: list[tuple[dict[int, float], tuple[int, dict[int, int]]]]) -> None:
     run = [scores for scores, _ in drawn]
     grades = [{**judged, positive: max(1, judged.get(positive, 1))} for _, (positive, judged) in drawn]

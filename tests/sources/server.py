@@ -67,6 +67,7 @@ class Datasets:
         expire_after: requests to storage after which the signature changes, once.
         break_after: file name -> bytes after which the connection ends, once for each entry of the list.
         wrong: file name -> how many times its bytes are other ones than its checksum says.
+        description: of each dataset, which states how many records it has.
         busy: answers of the API that are HTTP 429 before it works.
         requests: path -> requests; ``ranges``: the Range headers that came; ``keys``: hosts' x-api-key headers by kind.
     """
@@ -78,6 +79,7 @@ class Datasets:
         self.break_after: dict[str, list[int]] = {}
         self.wrong: Counter[str] = Counter()
         self.busy = 0
+        self.description = ""
         self.whole_md5 = True
         self.ranges_work = True
         self.requests: Counter[str] = Counter()
@@ -107,7 +109,7 @@ class Datasets:
         elif release not in self.releases:
             send_json(request, 404, {"error": "Release not found"})
         elif len(parts) == 2:
-            about = [{"name": name, "description": "", "README": ""} for name in self.releases[release]]
+            about = [{"name": name, "description": self.description, "README": ""} for name in self.releases[release]]
             send_json(request, 200, {"release_id": release, "README": "Subject to terms", "datasets": about})
         elif request.headers.get("x-api-key") != KEY:
             send_json(request, 403, {"message": "Forbidden"})

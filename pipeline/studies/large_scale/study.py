@@ -12,6 +12,7 @@ from pipeline.api import Workspace, selection
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
 from pipeline.scores.charts import figures
 from pipeline.scores.layout import shown
@@ -117,6 +118,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     recall = rankings.recall(pools, seed, recipe.depth)
     lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
     trained = analyses.training_papers(lists, corpus) if lists else None
+    last_years = [of.until for of in trainings(recipe.systems).values()] + [dict(recipe.rules).get("trained_until")]
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
         *by_query.tests(summaries, averages, seed),
@@ -128,8 +130,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *analyses.without_marks(pools, precisions, baseline, seed),
         rankings.popularity(pools, seed),
         rankings.losses(pools, seed, recipe.depth),
-        *analyses.winners(pools, precisions, baseline),
-        analyses.leakage(pools, trained),
+        *(analyses.winners(pools, precisions, baseline) if pools[0].pool.queries_are_papers else ()),
+        analyses.leakage(pools, trained, max(filter(None, last_years), default=None)),
         *([] if trained is None else [rankings.training(pools, trained)]),
         rankings.origins(runs),
     ]

@@ -258,13 +258,15 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
     file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
-    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus))
+    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
     assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
     assert (found["positives trained on"] == (rows == 20)).all()
     assert (found["positives younger"] == (years > 2019)).all()
     assert found["positives younger"].any()
+    assert (found["positives up to 2018"] == (years <= 2018)).all()
+    assert not found["queries up to 2018"].any()
     assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
     assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):
