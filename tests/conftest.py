@@ -89,6 +89,8 @@ _QUICK = {
     "scores": "files render rows summary",
     "cluster": "script slurm_output",
     "studies": "pool_size",
+    "studies/neighbours": "operators",
+    "studies/scirepeval": "data",
     "cli": "refusals",
     ".": "docs papers",
 }
