@@ -33,7 +33,12 @@ START, ENCODER, CORPUS, PAPER, SLURM = (
     for name in ("index.md", "tutorials/encoder.md", "tutorials/corpus.md", "tutorials/paper.md", "tutorials/slurm.md")
 )
 
-NEED_DATA = {"scirepeval": "mdcr fetch scirepeval", "facets": "git clone ", "facet_pools": "--input"}
+NEED_DATA = {
+    "scirepeval": "mdcr fetch scirepeval",
+    "scientific": "mdcr fetch mteb --task scientific",
+    "facets": "git clone ",
+    "facet_pools": "--input",
+}
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 
 ORDER = sorted(STUDIES.keys() - NEED_DATA.keys() - {"neighbours"}, key=lambda name: name == "mdcr_eval")

