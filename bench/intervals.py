@@ -161,7 +161,7 @@ def rank_intervals(runs: int) -> Iterator[Row]:
     for systems in (5, 10, 30):
         for name, together, step in setups:
             random, held = np.random.default_rng(systems), list[np.ndarray]()
-            means = 0.01 * step * (np.arange(systems) // together)
+            means = np.asarray(0.01 * step * (np.arange(systems) // together), np.float64)
             truth = ranks(means[:, None])[:, 0]
             for _ in range(runs // 2):
                 values = means[:, None] + precisions(random, 200) + random.normal(0, 0.1, (systems, 200))
@@ -176,7 +176,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100 runs in place of 500 (some: four times as many)")
     runs, found = 100 if parser.parse_args().quick else 500, {}
-    for simulate in (queries_and_samples, few_queries, redraws, few_shots, groups_and_units, equivalences, rank_intervals):
+    for simulate in (
+        queries_and_samples,
+        few_queries,
+        redraws,
+        few_shots,
+        groups_and_units,
+        equivalences,
+        rank_intervals,
+    ):
         for name, nominal, happened in simulate(runs):
             rate = float(np.mean(happened))
             error = float(np.sqrt(rate * (1 - rate) / len(happened)))

@@ -18,10 +18,10 @@ from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import read_part, run_files
+from pipeline.corpus.extract import part_of_run, read_part, run_files
 from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
-from pipeline.corpus.merge import REPEATED, Merge, Order, order_papers
+from pipeline.corpus.merge import merge_runs
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
@@ -45,7 +45,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     brought = contexts or release.queries()  # a bad query is refused before the papers are read
     read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
     parts = extract(read, list(enumerate(read.parts())), out, resources)
-    total = Batch(read=0)
+    total = read.counts() if isinstance(read, Joined) else Batch(read=0)
     for part in parts:
         total.add_counts(Batch(**{name: part[name] for name in vars(total)}))
     _say_dropped(total.examples)
@@ -60,17 +60,17 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
     runs = run_files(scratch, [part["runs"] for part in parts])
-    order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
-    merge = Merge(runs, order, SHARD_ROWS, scratch)
-    dropped = total.dropped + merge.write(out, resources.workers, resources.memory)
+    merged = merge_runs(runs, out, SHARD_ROWS, resources)
     examples = total.examples[:_MOST_EXAMPLES]
-    if repeated := _first_repeated(runs, order, release):
-        examples.append(repeated)
-        _say_dropped([repeated])
-    counts: dict[str, Any] = {"read": total.read, "kept": order.papers, "dropped": dropped}
-    counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
+    if merged.repeated is not None:
+        run, place = merged.repeated
+        origin = release.source if isinstance(release, JoinedRelease) else release.parts()[part_of_run(runs[run])]
+        examples.append(f"duplicate_id: {origin}: {files.read_arrow(runs[run]).column('paper_id')[place].as_py():.80}")
+        _say_dropped(examples[-1:])
+    counts: dict[str, Any] = {"read": total.read, "kept": merged.papers, "dropped": total.dropped + merged.dropped}
+    counts |= CitationGraph(merged.shards, scratch, resources.workers, resources.memory // 2).write(out)
     if brought is not None:
-        counts |= _write_queries(out, brought, order.papers)
+        counts |= _write_queries(out, brought, merged.papers)
         total.noted += brought.noted
         examples += brought.examples
         _say_dropped(brought.examples)
@@ -78,8 +78,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         **counts,
         "noted": total.noted,
         "examples": examples,
-        "shards": -(-order.papers // SHARD_ROWS),
-        "prefilter": _prefilter(merge.shards),
+        "shards": -(-merged.papers // SHARD_ROWS),
+        "prefilter": _prefilter(merged.shards),
     }
 
 
@@ -98,21 +98,6 @@ def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resour
 def _say_dropped(examples: Sequence[str]) -> None:
     for example in examples[:_SHOWN]:
         say(f"dropped {example}")
-
-
-def _first_repeated(runs: list[Path], order: Order, release: Release) -> str | None:
-    """Return ``reason: part: id`` of the lowest id that an earlier record has too."""
-    parts = release.parts()
-    lowest, example = 2 * int(REPEATED), None
-    for number, run in enumerate(runs):
-        ids = files.read_arrow(run).column("paper_id")
-        rows = order.rows(number, 0, len(ids))
-        repeated = np.flatnonzero(rows >= REPEATED)
-        if len(repeated) and rows[repeated[0]] < lowest:
-            lowest = int(rows[repeated[0]])
-            place = release.source if isinstance(release, JoinedRelease) else parts[int(run.name.split("-")[1])]
-            example = f"duplicate_id: {place}: {ids[int(repeated[0])].as_py():.80}"
-    return example
 
 
 def _prefilter(shards: list[Path]) -> dict[str, int]:

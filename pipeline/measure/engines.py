@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of, within
+from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of, select, within
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
@@ -49,6 +49,16 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
         return _by_ranx(qrels, run, measures)
     hits = Hits.of(qrels, run)
     return np.stack([measure.compute(hits) for measure in measures])
+
+
+def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
+    """Return :func:`evaluate` of every query, float64 ``[measures, queries]``; NaN: it has no relevant paper."""
+    values = np.full((len(measures), len(qrels.offsets) - 1), np.nan)
+    measurable = np.flatnonzero(qrels.positives())
+    if len(measurable):
+        run, qrels = select(run, qrels, measurable)
+        values[:, measurable] = evaluate(qrels, run, measures, engine)
+    return values
 
 
 def check_engine(engine: str) -> None:

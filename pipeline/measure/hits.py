@@ -8,10 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.inputs import Qrels, Run, pairs, places, query_of, within
-
-_BLOCK = 1 << 22
-"""Entries of a run that are looked up at a time."""
+from pipeline.measure.inputs import Qrels, Run, pairs, query_of, ranks_of, within
 
 Integers = npt.NDArray[np.int64]
 
@@ -139,14 +136,8 @@ class Hits:
 
 def _found(judged: Qrels, run: Run) -> Relevant:
     """Return the judged papers at the ranks where a run of the same queries retrieved them."""
-    known = pairs(query_of(judged.offsets), judged.rows)
-    order = np.argsort(known)
-    known, grades = known[order], judged.grades[order]
-    query, ranks = query_of(run.offsets), within(run.offsets) + 1
-    parts = [NONE]
-    for start in range(0, len(run.rows), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        place = places(pairs(query[part], run.rows[part]), known)
-        hit = np.flatnonzero(place >= 0)
-        parts.append(Relevant(query[part][hit], ranks[part][hit], grades[place[hit]].astype(np.int64)))
-    return Relevant(*map(np.concatenate, zip(*parts, strict=True)))
+    query = query_of(judged.offsets)
+    ranks = ranks_of(run, query, judged.rows)
+    order = np.lexsort((ranks, query))
+    hit = order[ranks[order] > 0]
+    return Relevant(query[hit], ranks[hit], judged.grades[hit].astype(np.int64))

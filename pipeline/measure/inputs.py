@@ -18,6 +18,9 @@ Offsets = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
 
+_BLOCK = 1 << 22
+"""Entries of a run that are looked up at a time."""
+
 _CONTRACT = "Sort by query, then score descending, then paper id descending, with ranks from 1"
 
 
@@ -194,6 +197,19 @@ def query_of(offsets: Offsets) -> npt.NDArray[np.int64]:
 def within(offsets: Offsets) -> npt.NDArray[np.int64]:
     """Return the number of each entry within its list, from 0, int64 ``[entries]``."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+
+
+def ranks_of(run: Run, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the rank of each paper in the list of its query, from 1, int64 ``[papers]``; 0: not retrieved."""
+    asked = pairs(query, row)
+    order = np.argsort(asked)
+    asked, ranks = asked[order], np.zeros(len(asked), np.int64)
+    listed, rank = query_of(run.offsets), within(run.offsets) + 1
+    for start in range(0, len(run.rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        place = places(pairs(listed[part], run.rows[part]), asked)
+        ranks[order[place[place >= 0]]] = rank[part][place >= 0]
+    return ranks
 
 
 def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -36,7 +36,7 @@ def ends(drawn: Floats) -> tuple[Floats, Floats]:
 
 
 def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
-    """Return the p-value of each two systems by paired permutation, Holm's correction over pairs, ``[systems, systems]``.
+    """Return the p-value of each pair by paired permutation, Holm's correction over pairs, ``[systems, systems]``.
 
     All pairs share the flips of :func:`pipeline.measure.statistics.paired_permutation`: the sum of a pair's flipped
     differences is the difference of two sums, so the cost is one product a system. The diagonal is 1.

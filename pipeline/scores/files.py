@@ -14,15 +14,15 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
-from pipeline.core.order import tied_share
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.exchange.runs import Entries, check_distinct, entries_of, ranked, read_entries
-from pipeline.measure.engines import evaluate as measured
-from pipeline.measure.inputs import Qrels, Run, column, pairs, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import RUNS, as_json, with_facts
 from pipeline.sources.beir import read_judgements
+from pipeline.stages.score import counts_of
 
 RunFile = Path | str | Mapping[str, Mapping[str, float]]
 """A run: a file (TREC, ``.json``, ``.lz4`` of ranx, ``.parquet``), or scores by query and document."""
@@ -115,27 +115,17 @@ def _scored(
     if beyond:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
     whole, scored = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
-    run_scored, judged = select(whole, relevant, scored)
     ids = list(queries)
     scores = pl.DataFrame(
         {
             "query": np.tile(scored, len(measures)).astype(np.uint32),
             "query_id": [ids[place] for place in scored] * len(measures),
             "measure": [str(measure) for measure in measures for _ in scored],
-            "value": measured(judged, run_scored, measures).ravel(),
+            "value": evaluate_all(relevant, whole, measures)[:, scored].ravel(),
         }
     )
-    counts = {
-        "queries": len(queries),
-        "depth": whole.depth,
-        "positives": len(judged.rows),
-        "positives_not_in_collection": 0,
-        "queries_without_positive": len(queries) - len(scored),
-        "queries_without_results": int(np.count_nonzero(run_scored.retrieved() == 0)),
-        "retrieved": len(whole.rows),
-        "tied_share": tied_share(column(ranking, "query"), column(ranking, "score")),
-    }
-    return counts, scores
+    counts = counts_of(ranking, whole, relevant)
+    return {"queries": len(queries), "positives_not_in_collection": 0, **counts}, scores
 
 
 def _row(name: str, identity: str, collection: str) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from pipeline.corpus.prefilter import PrefilterConfig, has_text
 from pipeline.corpus.prefilter import sentence as metadata_gaps
 from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
-from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, is_given, provenance
 from pipeline.scores.labels import text, trainings_of
 from pipeline.scores.published import made_with, published
-from pipeline.scores.store import artifact, opened_pool, under
+from pipeline.scores.store import open_rankings, opened_pool, under
 from pipeline.scores.tables import percent
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
@@ -253,10 +252,8 @@ def _of_scope(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
         pool = opened_pool(part.row(0, named=True))
         if pool is None or part["label"].to_list() != labels:
             continue
-        queries = len(pool.query_rows)
-        qrels, kept = Qrels.from_table(pool.qrels, queries), has_text(pool.corpus.attributes, PrefilterConfig())
-        tables = [artifact(run, "ranking").arrow("ranking.arrow") for run in part.iter_rows(named=True)]
-        values = np.stack([precision_among(qrels, Run.from_table(table, queries), kept) for table in tables])
+        rankings, kept = open_rankings(part, pool), has_text(pool.corpus.attributes, PrefilterConfig())
+        values = np.stack([precision_among(rankings.qrels, run, kept) for run in rankings.runs.values()])
         answered = ~np.isnan(values[0])
         if answered.any():
             groups[part["field"][0] or ""] = values[:, answered]

@@ -32,7 +32,7 @@ from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
 from pipeline.studies.large_scale.analyses import training_papers
-from pipeline.studies.large_scale.rankings import PoolRankings, loss, open_rankings
+from pipeline.studies.large_scale.rankings import PoolRankings, loss, rankings_of
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 from pipeline.studies.tables import points
 
@@ -117,7 +117,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 def _pools(runs: pl.DataFrame) -> Iterator[tuple[int, PoolRankings]]:
     for of_pool in runs.partition_by("pool", maintain_order=True):
-        yield int(of_pool["year"][0]), open_rankings(of_pool)
+        yield int(of_pool["year"][0]), rankings_of(of_pool)
 
 
 def _corpus(pools: Mapping[Group, PoolRankings]) -> Corpus:

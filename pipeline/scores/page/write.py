@@ -274,7 +274,10 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
     """Return the cells of a line, of which the first figure opens a record."""
-    cells, first = list(map(_cell, values)), next((n for n, value in enumerate(values) if isinstance(value, Cell)), None)
+    cells, first = (
+        list(map(_cell, values)),
+        next((n for n, value in enumerate(values) if isinstance(value, Cell)), None),
+    )
     if record is not None and first is not None:
         before, value, after = re.split(r"(<b>.*?</b>|(?<=>)[\d.]+)", cells[first], maxsplit=1)
         named = f'aria-label="{re.sub("<.*?>", "", value)}: provenance" data-record="{record}"'

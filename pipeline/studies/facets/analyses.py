@@ -19,8 +19,8 @@ from pipeline.core.csr import offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
-from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -182,12 +182,9 @@ def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
 
 def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
     """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
-    values = np.full(len(pool.query_rows), np.nan)
-    qrels = Qrels.from_table(judged.to_arrow(), len(values))
-    run = Run(offsets_of(ranked["query"].to_numpy(), len(values)), ranked["row"].to_numpy())
-    measurable = np.flatnonzero(qrels.positives())
-    run, qrels = select(run, qrels, measurable)
-    values[measurable] = evaluate(qrels, run, parse_measures(measure))[0]
+    queries = len(pool.query_rows)
+    run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
+    values: Floats = evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0]
     return values
 
 

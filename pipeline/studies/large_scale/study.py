@@ -23,7 +23,7 @@ from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
-from pipeline.studies.large_scale.rankings import DATASET, open_rankings
+from pipeline.studies.large_scale.rankings import DATASET, rankings_of
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
@@ -109,7 +109,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     largest = pl.col("size") == pl.col("size").max().over("field")
     summaries = [summarise(part, baseline=recipe.baseline, draws=draws) for part in _parts(scores, largest)]
     baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
-    pools = [open_rankings(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    pools = [rankings_of(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
     curves = by_query.curves_of(averages)
     precisions = analyses.precisions(pools, seed)

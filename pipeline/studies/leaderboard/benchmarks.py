@@ -224,7 +224,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
         tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
         made = {name: [of[task] for task in tasks] for name, of in systems.items() if {*tasks} <= {*of}}
         figures_of = {name: pl.concat([figures for _, figures in of]) for name, of in made.items()}
-        best = sorted(made, key=lambda name: (-figures_of[name]["value"].mean(), name))
+        best = sorted(made, key=lambda name: (-figures_of[name]["value"].to_numpy().mean(), name))
         if len(best) > 1:
             every = [figures_of[name] for name in best]
             table = np.stack([of.group_by("task", maintain_order=True).agg(pl.mean("value"))["value"] for of in every])

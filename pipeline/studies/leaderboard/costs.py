@@ -42,8 +42,8 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
 
     A submission says it itself.
     """
-    stores = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
-    places = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *stores]
+    indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
+    places = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
     made = {one.id[:SHORT_ID]: one for place in places for one in published(place)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
@@ -56,11 +56,13 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
         if given is not None:
             rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
             continue
-        read: dict[tuple[str, int, str], dict[Path, None]] = {}
-        for one, *view in (found for name in named for found in _read(name.rpartition("-")[2], made, (0, ""))):
-            part = one.manifest.provenance.get("model", one.manifest.stage), *view
-            read.setdefault(part, {})[one.path.parent] = None
-        parts = [_facts(list(folders), *view) for (_, *view), folders in read.items()]
+        stores: dict[tuple[str, int, str], dict[Path, None]] = {}
+        for used, dimension, quantise in (
+            part for name in named for part in _read(name.rpartition("-")[2], made, (0, ""))
+        ):
+            part = used.manifest.provenance.get("model", used.manifest.stage)
+            stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
+        parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
         encoders = [part for part in parts if part["dimension"]]
         trained = [training for training in trainings_of(system).values() if training.on]
         bases = [inner.base for name in names.parse(system.partition("@")[0]) for inner in name.walk()]
@@ -112,14 +114,14 @@ def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, 
         for one, count in zip(manifests, counts, strict=True)
     ]
     papers = max(sum(counts), 1)
-    stored = sum(output.bytes for one in segments for output in one.outputs("[vt]*.arrow"))
+    stored = float(sum(output.bytes for one in segments for output in one.outputs("[vt]*.arrow")))
     weights = first.provenance.get("weight_bytes")
     if spec:
         whole, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
         dimension = dimension or whole
         stored *= dimension / whole * _BITS.get(quantise, bits) / bits
     return {
-        "parameters": weights * 8 / _BITS[spec.get("compute", "float32")] if weights else None if spec else 0,
+        "parameters": weights * 8 / _BITS[spec["compute"]] if weights and spec else None if spec else 0,
         "dimension": dimension,
         "bytes": stored / papers,
         "tokens": sum(one.counts.get("tokens", 0) for one in manifests) / papers,

@@ -70,7 +70,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     )
 
 
-def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]]) -> Iterator[StudyTable]:
+def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]) -> Iterator[StudyTable]:
     """Yield how systems stand over all benchmarks, with their costs; then their ranks without each benchmark."""
     systems, ranked = list(cost_of), list[Floats]()
     for one in found:
@@ -87,7 +87,7 @@ def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, An
                 (name, f"{name}_low", f"{name}_high"), map(float, (drawn[0, 0], *np.ravel(ends(drawn)))), strict=True
             )
         least, most = placed.without[:, place].min(), placed.without[:, place].max()
-        borda = Cell(row["borda"], None, row["borda_low"], row["borda_high"], best=False, marked=False)
+        borda = Cell(row["borda"], row["borda_low"], row["borda_high"])
         cells: list[Value] = [
             None,
             "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]".format(**row),
@@ -116,7 +116,7 @@ def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, An
         yield StudyTable("without", frame_table("Ranks without one benchmark", frame), frame)
 
 
-def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]], recipe: Recipe) -> StudyTable:
+def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> StudyTable:
     """Return every figure with its rank and group; each opens its provenance."""
     rows, lines, records = [], [], []
     for one in found:
@@ -131,10 +131,10 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]
                 "group": groups[place], "queries": one.values.shape[1], "leak": leak(cost, one.year),
                 "command": one.commands[place],
             }  # fmt: skip
-            figure = Cell(
-                value, None, *interval, best=bool(one.ranked[place, 0] == one.ranked[:, 0].min()), marked=False
-            )
-            size, year = one.size and format_count(one.size), one.year and str(one.year)
+            best = bool(one.ranked[place, 0] == one.ranked[:, 0].min())
+            figure = Cell(value, interval[0], interval[1], best=best)
+            size = None if one.size is None else format_count(one.size)
+            year = None if one.year is None else str(one.year)
             cells: list[Value] = [one.kind, one.name, one.field, size, year, one.label, figure, rank, groups[place]]
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
             rows.append(row)
@@ -167,7 +167,7 @@ def _texts(cost: Mapping[str, Any], names: Mapping[str, str]) -> list[str | None
     return [None if value is None else f"{value:,.0f}" if isinstance(value, float) else str(value) for value in values]
 
 
-def cost_charts(found: Sequence[Benchmark], cost_of: Mapping[str, Mapping[str, Any]]) -> Iterator[Chart]:
+def cost_charts(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]) -> Iterator[Chart]:
     """Yield the value on each benchmark against each cost, with the Pareto front."""
     for name, (head, unit, side) in _LIMITS.items():
         views = {}

@@ -46,7 +46,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
     runs = {name: made_up_run(random) for name in ("a", "b")}
     runs["empty"] = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
-    return PoolRankings("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), runs, {})
+    return PoolRankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs, "dataset", {})
 
 
 def made_up_run(random: np.random.Generator) -> Run:
