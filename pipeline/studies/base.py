@@ -119,8 +119,12 @@ STUDIES = {
     "mdcr_checks": "mdcr.checks",
     "facets": "facets.study",
     "facet_pools": "facets.build",
+    "scientific": "scientific",
     "leaderboard": "leaderboard.study",
     "card": "leaderboard.card",
+    "overlap": "overlap",
+    "crossover": "crossover.study",
+    "missing_relevance": "missing_relevance",
 }
 """The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
 

@@ -86,23 +86,16 @@ def write(
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
     parts = [
-        TablePart(
-            item.name,
-            item.table,
-            {"csv": as_csv(item.frame), "tex": render_table(item.table, "latex")},
-            source,
-            item.choosers,
-            item.records,
-        )
+        TablePart(item.name, item.table, as_csv(item.frame), source, item.choosers, item.records)
         for item in results.tables
     ]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         for part in parts:
-            files.write_text(folder / f"{part.name}.md", render_table(part.table, "markdown"))
-            for suffix, text in part.files.items():
-                files.write_text(folder / f"{part.name}.{suffix}", text)
+            files.write_text(folder / f"{part.name}.csv", part.csv)
+            for suffix, kind in (("md", "markdown"), ("tex", "latex")):
+                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, kind))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():

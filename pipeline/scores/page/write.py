@@ -32,7 +32,8 @@ from pipeline.scores.page.parts import (
     TablePart,
     TextBrowser,
 )
-from pipeline.scores.tables import Cell, PublishedCell, Table, Value, groups, label_of, percent
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import Cell, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
@@ -46,10 +47,6 @@ _GROUPS: dict[type[Any], str] = {
 
 _FILTERED = 8
 """Rows from which on a table has a filter."""
-
-
-def _marks(cell: Cell) -> str:
-    return f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
 
 
 class _Setting:
@@ -84,7 +81,7 @@ class _Setting:
         opened = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
         self.main["records"] += [dict(record) for record in part.records]
         return (
-            self.tools(part.name, part.files, len(part.table.lines))
+            self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
             + _table(part.table, part.choosers, opened)
             + below
             + _provenance(provenance)
@@ -93,7 +90,7 @@ class _Setting:
     def _leaderboard(self, part: Leaderboard) -> str:
         start = len(self.main["records"])
         self.main["records"] += [dict(record) for record in part.records]
-        return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
+        return self.tools("leaderboard", {"csv": part.csv}, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
         spec = {name: getattr(part, name) for name in ("x_label", "unit", "log", "categories")}
@@ -295,23 +292,21 @@ def _breaking(text: str) -> str:
 
 def _cell(value: Value) -> str:
     if isinstance(value, Cell):
-        spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
-        shown = _bold(value.value, value.best) + _marks(value) + _interval(value, spread)
-        return f'<td data-v="{value.value!r}">{shown}</td>'
-    if isinstance(value, PublishedCell):
-        interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
-        kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
-        difference = f" <span{kind}>{value.difference}</span>" if value.difference else ""
-        return f'<td data-v="{value.value!r}">{percent(value.value)}{interval}{difference}</td>'
+        return f'<td data-v="{value.value!r}">{_figure(value)}{_beside(value)}</td>'
     return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
 
 
-def _bold(value: float, best: bool) -> str:
-    return f"<b>{percent(value)}</b>" if best else percent(value)
+def _figure(cell: Cell) -> str:
+    return f"<b>{percent(cell.value)}</b>" if cell.best else percent(cell.value)
 
 
-def _interval(value: Cell, before: str = "") -> str:
-    return f' <span class="interval">{before}[{percent(value.low)}, {percent(value.high)}]</span>'
+def _beside(cell: Cell) -> str:
+    """Return the marks of a figure, its spread, and its difference to a published one."""
+    mark = f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
+    deviation = "" if cell.deviation is None else f"± {percent(cell.deviation)} "
+    spread = f' <span class="interval">{deviation}{cell.interval}</span>' if deviation or cell.interval else ""
+    kind = "" if cell.worse is None else ' class="loss"' if cell.worse else ' class="gain"'
+    return mark + spread + (f" <span{kind}>{cell.difference}</span>" if cell.difference else "")
 
 
 def _leaderboard(part: Leaderboard, start: int) -> str:
@@ -355,15 +350,14 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
 def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, with a button that opens it."""
     record = part.records[number]
-    marked, equivalent = (
-        record[p_value] is not None and record[p_value] < part.alpha for p_value in ("p_adjusted", "p_equivalent")
-    )
-    figure = Cell(record["value"], record["deviation"], record["low"], record["high"], best, marked, equivalent)
+    p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
+    marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
+    figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
     place, measure = record["field"] or DATASET, label_of(record["measure"])
     named = f"{percent(figure.value)}, {record['label']}, {place}, {measure}: provenance"
     return (
         f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
-        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_marks(figure)}{_interval(figure)}</td>'
+        f'data-record="{start + number}">{_figure(figure)}</button>{_beside(figure)}</td>'
     )
 
 

@@ -15,11 +15,12 @@ from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import names, registry
 from pipeline.measure.estimates import share_of_clusters
+from pipeline.measure.inputs import query_of
 from pipeline.measure.ranks import ends
 from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
-from pipeline.scores.store import artifact, opened_pool, positives, ranks_of
+from pipeline.scores.store import artifact, open_rankings, opened_pool
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
@@ -123,14 +124,15 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     if pool is None:
         return
     systems = [str(_bm25(one)), model]
-    query, row = positives(pool)
+    rankings = open_rankings(runs.filter(pl.col("system").is_in(systems)), pool)
+    query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
     known = pool.corpus.attributes
     year, characters = known["year"].astype(np.int64), known["abstract_chars"].astype(np.int64)
     rows = []
     for what, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
         third = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
         for system, group in ((system, third == place) for place in np.unique(third) for system in systems):
-            ranks = ranks_of(artifact(runs.filter(system=system).row(0, named=True), "ranking"), query, row)[group]
+            ranks = rankings.ranks[system][group]
             label = f"{numbers[group].min():,} to {numbers[group].max():,} {what} ({group.sum():,})"
             share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[group])
             rows.append(Measurement(label, system, *share))

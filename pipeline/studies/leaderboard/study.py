@@ -87,7 +87,7 @@ def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]
                 (name, f"{name}_low", f"{name}_high"), map(float, (drawn[0, 0], *np.ravel(ends(drawn)))), strict=True
             )
         least, most = placed.without[:, place].min(), placed.without[:, place].max()
-        borda = Cell(row["borda"], None, row["borda_low"], row["borda_high"], best=False, marked=False)
+        borda = Cell(row["borda"], row["borda_low"], row["borda_high"])
         cells: list[Value] = [
             None,
             "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]".format(**row),
@@ -132,7 +132,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
                 "command": one.commands[place],
             }  # fmt: skip
             best = bool(one.ranked[place, 0] == one.ranked[:, 0].min())
-            figure = Cell(value, None, interval[0], interval[1], best, marked=False)
+            figure = Cell(value, interval[0], interval[1], best=best)
             size = None if one.size is None else format_count(one.size)
             year = None if one.year is None else str(one.year)
             cells: list[Value] = [one.name, one.label, figure, rank, groups[place], one.kind, one.field, size, year]
