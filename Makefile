@@ -163,7 +163,8 @@ models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
-leaderboard card submission: ## leaderboard of all that was scored (ADD=submissions/); card of an encoder, or its submission: MODEL
+leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH
+submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 gc: ## list files that no named corpus needs; DELETE=1 removes them
 $(COMMANDS): $(VENV)/.installed
