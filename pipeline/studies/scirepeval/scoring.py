@@ -106,11 +106,11 @@ def rank(
     query = _query_numbers(judged)
     scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(queries) + 1))
     for vector, start, end in zip(asked, starts, starts[1:], strict=False):
-        own = papers[row[start:end]]
+        listed = papers[row[start:end]]
         if pairing:
-            scores[start:end] = [SCORES[pairing](vector, paper) for paper in own]
+            scores[start:end] = [SCORES[pairing](vector, paper) for paper in listed]
         else:
-            scores[start:end] = -np.sqrt(np.square(own - vector.astype(np.float64)).sum(axis=1))
+            scores[start:end] = -np.sqrt(np.square(listed - vector.astype(np.float64)).sum(axis=1))
     values = _measure(query, row, scores, judged.pairs["grade"].to_numpy(), measures)
     judged.keys.counts["queries_without_positive"] += int(np.isnan(values[0]).sum())
     return values
@@ -129,12 +129,12 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: 
         reviewer, paper = (query, candidate) if query in judged.groups else (candidate, query)
         pairs.append(([judged.keys[other] for other in judged.groups.get(reviewer, ())], judged.keys[paper]))
     keys = sorted({key for papers, paper in pairs for key in (*papers, paper)})
-    read, score = vectors(keys, "paper"), SCORES[pairing] if pairing else np.dot
+    rows, score = vectors(keys, "paper"), SCORES[pairing] if pairing else np.dot
     if not pairing:
-        read = read.astype(np.float64)
-        lengths = np.linalg.norm(read, axis=1, keepdims=True)
-        read /= np.where(lengths > 0, lengths, 1)
-    of_key = dict(zip(keys, read, strict=True))
+        rows = rows.astype(np.float64)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.where(lengths > 0, lengths, 1)
+    of_key = dict(zip(keys, rows, strict=True))
     best = [np.sort([score(of_key[key], of_key[paper]) for key in papers])[-_BEST:] for papers, paper in pairs]
     scores = np.array([nearest.mean() if len(nearest) else np.nan for nearest in best])
     judged.keys.counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
