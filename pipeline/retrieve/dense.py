@@ -146,7 +146,7 @@ def scan(
         tile = estimates.tile(block, first, count, some if queries is None else queries[some])
         members = block.members[tile.positions]
         if guess and first == 0:
-            for pool in (goal[:, some] == -torch.inf).any(1).nonzero()[:, 0].tolist():
+            for pool in (goal[:, some] == -torch.inf).any(1).nonzero()[:, 0]:
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
                 goal[pool, some] = torch.maximum(goal[pool, some], sampled)
         limit = goal[:, some]
@@ -163,7 +163,7 @@ def scan(
 
 def _in_threads(search: Search, function: Callable[..., Pairs], jobs: Iterable[tuple[Any, ...]]) -> Iterator[Pairs]:
     """Yield what a function makes of each job: on a CPU in the workers, each with one thread for its products."""
-    if search.device.type == "cuda":
+    if search.device.type != "cpu":
         return starmap(function, jobs)
 
     def alone(job: tuple[Any, ...]) -> Pairs:
@@ -247,7 +247,7 @@ def _memory_errors(device: torch.device) -> Iterator[None]:
 
 def _ahead(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:
     """Yield blocks; on a GPU, each is sent on a stream of its own while the one before is searched."""
-    if device.type == "cpu":
+    if device.type != "cuda":
         yield from blocks
         return
     stream = torch.cuda.Stream(device)
