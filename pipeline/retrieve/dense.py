@@ -8,7 +8,8 @@ approximate.
 
 The default engine multiplies tiles of a block with all queries, once for all pools. A tile is every n-th candidate, so
 the first is a sample of the block and gives the goals; every pair whose estimate and bound exceed one is scored. From
-the second block on, the floors of full lists are the goals, and few candidates are nominated.
+the second block on, the floors of full lists are the goals, and few candidates are nominated. On a CPU each worker has
+a tile of its own.
 
 Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
 :func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), 8
@@ -154,7 +155,8 @@ def scan(
         pools = members[columns] & _bits(most > limit[:, owners])
         return tile.queries[owners], tile.positions[columns], pools, most
 
-    parts = every.split(max(-(-len(every) // search.resources.workers), _FEW))
+    workers = search.resources.workers if search.device.type == "cpu" else 1
+    parts = every.split(max(-(-len(every) // workers), _FEW))
     for jobs in ([(0, some) for some in parts], [(first, every) for first in range(1, count)]):
         for pairs in _in_threads(search, exceeding, jobs):
             search.rescore(block, *pairs)
