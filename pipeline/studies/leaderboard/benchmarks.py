@@ -122,10 +122,11 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
     every = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
     runs = pl.concat(every).filter(pl.col("split").ne_missing("validation"))
-    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String)
+    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
+    counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    parts = runs.with_columns(settings.alias("of")).sort("published").partition_by("corpus", "of")
-    of_pools = (_of_pools(part.drop("of"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
+    parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
+    of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
     found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
     place = {kind: number for number, kind in enumerate(COMMANDS)}
     return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))

@@ -173,6 +173,9 @@ def test_a_submission_that_is_not_what_it_says_is_refused(
     root: Path, packed: Path, tmp_path: Path, change: Any, named: str
 ) -> None:
     before = scores_of(root)
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(packed.read_bytes()[:-100])
+    assert "must be a submission" in one_line_error(mdcr(root, "leaderboard", "--add", str(cut)))
     path = rewritten(packed, tmp_path / "changed.zip", change)
     assert named in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
     assert scores_of(root) == before
