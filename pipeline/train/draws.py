@@ -17,7 +17,7 @@ from pipeline.core.rng import priorities
 from pipeline.corpus.prefilter import Mask
 from pipeline.corpus.reader import Corpus, Rows
 
-KINDS = ("hard", "ranked", "field", "other", "easy", "pair")
+KINDS = ("hard", "ranked", "same_field", "other_field", "easy", "pair")
 """How a negative was drawn: cited by a cited paper; from a ranking; at random of the query's field, of another field,
 of all papers; a pair has none. They are drawn in this order."""
 
@@ -33,8 +33,8 @@ class Mix:
 
     hard: int = 0
     ranked: int = 0
-    field: int = 0
-    other: int = 0
+    same_field: int = 0
+    other_field: int = 0
     easy: int = 0
     pair: int = 0
 
@@ -91,7 +91,7 @@ class Drawing:
         self._kept[candidates] = True
         self._of_field = {
             bit: candidates[self._fields[candidates] >> np.uint32(bit) & 1 == 1]
-            for bit in (FIELD_BIT.values() if mix.field else ())
+            for bit in (FIELD_BIT.values() if mix.same_field else ())
         }
 
     def work(self, owner: Ints, positives: Rows, queries: int) -> Ints:
@@ -156,15 +156,15 @@ class Drawing:
         """Draw one random negative of each query, again where the paper is not allowed."""
         keys, masks = self._keys[block.rows], self._fields[block.rows]
         left = np.arange(len(block.rows))
-        if kind == "field":
+        if kind == "same_field":
             left = left[masks != 0]
         for attempt in range(_TRIES):
             if not len(left):
                 return
             drawn = priorities(keys[left], self._seed, "triplets", f"{kind} {column} {attempt}")
-            rows = self._of_query(masks[left], drawn) if kind == "field" else self._at(self._candidates, drawn)
+            rows = self._of_query(masks[left], drawn) if kind == "same_field" else self._at(self._candidates, drawn)
             allowed = ~places(cited, _keys(left, rows))[1] & ~(negatives[left] == rows[:, None]).any(axis=1)
-            if kind == "other":
+            if kind == "other_field":
                 allowed &= self._fields[rows] & masks[left] == 0
             negatives[left[allowed], column] = rows[allowed]
             left = left[~allowed]

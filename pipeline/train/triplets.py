@@ -32,7 +32,7 @@ from pipeline.train.neighbours import Neighbours
 
 RECIPES = {
     "specter": Mix(easy=3, hard=2),
-    "specter2": Mix(field=4, other=2, hard=4),
+    "specter2": Mix(same_field=4, other_field=2, hard=4),
     "scincl": Mix(easy=3, ranked=2),
     "mined": Mix(ranked=5),
     "pairs": Mix(pair=5),

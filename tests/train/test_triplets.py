@@ -114,8 +114,8 @@ def test_negatives_of_specter2_have_the_fields_that_are_asked_for(world: tuple[R
     masks = Corpus(world[1]).attributes["fields"]
     for row in rows:
         shared = bool(masks[row["query"]] & masks[row["negative"]])
-        assert row["kind"] == "hard" or shared == (row["kind"] == "field")
-    assert counts["triplets_field"] == 2 * counts["triplets_other"] == 4 * counts["queries"]
+        assert row["kind"] == "hard" or shared == (row["kind"] == "same_field")
+    assert counts["triplets_same_field"] == 2 * counts["triplets_other_field"] == 4 * counts["queries"]
 
 
 def test_mined_negatives_are_at_the_ranks_that_are_asked_for(world: tuple[Runner, Artifact]) -> None:
