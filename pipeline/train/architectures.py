@@ -183,6 +183,7 @@ class Architecture:
         """Write the base as it was, beside it the adapters, and the fusions of these."""
         for name in [path.name for path in hub.weights(self._folder)] + ["config.json"]:
             (folder / name).write_bytes((self._folder / name).read_bytes())
+        (folder / "adapters").mkdir(exist_ok=True)
         for code in _NAMES:
             self.network.save_adapter(str(folder / "adapters" / code), code)
             if self.name == "fusion":

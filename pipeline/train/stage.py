@@ -146,12 +146,15 @@ def _train(
         import datasets  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise InputError(f"training needs accelerate and datasets ({error})", pip_extra("train")) from error
+    import torch
+
     from pipeline.train.architectures import Architecture
     from pipeline.train.card import card
     from pipeline.train.examples import Writer
     from pipeline.train.trainer import DTYPES, train
     from pipeline.train.validation import PoolEvaluator
 
+    torch.set_num_threads(resources.workers)
     settings, spec = config.settings, base.spec
     if not isinstance(spec, TransformerSpec):
         raise TypeError(f"{base.name} is not a transformer")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
 from torch import nn
-from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 from transformers.trainer_utils import set_seed
 
 from pipeline.core import files
@@ -115,6 +115,7 @@ def train(
             evaluator=evaluator,
             callbacks=[_Told(progress), *stopping],
         )
+        trainer.remove_callback(PrinterCallback)
         before = files.read_json(folder / _BEFORE)
         if evaluator is not None and before is None:
             before = trainer.evaluate()["eval_map"]
