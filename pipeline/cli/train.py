@@ -38,7 +38,7 @@ def train(options: argparse.Namespace) -> None:
     if options.corpus:
         changes["corpus"] = options.corpus
     recipe = read_recipe(path, Recipe, changes)
-    task = train_task(Workspace(runner), recipe)
+    task = train_task(Workspace(runner), recipe, dry=options.dry_run)
     for artifact in read.make(runner, [task], options):
         folder = model_folder(artifact)
         if options.json:

@@ -89,15 +89,16 @@ def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapp
     )
     ranking = None
     if recipe == "mined" or "from" in given:
-        depth = max(_DEPTH, *(ranks or ()))
+        depth = max((_DEPTH, *(ranks or ())))
         (ranking,) = (e.ranking for e in workspace.evaluations(queries, given.get("from", "bm25"), depth=depth))
     return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=seed, ranking=ranking, ranks=ranks)
 
 
-def train_task(workspace: Workspace, recipe: Recipe) -> Task:
+def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Task:
     """Return the task that trains by a recipe.
 
-    Its artifact is a folder named as the recipe says, and its counts hold the curves of loss and MAP.
+    Its artifact is a folder named as the recipe says, and its counts hold the curves of loss and MAP. The validation
+    pool is made first, since its queries are left out of the triplets; with ``dry`` it is not.
 
     Raises:
         InputError: a package or a file is missing, or the recipe names nothing to train on.
@@ -120,7 +121,7 @@ def train_task(workspace: Workspace, recipe: Recipe) -> Task:
         pools = selection(**{"split": "validation", "samples": 1, **recipe.validation}).pools(inputs["corpus"])  # type: ignore[arg-type]
         if len(pools) != 1:
             raise InputError(f"the validation pool must be one, got {len(pools)}", "Give one field and one size")
-        inputs["pool"] = workspace.make(pools)[0]  # its queries are left out of the triplets
+        inputs["pool"] = pools[0] if dry else workspace.make(pools)[0]
     if recipe.triplets:
         inputs["triplets"] = draw_task(workspace, inputs["corpus"], recipe.triplets, recipe.draw)  # type: ignore[arg-type]
     config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {n: files.sha256(p) for n, p in paths.items()})

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def adapters(base: Path, folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a model with trained adapters, as fusion starts from."""
     place = tmp_path_factory.mktemp("adapters")
-    architecture, _, _ = trained(base, folder, place / "work", architecture="adapters", examples=32)
+    architecture, _, _ = trained(base, folder, place / "work", architecture="adapters", epochs=2)
     architecture.save(place / "model")
     return place / "model"
 
