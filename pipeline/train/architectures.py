@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
+from transformers import set_seed
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
@@ -29,6 +30,7 @@ _NAMES = sorted(CODES.values())
 _PALS_WIDTH = {True: 204, False: 24}
 """Dimensions of a PAL, by whether the network is a large one; six heads share them."""
 
+_ADAPTER = "seq_bn[reduction_factor=16]"
 _LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": "all-linear"}
 
 
@@ -57,18 +59,20 @@ class Architecture:
         name: which architecture.
         base: the encoder that is trained further.
         max_length: tokens of a training text.
+        seed: of the weights that are new.
 
     Raises:
         InputError: the base is not such a network, or a package is missing.
     """
 
-    def __init__(self, name: Name, base: Model, max_length: int) -> None:
+    def __init__(self, name: Name, base: Model, max_length: int, seed: int) -> None:
         if not isinstance(base.spec, TransformerSpec) or base.checkpoint is None:
             raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
         if base.spec.pals or (base.adapter is not None and name != "fusion"):
             raise InputError(f"{base.name} cannot be trained further as {name}", "Give the model without adapters")
         self.name, self.base, self._spec = name, base, base.spec
         self._folder = base.checkpoint.ready()
+        set_seed(seed)
         modules = open_modules(self._folder, base.spec)
         self.network: Any = modules[0].model
         self._switch: Callable[[str], None] = lambda _: None
@@ -108,7 +112,7 @@ class Architecture:
         adapters = _adapters_package()
         adapters.init(self.network)
         for code in _NAMES:
-            self.network.add_adapter(code, config="seq_bn")
+            self.network.add_adapter(code, config=_ADAPTER)
         self.network.train_adapter(_NAMES)
         self._switch = self.network.set_active_adapters
         return modules

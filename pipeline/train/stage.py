@@ -159,7 +159,7 @@ def _train(
     settings, spec = config.settings, base.spec
     if not isinstance(spec, TransformerSpec):
         raise TypeError(f"{base.name} is not a transformer")
-    architecture = Architecture(settings.architecture, base, settings.max_length)
+    architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
     tokenizer = architecture.model.tokenizer
     writer = Writer(spec, tokenizer, architecture.coded)
     scratch = out.scratch()

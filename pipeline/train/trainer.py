@@ -18,8 +18,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
 from torch import nn
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
-from transformers.trainer_utils import set_seed
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError

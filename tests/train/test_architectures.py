@@ -50,7 +50,7 @@ def test_an_architecture_learns_and_is_the_same_when_it_is_loaded(
     name: str, base: Path, folder: Folder, adapters: Path, tmp_path: Path
 ) -> None:
     start = adapters if name == "fusion" else base
-    before = Architecture(name, registry.resolve(str(start)), 24)
+    before = Architecture(name, registry.resolve(str(start)), 24, 5)
     untrained = {key: weight.clone() for key, weight in before.model.named_parameters()}
     architecture, writer, counts = trained(
         start, folder, tmp_path / "work", architecture=name, learning_rate=RATES.get(name, 5e-3)
@@ -91,6 +91,6 @@ def test_what_cannot_be_trained_is_refused_in_a_line(base: Path, tmp_path: Path)
         ("fusion", base, "must start from adapters"),
     ):
         with pytest.raises(InputError, match=said):
-            Architecture(name, registry.resolve(str(place)), 24)
+            Architecture(name, registry.resolve(str(place)), 24, 5)
     with pytest.raises(InputError, match="not a transformer"):
-        Architecture("cls", registry.resolve("lsa"), 24)
+        Architecture("cls", registry.resolve("lsa"), 24, 5)

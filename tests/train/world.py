@@ -57,7 +57,7 @@ def trained(base: Path, folder: Folder, place: Path, **settings: Any) -> tuple[A
     """Train on every task; return the architecture, what writes its texts, and the counts."""
     place.mkdir(exist_ok=True)
     chosen = replace(SETTINGS, **settings)
-    architecture = Architecture(chosen.architecture, registry.resolve(str(base)), chosen.max_length)
+    architecture = Architecture(chosen.architecture, registry.resolve(str(base)), chosen.max_length, chosen.seed)
     writer = Writer(architecture.base.spec, architecture.model.tokenizer, architecture.coded)
     counts = train(architecture, sets_of(folder, writer, place, chosen), chosen, place, CPU)
     return architecture, writer, counts
