@@ -80,6 +80,7 @@ class Architecture:
             raise InputError(f"{base.name} has layers behind the transformer", "Train it as cls or lora")
         modules = getattr(self, f"_{name}")(modules)
         modules[0].max_seq_length = max_length
+        self.switch("proximity")
         self.model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=_SIMILARITIES[base.distance])
 
     @property
