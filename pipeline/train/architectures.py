@@ -6,7 +6,6 @@ What is saved is what ``MODEL=/path`` takes: a folder of sentence-transformers, 
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -62,12 +61,12 @@ class Architecture:
         seed: of the weights that are new.
 
     Raises:
-        InputError: the base is not such a network, or a package is missing.
+        InputError: the base cannot have this architecture, or a package is missing.
     """
 
     def __init__(self, name: Name, base: Model, max_length: int, seed: int) -> None:
         if not isinstance(base.spec, TransformerSpec) or base.checkpoint is None:
-            raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
+            raise TypeError(f"{base.name} is not a transformer")
         if base.spec.pals or (base.adapter is not None and name != "fusion"):
             raise InputError(f"{base.name} cannot be trained further as {name}", "Give the model without adapters")
         self.name, self.base, self._spec = name, base, base.spec
@@ -175,12 +174,12 @@ class Architecture:
         if self.name in ("adapters", "fusion"):
             self._save_adapters(folder)
             return
-        network = copy.deepcopy(self.network) if self.name == "pals" else self.network
         if self.name == "pals":
-            network.save_pretrained(folder, state_dict={k: v.clone() for k, v in network.state_dict().items()})
+            state = {key: weight.clone() for key, weight in self.network.state_dict().items()}  # none are shared
+            self.network.save_pretrained(folder, state_dict=state)
             self._describe(folder, pooling=self._pooling(), pals=CODES["proximity"])
             return
-        network.save_pretrained(folder)
+        self.network.save_pretrained(folder)
         prompts = {form: f"{code} " for form, code in CODES.items()}
         self._describe(folder, pooling="position:1", prompts={**prompts, "document": prompts["proximity"]})
 
@@ -206,6 +205,7 @@ class Architecture:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         normal = {"normalise": True} if settings.get("pooling") and self._normalises() else {}
         values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self._spec.template}
+        values["prompts"] = {"document": self._spec.paper_prefix, "query": self._spec.query_prefix}
         path.write_text(json.dumps({**values, **settings, **normal}, indent=2), encoding="utf-8")
 
     def _normalises(self) -> bool:

@@ -36,6 +36,7 @@ from pipeline.train.triplets import mix_of, triplets_task
 if TYPE_CHECKING:
     from pipeline.train.examples import Examples
 
+_KINDS = [kind for kind in KINDS if kind != "ranked"]  # users call them hard
 DRAW: Mapping[str, Any] = {
     "until": int | None,
     "field": str | None,
@@ -45,7 +46,7 @@ DRAW: Mapping[str, Any] = {
     "ranks": tuple[int, ...],
     "seed": int,
     "exclude": tuple[str, ...],
-    **dict.fromkeys(KINDS, int | None),
+    **dict.fromkeys(_KINDS, int | None),
 }
 """Options of the triplets that a recipe draws, as ``mdcr triplets`` has them, and their types."""
 
@@ -73,7 +74,7 @@ def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapp
         if name not in DRAW:
             raise InputError(f"triplets have no option {name!r}", f"Known: {', '.join(DRAW)}")
     given = {name: convert(value, DRAW[name], name) for name, value in options.items() if value is not None}
-    mix = mix_of(recipe, {kind: given.get(kind) for kind in KINDS})
+    mix = mix_of(recipe, {kind: given.get(kind) for kind in _KINDS})
     seed, ranks = given.get("seed", 13), given.get("ranks")
     if ranks is not None and len(ranks) != 2:
         raise InputError(f"ranks must be two numbers, got {ranks}", "Write 10,100")
@@ -108,29 +109,30 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
         raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
     if not (recipe.triplets or recipe.tasks):
         raise InputError("a recipe must have triplets or tasks, got neither", "Set triplets = 'specter'")
-    name = file_name(recipe.name)
+    name = file_name(recipe.name, kept="_")
     if name != recipe.name or not name:
-        raise InputError(f"{recipe.name!r} is not a name for a model", "Use letters, digits and '-'")
+        raise InputError(f"{recipe.name!r} is not a name for a model", "Use letters, digits, '-' and '_'")
     entries = [task_of(task) for task in recipe.tasks]
     folder = Folder(Path(recipe.input).expanduser()) if entries else None
     paths = {f"{e.name}/{p.name}": p for e in entries if folder for p in training_files(e, folder)}
     inputs: dict[str, Task | Artifact] = {}
+    derived: dict[str, Task | Artifact] = {}
     if recipe.triplets or recipe.validation:
-        inputs["corpus"] = find_corpus(workspace.root, recipe.corpus or None)
-    if recipe.validation:
-        pools = selection(**{"split": "validation", "samples": 1, **recipe.validation}).pools(inputs["corpus"])  # type: ignore[arg-type]
-        if len(pools) != 1:
-            raise InputError(f"the validation pool must be one, got {len(pools)}", "Give one field and one size")
-        inputs["pool"] = pools[0] if dry else workspace.make(pools)[0]
-    if recipe.triplets:
-        inputs["triplets"] = draw_task(workspace, inputs["corpus"], recipe.triplets, recipe.draw)  # type: ignore[arg-type]
+        inputs["corpus"] = corpus = find_corpus(workspace.root, recipe.corpus or None)
+        if recipe.validation:
+            pools = selection(**{"split": "validation", "samples": 1, **recipe.validation}).pools(corpus)
+            if len(pools) != 1:
+                raise InputError(f"the validation pool must be one, got {len(pools)}", "Give one field and one size")
+            inputs["pool"] = pools[0] if dry else workspace.make(pools)[0]
+        if recipe.triplets:
+            inputs["triplets"] = triplets = draw_task(workspace, corpus, recipe.triplets, recipe.draw)
+            derived["queries"] = triplets.inputs["pool"]
     config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {n: files.sha256(p) for n, p in paths.items()})
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _train(name, base, config, folder, inputs, out, resources)
 
-    drawn = {"queries": inputs["triplets"].inputs["pool"]} if recipe.triplets else {}  # type: ignore[union-attr]
-    return Task("train", 1, MODELS, name, config, inputs, run, derived=drawn)
+    return Task("train", 1, MODELS, name, config, inputs, run, derived=derived)
 
 
 def _train(
@@ -184,10 +186,10 @@ def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, scratch: P
     sets = []
     if "triplets" in inputs:
         sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, config.settings.loss))
-    fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
-    for name in config.tasks if folder else ():
-        path, most = scratch / f"{file_name(name)}.arrow", config.settings.examples
-        sets.append(task_examples(task_of(name), folder, fields, path, most))  # type: ignore[arg-type]
+    if folder is not None:
+        fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
+        most = config.settings.examples
+        sets += [task_examples(task_of(name), folder, fields, scratch / f"{name}.arrow", most) for name in config.tasks]
     return sets
 
 

@@ -102,5 +102,3 @@ def test_what_cannot_be_trained_is_refused_in_a_line(base: Path, tmp_path: Path)
     ):
         with pytest.raises(InputError, match=said):
             Architecture(name, registry.resolve(str(place)), 24, 5)
-    with pytest.raises(InputError, match="not a transformer"):
-        Architecture("cls", registry.resolve("lsa"), 24, 5)

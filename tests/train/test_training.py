@@ -24,6 +24,7 @@ from pipeline.train.recipe import Recipe
 from pipeline.train.stage import formats_entry, model_folder, train_task
 from pipeline.train.tasks import task_examples, task_of
 from tests.builders import made_up_paper, make_corpus
+from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
 from tests.shared import real
 from tests.train.world import CPU, SETTINGS
@@ -125,6 +126,24 @@ def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes
     given = {"validation": {}, **changes}
     with pytest.raises(InputError, match=said):
         workspace.runner.make(train_task(workspace, recipe(root, **given)))
+
+
+def test_the_recipe_of_the_project_is_complete_and_its_dry_run_writes_nothing(root: Path) -> None:
+    changes = [f"base={root / 'tiny'}", "draw={until=2012, queries=8}", "max_length=16", "micro_batch=8", "batch=8"]
+    words = ["train", "train_past", "--corpus", "tiny", *(word for change in changes for word in ("--set", change))]
+    pool = "validation={year=2014, size=50, queries=4}"
+    before = {path: path.lstat().st_mtime_ns for path in root.rglob("*")}
+    dry = mdcr(root, *words, "--set", pool, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert [line.split()[:2] for line in dry.stdout.splitlines()][-1] == ["make", "train"]
+    assert {path: path.lstat().st_mtime_ns for path in root.rglob("*")} == before
+    made = mdcr(root, *words, "--set", "validation={}", "--set", "precision=float32")
+    assert made.returncode == 0, made.stderr
+    assert (Path(made.stdout.strip()) / "modules.json").is_file()
+    assert "[train_past]" in made.stderr
+    wrong = mdcr(root, *words, "--set", "architecture=moe")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "architecture must be cls, ctrl, adapters, fusion, pals or lora" in wrong.stderr
 
 
 @pytest.mark.realdata
