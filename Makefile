@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study benchmark models plan doctor gc evaluate open triplets train
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open triplets train
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -45,17 +45,17 @@ help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables (any of them may be left out):"
-	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|csfcube|jsonl|parquet|synthetic"
+	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|mteb|csfcube|jsonl|parquet|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
-	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test"
-	@echo "                 MAX_TEXT=1M ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
-	@echo "  to fetch one   SOURCE=s2ag|openalex|scirepeval RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
+	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test TASK=SCIDOCS SUBSET=en"
+	@echo "                 MAX_TEXT=1M CONTEXTS=contexts.jsonl ALLOW_EMPTY=1 ALLOW_TRUNCATED=1"
+	@echo "  to fetch one   SOURCE=s2ag|openalex|mteb|scirepeval RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
 	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 TRAIN=1 ENDPOINT=https://..."
 	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
 	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
-	@echo "                 AFTER_CUTOFF=scincl,minilm EARLIER_ONLY=1 DROP_NEAR_DUPLICATES=1"
+	@echo "                 AFTER_CUTOFF=scincl,minilm TRAINED_UNTIL=2018 EARLIER_ONLY=1 DROP_NEAR_DUPLICATES=1"
 	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
-	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1"
+	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1 KEEP_IDENTICAL_ID=1"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,mine=/path/to/model DEPTH=500"
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
@@ -66,8 +66,9 @@ help:  ## this list
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
 	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='queries=5k' (train)"
+	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|trec|json|ranx|parquet|csv|npy"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
 	@echo "                 SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -156,6 +157,7 @@ models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
+leaderboard card submission: ## leaderboard of all that was scored (ADD=submissions/); card of an encoder, or its submission: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 triplets: ## draw training triplets of a corpus's past: TRIPLETS UNTIL FIELD QUERIES EXCLUDE
 train: ## train an encoder by a recipe, and print its folder, which MODEL takes: RECIPE=train_past

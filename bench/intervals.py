@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from pipeline.measure.ranks import ends, ranks
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import (
     bootstrap_means,
@@ -150,11 +151,40 @@ def equivalences(runs: int) -> Iterator[Row]:
         yield f"equivalence at the margin, {queries} queries", 0.05, equivalence({"": at_margin}, margin) < 0.05
 
 
+def rank_intervals(runs: int) -> Iterator[Row]:
+    """Ranks of systems on 200 queries; differences of two means have a standard error of one point.
+
+    Systems are all equal, equal in pairs, or all different, by steps of some standard errors.
+    """
+    setups = [("all equal", 1, 0.0), *(("pairs of equal ones", 2, step) for step in (0.1, 0.7, 1.5, 3.0))]
+    setups += [("all different", 1, step) for step in (0.1, 0.3, 0.7, 1.5)]
+    for systems in (5, 10, 30):
+        for name, together, step in setups:
+            random, held = np.random.default_rng(systems), list[np.ndarray]()
+            means = np.asarray(0.01 * step * (np.arange(systems) // together), np.float64)
+            truth = ranks(means[:, None])[:, 0]
+            for _ in range(runs // 2):
+                values = means[:, None] + precisions(random, 200) + random.normal(0, 0.1, (systems, 200))
+                drawn = bootstrap_means(values, seed=int(random.integers(1 << 30)), resamples=1_000)
+                low, high = ends(ranks(np.hstack([values.mean(axis=1, keepdims=True), drawn])))
+                held.append((low <= truth) & (truth <= high))
+            steps = f", steps of {step:g} standard errors" if step else ""
+            yield f"rank of {systems} systems, {name}{steps}", 0.95, np.concatenate(held)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100 runs in place of 500 (some: four times as many)")
     runs, found = 100 if parser.parse_args().quick else 500, {}
-    for simulate in (queries_and_samples, few_queries, redraws, few_shots, groups_and_units, equivalences):
+    for simulate in (
+        queries_and_samples,
+        few_queries,
+        redraws,
+        few_shots,
+        groups_and_units,
+        equivalences,
+        rank_intervals,
+    ):
         for name, nominal, happened in simulate(runs):
             rate = float(np.mean(happened))
             error = float(np.sqrt(rate * (1 - rate) / len(happened)))

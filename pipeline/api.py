@@ -151,14 +151,14 @@ class Workspace:
             bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
             runs: run files of other tools, which are systems too.
-            **settings: further ones of :func:`pipeline.stages.chain.evaluations`, such as ``missing_positives``.
+            **settings: further ones of :class:`pipeline.stages.chain.Chain`, such as ``missing_positives``.
 
         Raises:
             InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
             CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
-        from pipeline.stages.chain import evaluations
+        from pipeline.stages.chain import Chain
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 
@@ -170,15 +170,14 @@ class Workspace:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         if "allow_unknown" in settings:
             settings["allow_unknown"] = convert(settings["allow_unknown"], bool, "--allow-unknown")
+        left_out = settings.pop("left_out", None)
         settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
-        further = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
-        tunings = tunings_for(self.root, parsed)
+        settings |= {"measures": tuple(map(str, parse_measures(joined(measures)))) if measures else ()}
+        settings |= {"tunings": tunings_for(self.root, parsed)}
         return [
             evaluation
             for group in by_corpus.values()
-            for evaluation in evaluations(
-                self._corpus_of(group[0]), group, parsed, further, tunings=tunings, **settings
-            )
+            for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed, left_out)
         ]
 
     def evaluate(self, pools: Pools, systems: Names, **settings: Any) -> pl.DataFrame:

@@ -10,12 +10,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
-from pipeline.core import progress
+from pipeline.core import progress, resources
 from tests.faults.tally import summary
 
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
+
+settings.register_profile("here", deadline=None)  # examples may wait for other work on the machine
+settings.load_profile("here")
 
 _LONG = (
     "test_first_hour.py",
@@ -93,6 +97,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     missing = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     if missing:
         terminalreporter.write_line(f"tests skipped because something is missing: {missing}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_worker() -> Iterator[None]:
+    """Have stages take one worker unless a test says more: a process that starts costs more than small work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resources, "available_cores", lambda: 1)
+        yield
 
 
 def _forget(package: str) -> None:

@@ -107,7 +107,9 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _fetch(_command(commands, "fetch", "download a release: S2AG, OpenAlex or SciRepEval", "dry-run verbose json"))
+    _fetch(
+        _command(commands, "fetch", "download a release: S2AG, OpenAlex, MTEB or SciRepEval", "dry-run verbose json")
+    )
     on_cpu = "memory workers repair dry-run verbose json"
     _corpus(_command(commands, "corpus", "build a corpus from a release", on_cpu))
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
@@ -199,6 +201,22 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     train.add_argument("--corpus", help="corpus in place of the recipe's")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
 
+    what = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
+    board = _command(commands, "leaderboard", what, "memory workers json")
+    about = "submission to verify and count, or a folder of them; may be repeated"
+    board.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help=about)
+    card = _command(
+        commands, "card", "write the card of one encoder: its results against BM25, recipe and costs", "json"
+    )
+    card.add_word("model", "the encoder", required=True)
+    card.add_argument(
+        "--push", metavar="CARD", help="put its results into the model card of a folder or hub repository"
+    )
+    pack = _command(commands, "submission", "pack the runs and scores of a system for the leaderboard of others", "")
+    pack.add_word("model", "the system", required=True)
+    for command in (board, card, pack):
+        command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
+
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
     _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
@@ -225,7 +243,7 @@ def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str,
 
 
 def _fetch(command: Parser) -> None:
-    command.add_word("source", "s2ag, openalex or scirepeval", required=True)
+    command.add_word("source", "s2ag, openalex, mteb or scirepeval", required=True)
     command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
     command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
     command.add_argument("--first", type=int, metavar="N", help="only N files of each dataset, for a trial")
@@ -237,6 +255,8 @@ def _fetch(command: Parser) -> None:
     group.add_argument("--datasets", help="default: papers,abstracts,citations; of scirepeval: all configurations")
     group = command.add_argument_group("openalex")
     group.add_argument("--snapshot", help="jsonl (default), parquet, or legacy (until 2025)")
+    group = command.add_argument_group("mteb")
+    group.add_argument("--task", help="tasks with commas, such as SCIDOCS,SciFact, or the list scientific")
     group = command.add_argument_group("scirepeval")
     group.add_argument("--train", action="store_const", const=True, help="training splits too, for leak checks")
 
@@ -267,7 +287,7 @@ def _triplets(command: Parser) -> None:
 def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument("--source", required=True, help=", ".join(SOURCES))
     command.add_argument("--input", type=Path, help="folder of the release")
-    command.add_argument("--corpus", help="name to give it (default: the source's)")
+    command.add_argument("--corpus", help="name to give it (default: the source's or the task's)")
     command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
     command.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("duplicate papers")
@@ -356,9 +376,10 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
 
 def _export(command: Parser) -> None:
     command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
-    about = "pool: beir (default), trec or parquet; run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    about = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
+    about += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
-        "--format", help=about + "scores: csv (default), csv.gz or parquet; vectors: npy (default) or parquet"
+        "--format", help=about + "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet"
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")

@@ -32,7 +32,7 @@ def submit(options: argparse.Namespace) -> None:
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
     submitted, targets = _batch(options), _targets(options)
-    check_not_running(submitted.root, targets, own=submitted)
+    check_not_running(submitted.root, targets, besides=submitted)
     resources = read.runner(options).resources
     _say(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
@@ -21,7 +23,10 @@ from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub
-from pipeline.scores.plot import ParameterGrid, render_heatmap, save_heatmap
+from pipeline.scores.page.parts import HeatMap
+from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, tune_task
 
 COMMANDS = {
@@ -42,6 +47,9 @@ COMMANDS = {
     "show": "show:show",
     "compare": "compare:compare",
     "study": "study:study",
+    "leaderboard": "leaderboard:leaderboard",
+    "card": "leaderboard:card",
+    "submission": "leaderboard:submission",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
@@ -64,7 +72,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def corpus(options: argparse.Namespace) -> None:
-    """Build a corpus and give it its name."""
+    """Build a corpus, or one for each task, and give it its name."""
+    from pipeline.sources.mteb import corpus_name, task_names
     from pipeline.sources.registry import SOURCES, all_options
     from pipeline.stages.corpus import task_of
 
@@ -73,26 +82,31 @@ def corpus(options: argparse.Namespace) -> None:
         raise InputError(
             f"--engine={options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
         )
-    name = options.corpus or options.source
+    if options.input and options.source in SOURCES and not SOURCES[options.source].has_folder:
+        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
     if options.duplicates == "keep" and options.duplicates_by:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
-    origin = {
-        "name": name,
-        "source": options.source,
-        "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-        "options": {name: getattr(options, name) for name in all_options() if getattr(options, name)},
-        "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
-    }
-    task = task_of(origin)
-    if options.input and not SOURCES[options.source].has_folder:
-        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
-    for artifact in read.make(runner, [task], options):
-        name_corpus(runner.root, name, artifact)
-        if options.json:
-            print_json({"corpus": name, **described(artifact)})
-        else:
-            print_counts(f"corpus {name}", artifact)
+    given = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
+    if "contexts" in given:
+        given["contexts"] = str(Path(given["contexts"]).resolve())
+    tasks = task_names(given["task"]) if "task" in given else []
+    for task in tasks or [""]:
+        own = corpus_name(task) if task else options.source
+        name = (f"{options.corpus}-{own}" if len(tasks) > 1 else options.corpus) if options.corpus else own
+        origin = {
+            "name": name,
+            "source": options.source,
+            "input": options.input and str(options.input.resolve()),  # other machines have other working folders
+            "options": {**given, "task": task} if task else given,
+            "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
+        }
+        for artifact in read.make(runner, [task_of(origin)], options):
+            name_corpus(runner.root, name, artifact)
+            if options.json:
+                print_json({"corpus": name, **described(artifact)})
+            else:
+                print_counts(f"corpus {name}", artifact)
 
 
 def pool(options: argparse.Namespace) -> None:
@@ -156,7 +170,7 @@ def tune(options: argparse.Namespace) -> None:
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     selected = read.selection(options).but(split="validation", samples=1)
-    if Corpus(corpus).has_query_texts() and selected.is_default:
+    if Corpus(corpus).has_query_texts() and not Corpus(corpus).has_contexts() and selected.is_default:
         raise InputError(
             f"{corpus.name} has its own queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
@@ -172,33 +186,42 @@ def tune(options: argparse.Namespace) -> None:
         print_json({"tunings": [_tuning(artifact) for artifact in made]})
         return
     for artifact in made:
-        heatmap = _heatmap(artifact)
-        print(render_heatmap(heatmap))
-        try:
-            for path in save_heatmap(heatmap, runner.root / REPORTS / artifact.name):
-                say(f"wrote {path}")
-        except InputError as error:
-            say(f"no figure: {error}")
+        _show_grid(artifact, runner.root / REPORTS / artifact.name)
 
 
-def _heatmap(artifact: Artifact) -> ParameterGrid:
-    counts, grid, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
+def _show_grid(artifact: Artifact, folder: Path) -> None:
+    counts, tried, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
         f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. MODEL=bm25 now uses it for pools of this "
         "corpus, field, year and seed."
     )
-    if grid.is_at_edge(tuning.k1, tuning.b):
+    if tried.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."
-    title = f"MAP (%) of BM25 on {artifact.name}"
-    return ParameterGrid(title, "k1", "b", grid.k1.tolist(), grid.b.tolist(), grid.values, note)
+    title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tried.k1.tolist(), tried.b.tolist())
+    cells = {
+        (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
+        for (k1, b), value in zip(points, tried.values.flat, strict=True)
+    }
+    print(render_table(grid(title, "k1 \\ b", cells, [note])))
+    rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tried.k1), ("b", tried.b)))
+    heat = HeatMap(title, "", rows, columns, {"MAP": tried.values.tolist()})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with drawing() as figure_class:
+            ends = (float(tried.values.min()), float(tried.values.max()))
+            figure = draw_heat(figure_class, heat, "MAP", ends=ends, digits=1)
+            for path in save(figure, folder / "grid", FORMATS, f"{title}. {note}"):
+                say(f"wrote {path}")
+    except InputError as error:
+        say(f"no figure: {error}")
 
 
 def _tuning(artifact: Artifact) -> dict[str, Any]:
-    grid = Grid.of(artifact)
+    tried = Grid.of(artifact)
     return {
         **described(artifact),
         "pool": artifact.manifest.config["pool"],
-        "grid": {"k1": grid.k1.tolist(), "b": grid.b.tolist(), "map": grid.values.tolist()},
+        "grid": {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()},
     }

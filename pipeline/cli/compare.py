@@ -27,11 +27,7 @@ from pipeline.stages.systems import stored_names
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the comparison of two systems, a part for each field and size, and write its page; of more, all pairs.
-
-    Raises:
-        InputError: fewer than two systems are named, or nothing that both were scored on fits the options.
-    """
+    """Print the comparison of two systems, a part for each field and size, and write its page; of more, all pairs."""
     systems = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(

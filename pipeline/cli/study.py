@@ -107,11 +107,7 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
 
 
 def asks_for_benchmark(options: argparse.Namespace) -> bool:
-    """Whether a command is about a benchmark.
-
-    Raises:
-        InputError: a benchmark is missing where an option needs one, or systems are.
-    """
+    """Whether a command is about a benchmark."""
     typed = [name for name in _OF_BENCHMARKS if getattr(options, name.replace("-", "_")) is not None]
     if options.benchmark is None and typed:
         raise InputError(f"--{typed[0]} must go with --benchmark", "Give the folder of the benchmark")
@@ -121,11 +117,7 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 
 
 def score_benchmark(options: argparse.Namespace) -> None:
-    """Score systems, or a score file, on a benchmark and print the tables.
-
-    Raises:
-        InputError: an option has no use here, or the benchmark or the score file is wrong.
-    """
+    """Score systems, or a score file, on a benchmark and print the tables."""
     words = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
     if unused := sorted(words - {*_OF_BENCHMARKS} - _RUNNING - {"from-make", "benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")

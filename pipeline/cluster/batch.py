@@ -212,22 +212,19 @@ def collect(
     return _submit(batch, commands, settings, state, this)
 
 
-def check_not_running(root: Path, targets: Iterable[Task], own: Batch | None = None) -> None:
+def check_not_running(root: Path, targets: Iterable[Task], besides: Batch | None = None) -> None:
     """Check that no running or waiting jobs are making what is to be made here.
 
     Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only
     about batches that share an artifact with the targets.
 
-    Args:
-        root: the workspace.
-        targets: what is to be made; their inputs count too.
-        own: a batch that does not count.
+    Inputs of the ``targets`` count too, and the batch ``besides`` does not.
 
     Raises:
         InputError: jobs are making one of the artifacts.
     """
     batches = [batch for batch in Batch.all(root) if batch.rounds and not batch.finished]
-    batches = [batch for batch in batches if own is None or batch.folder != own.folder]
+    batches = [batch for batch in batches if besides is None or batch.folder != besides.folder]
     folders = (f"{task.folder}/{task.name}" for task in with_inputs(targets if batches else ()))
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
     for batch in batches:

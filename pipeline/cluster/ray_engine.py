@@ -25,8 +25,7 @@ _ANSWER_SECONDS = 10.0
 def ray_executor(address: str) -> Executor:
     """Return an executor that runs units on a Ray cluster.
 
-    Args:
-        address: of the cluster; ``auto``: the one running here, else one of this machine alone; ``local``: that one.
+    The address may be ``auto``, the one running here, else one of this machine alone, or ``local``, that one.
 
     Raises:
         InputError: Ray is not installed, or does not answer there.

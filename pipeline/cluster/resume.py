@@ -70,12 +70,8 @@ def resume(
 ) -> ChainState:
     """Make what needs no slices, plan the units of the rest, publish what has all its units. No unit is made.
 
-    Args:
-        root: the workspace.
-        resources: what this process may use.
-        targets: the artifacts wanted in the end.
-        light: make only pools and plans, as on a login node.
-        whole: leave tasks to jobs of their own where they have one.
+    With ``light`` only pools and plans are made, as on a login node; with ``whole`` tasks are left to jobs of their own
+    where they have one.
     """
     runner = Runner(root, resources, executor=_refuse)
     pending: list[Pending] = []
@@ -126,11 +122,7 @@ def wait_until_visible(
 
     A shared file system may show a file seconds after another machine wrote it.
 
-    Args:
-        root: the workspace.
-        expected: units by work folder, below ``root``.
-        patience: seconds to wait at most.
-        artifacts: folders of published artifacts, below ``root``.
+    What is expected are units by work folder, and folders of published ``artifacts``, both below ``root``.
     """
     deadline = time.monotonic() + patience
     waiting = {root / folder: set(units) for folder, units in expected.items()}

@@ -1,4 +1,4 @@
-"""Slurm's commands (submit, status, cancel) and what they print. Slurm schedules, requeues and keeps dependencies."""
+"""Slurm's commands (submit, status) and what they print. Slurm schedules, requeues and keeps dependencies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMEOUT = 120.0
 """Seconds a command may take: a busy controller answers late."""
 
 
-_SACCT_FORMAT = "JobID,State,ExitCode,Elapsed,NodeList,Reason"
+_SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason"
 
 _ENDED = frozenset(
     {
@@ -44,7 +44,6 @@ class TaskState:
         reason: why it waits or ended, as Slurm words it; empty: none.
         exit_code: of the command.
         signal: that ended the command; 0: none.
-        elapsed: seconds of the last start.
         node: where it ran last; empty: nowhere yet.
         restarts: times it was requeued (0 where only the accounting remembers the job).
     """
@@ -55,7 +54,6 @@ class TaskState:
     reason: str
     exit_code: int
     signal: int
-    elapsed: int
     node: str
     restarts: int
 
@@ -115,15 +113,6 @@ def status(jobs: Iterable[int]) -> list[TaskState]:
         return []
     known = {(state.job, state.task): state for state in [*_accounted(wanted), *_controlled(wanted)]}
     return sorted(known.values(), key=lambda state: (state.job, -1 if state.task is None else state.task))
-
-
-def cancel(jobs: Iterable[int]) -> None:
-    """Cancel jobs with all their tasks; ended and unknown ones are left as they are."""
-    wanted = [str(job) for job in jobs]
-    if wanted:
-        result = _run("scancel", *wanted)
-        if result.returncode and "Invalid job id" not in result.stderr:
-            raise StageError(f"scancel {' '.join(wanted)} failed: {_message(result.stderr)}", "Try again")
 
 
 def partitions() -> list[str]:
@@ -193,12 +182,12 @@ def from_scontrol(text: str) -> Iterator[TaskState]:
         field = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
         tasks = field.get("ArrayTaskId", "")
         name = f"{field['ArrayJobId']}_{tasks}" if tasks else field["JobId"]
-        values = (field["JobState"], field["ExitCode"], field["RunTime"], field["NodeList"], field["Reason"])
+        values = (field["JobState"], field["ExitCode"], field["NodeList"], field["Reason"])
         yield from _states(name, values, int(field["Restarts"]))
 
 
 def from_sacct(text: str) -> Iterator[TaskState]:
-    """Read ``sacct --noheader --parsable2 --allocations --format=JobID,State,ExitCode,Elapsed,NodeList,Reason``."""
+    """Read ``sacct --noheader --parsable2 --allocations --format=JobID,State,ExitCode,NodeList,Reason``."""
     for line in text.splitlines():
         name, *values = line.split("|")
         yield from _states(name, values, 0)
@@ -225,7 +214,7 @@ def numbers(text: str) -> Iterator[int]:
 
 def _states(name: str, values: Sequence[str], restarts: int) -> Iterator[TaskState]:
     """Read one record; ``JOB_[2-5%1]`` stands for several tasks that have not started."""
-    state, code, elapsed, node, reason = values
+    state, code, node, reason = values
     job, _, tasks = name.partition("_")
     exit_code, _, signal = code.partition(":")
     for task in numbers(tasks.strip("[]")) if tasks else (None,):
@@ -236,16 +225,6 @@ def _states(name: str, values: Sequence[str], restarts: int) -> Iterator[TaskSta
             "" if reason == "None" else reason,
             int(exit_code),
             int(signal or 0),
-            _seconds(elapsed),
             "" if node in ("None assigned", "(null)") else node,
             restarts,
         )
-
-
-def _seconds(text: str) -> int:
-    """Read ``[DAYS-]HH:MM:SS``."""
-    days, _, clock = text.rpartition("-")
-    total = 0
-    for part in clock.split(":"):
-        total = total * 60 + int(part)
-    return int(days or 0) * 86_400 + total

@@ -13,12 +13,7 @@ Owners = npt.NDArray[np.integer]
 
 
 def offsets_of(owners: Owners, count: int) -> Ints:
-    """Return where the entries of each of ``count`` owners start and end, int64 ``[count + 1]``.
-
-    Args:
-        owners: ``[entries]``, the owner of each entry, from 0, rising.
-        count: number of owners; some may have no entry.
-    """
+    """Return where the entries of each owner start and end, int64 ``[count + 1]``; owners ``[entries]`` rise."""
     offsets: Ints = np.searchsorted(owners, np.arange(count + 1))
     return offsets
 

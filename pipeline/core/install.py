@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.errors import InputError
 
@@ -21,6 +23,14 @@ def pip(words: str) -> str:
 def pip_extra(name: str) -> str:
     """Return the command that installs an extra of pyproject.toml: ``.venv/bin/pip install -e '.[plot]'``."""
     return pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
+
+
+def optional(package: str, what: str) -> Any:
+    """Return a package that may be missing; InputError with the line that installs it where it is."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise InputError(f"{what} needs the package {package}", pip(f"install {package}")) from error
 
 
 def _shown(path: Path) -> str:

@@ -16,10 +16,7 @@ Rows = npt.NDArray[np.uint32]
 def best(scores: Scores, rows: Rows, k: int) -> npt.NDArray[np.int64]:
     """Return the positions of the ``k`` best entries, best first; all of them if there are fewer.
 
-    Args:
-        scores: float32 ``[n]``, higher is better, no NaN.
-        rows: uint32 ``[n]``, all different.
-        k: number of entries.
+    Scores are float32 ``[n]``, higher is better, no NaN; rows are uint32 ``[n]``, all different.
     """
     kept = np.arange(len(scores))
     if 0 < k < len(scores):
@@ -31,9 +28,7 @@ def best(scores: Scores, rows: Rows, k: int) -> npt.NDArray[np.int64]:
 def tied_share(queries: npt.NDArray[np.uint32], scores: Scores) -> float:
     """Return the share of ranked entries whose score equals that of a neighbour in the same query's ranking.
 
-    Args:
-        queries: uint32 ``[n]``, entries of one query together.
-        scores: float32 ``[n]``, in ranked order within a query.
+    Queries, uint32 ``[n]``, stand together; scores, float32 ``[n]``, are in ranked order within a query.
     """
     if len(scores) < 2:
         return 0.0

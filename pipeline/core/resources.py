@@ -66,7 +66,7 @@ class Resources:
     """
 
     memory: int = field(default_factory=lambda: available_memory() // 2)
-    workers: int = field(default_factory=available_cores)
+    workers: int = field(default_factory=lambda: available_cores())
     device: str = "auto"
 
     @classmethod

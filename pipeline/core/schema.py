@@ -53,6 +53,10 @@ QUERY_TEXTS = schema_of(query_id=pa.large_string(), text=pa.large_string())
 """Queries that are no papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus; sentences that are
 given stand one a line, as in abstracts."""
 
+CONTEXTS = schema_of(year=pa.int16(), citing=pa.int64())
+"""Year of each query text that is a citation context, and row of its citing paper, -1 where the corpus lacks it,
+``contexts.arrow`` of a corpus."""
+
 JUDGEMENTS = schema_of(query=pa.uint32(), row=pa.uint32(), grade=pa.int16())
 """Judgements. In a corpus (``judgements.arrow``) and in a pool (``qrels.arrow``), sorted by query, then row; ``query``
 is the position in the queries table beside it."""

@@ -27,6 +27,9 @@ JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
+DEMO = "demo"
+"""Name of the corpus that ``mdcr demo`` makes."""
+
 
 def checked_name(name: str) -> str:
     """Return a corpus's name after checking that it can be part of a folder's. InputError if it cannot."""
@@ -81,8 +84,12 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
     if name is None:
         names = corpus_names(root, studies=False)
         if len(names) != 1:
-            remedy = f"Name one with --corpus: {', '.join(names)}" if names else "Build one first: mdcr corpus --help"
-            raise InputError(f"there are {len(names)} corpora in {root / CORPORA}", remedy)
+            if not names:
+                raise InputError(
+                    f"there is no corpus in {root / CORPORA}", "Run mdcr demo, or build one: mdcr corpus --help"
+                )
+            what = f"there are {len(names)} corpora in {root / CORPORA}"
+            raise InputError(what, f"Name one with --corpus: {', '.join(names)}")
         (name,) = names
     folder_name = name
     if name in names:
@@ -92,7 +99,8 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
             raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus={name}")
     if folder_name in _published_names(root):
         return root / CORPORA / folder_name
-    raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", nearest(name, names))
+    remedy = "Run mdcr demo, which makes it" if name == DEMO else nearest(name, names)
+    raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", remedy)
 
 
 def _named(root: Path, name: str) -> tuple[str, str]:

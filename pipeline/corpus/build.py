@@ -16,19 +16,22 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import read_part, run_files
+from pipeline.corpus.extract import part_of_run, read_part, run_files
 from pipeline.corpus.graph import CitationGraph
 from pipeline.corpus.join import Joined, join
-from pipeline.corpus.merge import REPEATED, Merge, Order, order_papers
+from pipeline.corpus.merge import merge_runs
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
 from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
+from pipeline.sources.contexts import ContextSet, read_contexts
 
 _RUN_BYTES = 256 * 2**20
 _SHOWN, _MOST_EXAMPLES = 5, 100
+MOST_EXCLUSIONS = 2**27
+"""Pairs of a query and a paper that lists of candidates may leave out: 1 GiB in a corpus, and as much in its pool."""
 
 
 def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[str, Any]:
@@ -38,10 +41,11 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     scratch files, which the system takes back at need. Scratch files take about the size of the corpus twice.
     """
     scratch = out.scratch()
-    brought = release.queries()  # a bad query is refused before the papers are read
+    contexts = read_contexts(Path(release.contexts), release.max_text) if release.contexts else None
+    brought = contexts or release.queries()  # a bad query is refused before the papers are read
     read = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
     parts = extract(read, list(enumerate(read.parts())), out, resources)
-    total = Batch(read=0)
+    total = read.counts() if isinstance(read, Joined) else Batch(read=0)
     for part in parts:
         total.add_counts(Batch(**{name: part[name] for name in vars(total)}))
     _say_dropped(total.examples)
@@ -56,17 +60,17 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
     runs = run_files(scratch, [part["runs"] for part in parts])
-    order = order_papers(runs, scratch, SHARD_ROWS, resources.memory // 2)
-    merge = Merge(runs, order, SHARD_ROWS, scratch)
-    dropped = total.dropped + merge.write(out, resources.workers, resources.memory)
+    merged = merge_runs(runs, out, SHARD_ROWS, resources)
     examples = total.examples[:_MOST_EXAMPLES]
-    if repeated := _first_repeated(runs, order, release):
-        examples.append(repeated)
-        _say_dropped([repeated])
-    counts: dict[str, Any] = {"read": total.read, "kept": order.papers, "dropped": dropped}
-    counts |= CitationGraph(merge.shards, scratch, resources.workers, resources.memory // 2).write(out)
+    if merged.repeated is not None:
+        run, place = merged.repeated
+        origin = release.source if isinstance(release, JoinedRelease) else release.parts()[part_of_run(runs[run])]
+        examples.append(f"duplicate_id: {origin}: {files.read_arrow(runs[run]).column('paper_id')[place].as_py():.80}")
+        _say_dropped(examples[-1:])
+    counts: dict[str, Any] = {"read": total.read, "kept": merged.papers, "dropped": total.dropped + merged.dropped}
+    counts |= CitationGraph(merged.shards, scratch, resources.workers, resources.memory // 2).write(out)
     if brought is not None:
-        counts |= _write_queries(out, brought, order.papers)
+        counts |= _write_queries(out, brought, merged.papers)
         total.noted += brought.noted
         examples += brought.examples
         _say_dropped(brought.examples)
@@ -74,8 +78,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         **counts,
         "noted": total.noted,
         "examples": examples,
-        "shards": -(-order.papers // SHARD_ROWS),
-        "prefilter": _prefilter(merge.shards),
+        "shards": -(-merged.papers // SHARD_ROWS),
+        "prefilter": _prefilter(merged.shards),
     }
 
 
@@ -94,21 +98,6 @@ def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resour
 def _say_dropped(examples: Sequence[str]) -> None:
     for example in examples[:_SHOWN]:
         say(f"dropped {example}")
-
-
-def _first_repeated(runs: list[Path], order: Order, release: Release) -> str | None:
-    """Return ``reason: part: id`` of the lowest id that an earlier record has too."""
-    parts = release.parts()
-    lowest, example = 2 * int(REPEATED), None
-    for number, run in enumerate(runs):
-        ids = files.read_arrow(run).column("paper_id")
-        rows = order.rows(number, 0, len(ids))
-        repeated = np.flatnonzero(rows >= REPEATED)
-        if len(repeated) and rows[repeated[0]] < lowest:
-            lowest = int(rows[repeated[0]])
-            place = release.source if isinstance(release, JoinedRelease) else parts[int(run.name.split("-")[1])]
-            example = f"duplicate_id: {place}: {ids[int(repeated[0])].as_py():.80}"
-    return example
 
 
 def _prefilter(shards: list[Path]) -> dict[str, int]:
@@ -131,17 +120,42 @@ def _write_queries(out: Workdir, brought: QuerySet, papers: int) -> dict[str, in
     known = [judgement for judgement in judged if judgement[1] >= 0]
     missing = [(query, grade) for query, row, grade in judged if row < 0 and grade >= 1]
     out.arrow("queries.arrow", pa.table([brought.query_ids, brought.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
+    if isinstance(brought, ContextSet):
+        papers_of = _rows_of({citing for citing, _ in brought.asked}, out.path)
+        asked = [(year, papers_of.get(citing, -1)) for citing, year in brought.asked]
+        out.arrow("contexts.arrow", table(CONTEXTS, *np.array(asked, np.int64).T), CONTEXTS)
     out.arrow("judgements.arrow", _sorted(JUDGEMENTS, known), JUDGEMENTS)
     if brought.exclusions is not None:
         row_of = _rows_of({paper for _, paper in brought.exclusions}, out.path)
         excluded = {(position[q], row_of[p]) for q, p in brought.exclusions if q in position and p in row_of}
         out.arrow("exclusions.arrow", _sorted(EXCLUSIONS, excluded), EXCLUSIONS)
+    elif brought.ranked:
+        out.arrow("exclusions.arrow", _unranked(brought, out.path, papers), EXCLUSIONS)
     out.arrow("missing.arrow", _sorted(MISSING, missing), MISSING)
     return {
         "queries": len(brought.query_ids),
         "judgements": len(known),
         "judgements_of_nothing": len(brought.judgements) - len(known),
     }
+
+
+def _unranked(brought: QuerySet, folder: Path, papers: int) -> pa.Table:
+    """Return each query with all papers that are not among those it ranks; InputError if the pairs are too many."""
+    if papers * len(brought.ranked) > MOST_EXCLUSIONS:
+        raise InputError(
+            f"{len(brought.ranked):,} queries with lists of their own among {papers:,} papers must leave out at most "
+            f"{MOST_EXCLUSIONS:,} pairs of query and paper, got {papers * len(brought.ranked):,}",
+            "Rank a part of the queries",
+        )
+    row_of = _rows_of({paper for _, listed in brought.ranked for paper in listed}, folder)
+    lists = dict(brought.ranked)
+    left_out = [
+        np.setdiff1d(np.arange(papers, dtype=np.uint32), [row_of[paper] for paper in lists[query] if paper in row_of])
+        if query in lists
+        else np.empty(0, np.uint32)
+        for query in brought.query_ids
+    ]
+    return table(EXCLUSIONS, np.repeat(np.arange(len(left_out)), list(map(len, left_out))), np.concatenate(left_out))
 
 
 def _sorted(schema: pa.Schema, rows: Collection[tuple[int, ...]]) -> pa.Table:

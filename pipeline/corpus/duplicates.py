@@ -9,14 +9,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS, SHARD_ROWS
+from pipeline.core.schema import NO_YEAR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray
-from pipeline.corpus.graph import NOWHERE, write_direction
+from pipeline.corpus.arrays import GrowingLists, write_attributes
+from pipeline.corpus.graph import NOWHERE
 from pipeline.corpus.join import partition_of
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
@@ -51,15 +53,15 @@ class DuplicatesConfig:
 
 
 class Groups(NamedTuple):
-    """Rows that share a key with another row, int64, rising within a group; ``starts`` is where each group begins."""
+    """Rows that share a key with another row, int64, rising within a group, and the size of each group, int64."""
 
     rows: Rows
-    starts: Rows
+    sizes: Rows
 
     @property
     def extra(self) -> int:
         """Number of papers beyond the first of each group."""
-        return len(self.rows) - len(self.starts)
+        return len(self.rows) - len(self.sizes)
 
 
 def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
@@ -76,32 +78,19 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
     """Return the groups of one rule; the columns are read once for each ``memory / 40`` papers."""
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
-    block = max(1, min(papers, 4_000_000))
-    parts: list[Groups] = []
+    parts = [Groups(np.empty(0, np.int64), np.empty(0, np.int64))]
     for partition in range(partitions):
-        taken: list[tuple[Keys, Rows]] = []
-        for start in range(0, papers, block):
-            rows = slice(start, start + block)
-            keys = attributes["doi_key"][rows] if rule == "doi" else title_keys(attributes, rows, min_title_chars)
+        taken = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        for start in range(0, papers, _READ):
+            part = slice(start, start + _READ)
+            keys = attributes["doi_key"][part] if rule == "doi" else title_keys(attributes, part, min_title_chars)
             mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             taken.append((keys[mine], mine + start))
-        if taken:
-            parts.append(_repeated(np.concatenate([k for k, _ in taken]), np.concatenate([r for _, r in taken])))
-    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-    nothing = np.empty(0, np.int64)
-    return Groups(
-        np.concatenate([nothing, *(part.rows for part in parts)]),
-        np.concatenate([nothing, *(part.starts + offset for part, offset in zip(parts, offsets, strict=False))]),
-    )
-
-
-def _repeated(keys: Keys, rows: Rows) -> Groups:
-    order = np.argsort(keys, kind="stable")
-    keys, rows = keys[order], rows[order]
-    same = keys[1:] == keys[:-1]
-    inside = np.concatenate([same, [False]]) | np.concatenate([[False], same]) if len(keys) else np.empty(0, bool)
-    first = np.concatenate([[True], ~same]) if len(keys) else inside
-    return Groups(rows[inside], np.flatnonzero(first[inside]))
+        keys, rows = (np.concatenate(columns) for columns in zip(*taken, strict=True))
+        _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
+        shared = np.flatnonzero(size[group] > 1)
+        parts.append(Groups(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
+    return Groups(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class Duplicates(NamedTuple):
@@ -125,16 +114,13 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     lowest id.
     """
     by_rule = {rule: groups(attributes, rule, config.min_title_chars, memory) for rule in config.rules}
-    members = np.unique(np.concatenate([np.empty(0, np.int64), *(rule.rows for rule in by_rule.values())]))
-    label = np.arange(len(members))
-    places = [(np.searchsorted(members, rule.rows), rule.starts) for rule in by_rule.values() if len(rule.rows)]
-    while True:
-        before = label.copy()
-        for place, starts in places:
-            lowest = np.minimum.reduceat(label[place], starts)
-            np.minimum.at(label, place, np.repeat(lowest, np.diff([*starts, len(place)])))
-        if np.array_equal(before, label):
-            break
+    members = np.unique(np.concatenate([np.empty(0, np.int64), *(same.rows for same in by_rule.values())]))
+    links = sparse.coo_array((len(members), len(members)), dtype=bool)
+    for rows, sizes in by_rule.values():
+        place = np.searchsorted(members, rows)
+        lowest = np.repeat(place[np.cumsum(sizes) - sizes], sizes)
+        links += sparse.coo_array((np.ones(len(rows), bool), (lowest, place)), links.shape)
+    label = csgraph.connected_components(links, directed=False)[1]
     chars, outbound, inbound = (attributes[n][members] for n in ("abstract_chars", "n_outbound", "n_inbound"))
     order = np.lexsort((members, -inbound, -outbound, chars == 0, label))
     first = np.concatenate([[True], label[order][1:] != label[order][:-1]]) if len(order) else np.empty(0, bool)
@@ -145,6 +131,9 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     rows, kept = rows[rising], kept[rising]
     return Duplicates(rows, kept, np.isin(rows, by_rule["doi"].rows) if "doi" in by_rule else np.zeros(len(rows), bool))
 
+
+_READ = 4_000_000
+"""Papers whose keys are read at a time."""
 
 _BLOCK = 262_144
 """Papers whose citations are rewritten at a time."""
@@ -177,31 +166,25 @@ def write_without_duplicates(
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
-    old = corpus.attributes
-    duplicates = find_duplicates(old, config, resources.memory // 2)
+    columns = dict(corpus.attributes)
+    duplicates = find_duplicates(columns, config, resources.memory // 2)
     renumbering = _renumber(len(corpus), duplicates, config.action == "merge")
-    scratch = out.scratch()
+    kept = renumbering.kept
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
-        indices = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
-        edges[name] = np.diff(offsets := _rewrite(graph, renumbering, indices, name))
-        write_direction(out, name, offsets, indices)
-    growing = {name: GrowingArray(scratch / f"{name}.bin", column.dtype) for name, column in old.items()}
-    new: dict[str, Any] = {}
-    for name, array in growing.items():
-        for start in range(0, len(corpus), _BLOCK):
-            array.append(old[name][start : start + _BLOCK][renumbering.kept[start : start + _BLOCK]])
-        new[name] = array.array()
+        lists = GrowingLists(out.scratch(), name)
+        _rewrite(graph, renumbering, lists, name)
+        edges[name] = lists.counts()
+        lists.write(out)
     if config.action == "merge":
-        new |= {name: np.array(new[name]) for name in ("fields", "n_outbound", "n_inbound")}
-        _merge(new, old, duplicates, renumbering)
-        new["n_outbound"] = np.maximum(new["n_outbound"], edges["outgoing"].astype(np.int32))
-        new["n_inbound"] = np.maximum(new["n_inbound"], edges["incoming"].astype(np.int32))
-    out.arrow("attributes.arrow", pa.table([new[name] for name in ATTRIBUTES.names], schema=ATTRIBUTES), ATTRIBUTES)
-    _write_shards(corpus, renumbering.kept, new, out)
-    counted = prefilter(new, PrefilterConfig())[1]
-    for array in growing.values():
-        array.close()
+        columns |= {name: np.array(columns[name]) for name in ("fields", "n_outbound", "n_inbound")}
+        np.bitwise_or.at(columns["fields"], duplicates.kept, columns["fields"][duplicates.rows])
+        for name, direction in (("n_outbound", "outgoing"), ("n_inbound", "incoming")):
+            np.maximum.at(columns[name], duplicates.kept, columns[name][duplicates.rows])
+            columns[name][kept] = np.maximum(columns[name][kept], edges[direction])
+    blocks = (slice(start, start + _BLOCK) for start in range(0, len(corpus), _BLOCK))
+    new = write_attributes(out, ({n: column[block][kept[block]] for n, column in columns.items()} for block in blocks))
+    _write_shards(corpus, kept, new, out)
     by_doi = int(np.count_nonzero(duplicates.by_doi))
     return {
         "read": len(corpus),
@@ -210,7 +193,7 @@ def write_without_duplicates(
         "duplicate_groups": len(np.unique(duplicates.kept)),
         "references": int(new["n_outbound"].sum(dtype=np.int64)),
         "references_in_corpus": int(edges["outgoing"].sum()),
-        "prefilter": counted,
+        "prefilter": prefilter(new, PrefilterConfig())[1],
     }
 
 
@@ -223,11 +206,10 @@ def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
     return _Renumbering(of, kept, duplicates.rows[order])
 
 
-def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, name: str) -> npt.NDArray[np.int64]:
-    """Append one direction of the graph under the new rows to ``indices`` and return its offsets."""
+def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name: str) -> None:
+    """Append one direction of the graph under the new rows."""
     of, kept, merged = renumbering
     into = of[merged]
-    counts = np.zeros(int(np.count_nonzero(kept)), np.int64)
     with Progress(len(of), f"corpus: {name} without duplicates", "papers") as progress:
         for start in range(0, len(of), _BLOCK):
             rows = start + np.flatnonzero(kept[start : start + _BLOCK])
@@ -240,18 +222,8 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, indices: GrowingArray, nam
             owner, neighbour = of[rows[place]], of[neighbours]
             stays = (neighbour != NOWHERE) & (neighbour != owner)
             pairs = np.unique(owner[stays].astype(np.uint64) << np.uint64(32) | neighbour[stays])
-            counts[first : last + 1] = np.bincount(
-                (pairs >> np.uint64(32)).astype(np.int64) - first, minlength=last + 1 - first
-            )
-            indices.append((pairs & np.uint64(0xFFFF_FFFF)).astype(np.uint32))
-    return np.concatenate([[0], np.cumsum(counts)])
-
-
-def _merge(new: dict[str, Any], old: dict[str, Any], duplicates: Duplicates, renumbering: _Renumbering) -> None:
-    into = renumbering.of[duplicates.rows]
-    np.bitwise_or.at(new["fields"], into, old["fields"][duplicates.rows])
-    for name in ("n_outbound", "n_inbound"):
-        np.maximum.at(new[name], into, old[name][duplicates.rows])
+            owner = (pairs >> np.uint64(32)).astype(np.uint32) - first
+            lists.append(np.bincount(owner, minlength=last + 1 - first), pairs.astype(np.uint32))
 
 
 def _write_shards(corpus: Corpus, kept: npt.NDArray[np.bool_], new: Mapping[str, Any], out: Workdir) -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.csr import places
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
-from pipeline.core.schema import INDICES, INDPTR
 from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingArray
+from pipeline.corpus.arrays import GrowingLists, map_array
 
 NOWHERE = np.uint32(0xFFFF_FFFF)
 """Row of a reference to a paper that is not in the corpus."""
@@ -36,6 +34,7 @@ _BLOCK_BITS = 16
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
+Pairs = npt.NDArray[np.uint64]
 
 
 class KeyIndex(NamedTuple):
@@ -74,39 +73,29 @@ class CitationGraph:
     def write(self, out: Workdir) -> dict[str, int]:
         """Write both directions and return the references listed and found; StageError if two ids have one key."""
         listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
-        directions = {name: self._arrays(name) for name in ("outgoing", "incoming")}
-        edges = self._resolve(*directions["outgoing"], listed)
-        self._transpose(*directions["outgoing"], *directions["incoming"])
-        for name, (ends, rows) in directions.items():
-            write_direction(out, name, ends.array(), rows)
-            ends.close()
-        return {"references": listed, "references_in_corpus": edges}
+        outgoing, incoming = (GrowingLists(self._scratch, name) for name in ("outgoing", "incoming"))
+        self._resolve(outgoing, listed)
+        self._transpose(incoming)
+        outgoing.write(out)
+        incoming.write(out)
+        return {"references": listed, "references_in_corpus": outgoing.edges}
 
-    def _arrays(self, name: str) -> tuple[GrowingArray, GrowingArray]:
-        ends = GrowingArray(self._scratch / f"{name}-indptr.bin", np.int64)
-        ends.append(np.zeros(1, np.int64))
-        return ends, GrowingArray(self._scratch / f"{name}-indices.bin", np.uint32)
-
-    def _resolve(self, ends: GrowingArray, rows: GrowingArray, listed: int) -> int:
-        """Write the rows that each paper cites and return how many there are.
+    def _resolve(self, outgoing: GrowingLists, listed: int) -> None:
+        """Append the rows that each paper cites.
 
         Where an index of all keys does not fit into memory, there are several, each of some shards, and the references
         are looked up in one after the other.
         """
-        wanted = max(1, -(-self._papers * _KEY_BYTES // max(self._memory // 2, 1)))
-        size = -(-len(self._shards) // wanted)
-        groups = [range(first, min(first + size, len(self._shards))) for first in range(0, len(self._shards), size)]
-        edges = 0
+        numbers = range(len(self._shards))
+        size = max(1, len(numbers) * (self._memory // 2) // max(self._papers * _KEY_BYTES, 1))
+        groups = [numbers[first : first + size] for first in numbers[::size]]
         with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
             for group in groups:
                 look_up = functools.partial(self._look_up, self._index(group), group)
-                for resolved in in_order(look_up, range(len(self._shards)), self._workers):
-                    progress.add(listed // len(self._shards))
+                for resolved in in_order(look_up, numbers, self._workers):
+                    progress.add(listed // len(numbers))
                     if resolved is not None:
-                        ends.append(edges + resolved[0])
-                        rows.append(resolved[1])
-                        edges += len(resolved[1])
-        return edges
+                        outgoing.append(*resolved)
 
     def _index(self, group: range) -> KeyIndex:
         """Return the index of the keys of some shards; no later paper may have one of them."""
@@ -124,7 +113,7 @@ class CitationGraph:
         return index
 
     def _look_up(self, index: KeyIndex, group: range, shard: int) -> tuple[Ints, Rows] | None:
-        """Look up the references of a shard; after the last group return where each paper's end, and the rows."""
+        """Look up the references of a shard; after the last group return how many each paper has, and their rows."""
         lengths, cited = self._cited(shard)
         rows = index.find(cited)
         path = self._scratch / f"rows-{shard:05d}.npy"
@@ -134,62 +123,48 @@ class CitationGraph:
             np.save(path, rows)
             return None
         path.unlink(missing_ok=True)
-        kept = rows != NOWHERE
-        owner = np.repeat(np.arange(len(lengths)), lengths)[kept]
-        return _grouped(owner, rows[kept], len(lengths))
+        citing = np.repeat(np.arange(len(lengths)), lengths)[rows != NOWHERE]
+        cited = rows[rows != NOWHERE]
+        self._run(shard).write_bytes(_sorted_pairs(cited, citing + self._starts[shard]).data)
+        return np.bincount(citing, minlength=len(lengths)), _sorted_pairs(citing, cited).astype(np.uint32)
 
-    def _transpose(self, ends: GrowingArray, rows: GrowingArray, starts: GrowingArray, sources: GrowingArray) -> None:
-        """Write who cites each paper, for as many papers at a time as fit into memory."""
-        edges = 0
+    def _run(self, shard: int) -> Path:
+        """Return the file of the citations of a shard as pairs of cited and citing row, sorted."""
+        return self._scratch / f"cited-{shard:05d}.bin"
+
+    def _transpose(self, incoming: GrowingLists) -> None:
+        """Append who cites each paper, for as many papers at a time as fit into memory."""
+        runs = [map_array(self._run(shard), np.uint64) for shard in range(len(self._shards))]
         with Progress(self._papers, "corpus: cited by", "papers") as progress:
-            step = functools.partial(self._incoming, ends, rows)
-            for part in in_order(step, self._ranges(ends, rows), self._workers):
-                starts.append(edges + part[0])
-                sources.append(part[1])
-                edges += len(part[1])
-                progress.add(len(part[0]))
+            for counts, citing in in_order(functools.partial(_merged, runs), self._ranges(runs), self._workers):
+                incoming.append(counts, citing)
+                progress.add(len(counts))
 
-    def _ranges(self, ends: GrowingArray, rows: GrowingArray) -> list[tuple[int, int]]:
+    def _ranges(self, runs: Sequence[Pairs]) -> list[tuple[int, int]]:
         """Return first and last row + 1 of the papers taken together."""
         blocks = -(-self._papers >> _BLOCK_BITS)
-        counts = np.zeros(blocks, np.int64)
-        for _, targets in self._edges(ends, rows):
-            counts += np.bincount(targets >> _BLOCK_BITS, minlength=blocks)
-        sizes = np.cumsum(_EDGE_BYTES * (counts + (1 << _BLOCK_BITS)))
-        total = int(sizes[-1]) if blocks else 0
+        bounds = np.arange(blocks + 1, dtype=np.uint64) << np.uint64(32 + _BLOCK_BITS)
+        counts = np.sum([np.diff(np.searchsorted(run, bounds)) for run in runs], axis=0, dtype=np.int64)
+        ends = np.cumsum(_EDGE_BYTES * (counts + (1 << _BLOCK_BITS)))
+        total = int(ends[-1]) if blocks else 0
         limit = max(1, min(self._memory // (self._workers + 2), -(-total // self._workers)))
-        cuts = np.searchsorted(sizes, np.arange(limit, total, limit), side="right")
-        bounds = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
-        return list(pairwise(np.minimum(bounds, self._papers).tolist()))
-
-    def _incoming(self, ends: GrowingArray, rows: GrowingArray, bounds: tuple[int, int]) -> tuple[Ints, Rows]:
-        """Return where the list of each paper of a range ends, and the lists."""
-        first, last = bounds
-        edges = []
-        for sources, targets in self._edges(ends, rows):
-            inside = (targets >= first) & (targets < last)
-            edges.append((targets[inside].astype(np.int64) - first, sources[inside]))
-        owner, citing = (np.concatenate(parts) for parts in zip(*edges, strict=True))
-        return _grouped(owner, citing, last - first)
-
-    def _edges(self, ends: GrowingArray, rows: GrowingArray) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the citing and the cited rows of the papers of each shard."""
-        for first, last in pairwise(self._starts):
-            bounds = ends.read(first, last + 1)
-            citing = np.repeat(np.arange(first, last, dtype=np.uint32), np.diff(bounds))
-            yield citing, rows.read(int(bounds[0]), int(bounds[-1]))
+        cuts = np.searchsorted(ends, np.arange(limit, total, limit), side="right")
+        rows = np.unique(np.concatenate([[0], cuts, [blocks]])) << _BLOCK_BITS
+        return list(pairwise(np.minimum(rows, self._papers).tolist()))
 
 
-def write_direction(out: Workdir, name: str, offsets: Ints, rows: GrowingArray) -> None:
-    """Write one direction of the citation graph as CSR; ``rows`` is closed."""
-    out.arrow(f"{name}-indptr.arrow", pa.table([offsets], schema=INDPTR), INDPTR)
-    out.arrow(f"{name}-indices.arrow", pa.table([rows.array()], schema=INDICES), INDICES)
-    rows.close()
-
-
-def _grouped(owner: Ints, rows: Rows, owners: int) -> tuple[Ints, Rows]:
-    """Return where the rows of each owner end, int64 ``[owners]``, and the rows, rising for each owner."""
-    pairs = owner.astype(np.uint64) << np.uint64(32) | rows
+def _merged(runs: Sequence[Pairs], rows: tuple[int, int]) -> tuple[Ints, Rows]:
+    """Return how many papers cite each paper of a range of rows, and their rows."""
+    first, last = rows
+    bounds = np.array(rows, np.uint64) << np.uint64(32)
+    pairs = np.concatenate([run[slice(*np.searchsorted(run, bounds))] for run in runs])
     pairs.sort()
-    ends = np.cumsum(np.bincount(owner, minlength=owners))
-    return ends, (pairs & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+    cited = (pairs >> np.uint64(32)).astype(np.int64) - first
+    return np.bincount(cited, minlength=last - first), pairs.astype(np.uint32)
+
+
+def _sorted_pairs(major: Ints | Rows, minor: Ints | Rows) -> Pairs:
+    """Return pairs of rows, the major one in the upper 32 bits, uint64, rising."""
+    pairs = major.astype(np.uint64) << np.uint64(32) | minor.astype(np.uint64)
+    pairs.sort()
+    return pairs

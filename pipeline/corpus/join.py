@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,10 @@ import pyarrow.compute as pc
 from pipeline.core import files
 from pipeline.core.csr import Ints, distinct_pairs, offsets_of, places
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.text import Keys, id_keys
-from pipeline.corpus.extract import unless_empty
+from pipeline.corpus.extract import grouped, unless_empty
 from pipeline.sources.base import (
     BATCH_ROWS,
     RAW_PAPERS,
@@ -46,7 +45,7 @@ _TABLES = {
     "outgoing": pa.schema([_KEY, _OTHER]),
     "incoming": pa.schema([_KEY, _OTHER]),
 }
-_NO_PAPERS = pa.RecordBatch.from_pylist([], schema=RAW_PAPERS)
+_KINDS = ("papers", "abstracts", "citations")
 _MOST_PARTITIONS = 4_096
 _HELD_BYTES = 512 * 2**20
 
@@ -64,14 +63,11 @@ class Joined(Release):
         return {}
 
     def parts(self) -> Sequence[str]:
-        """Return the numbers of the partitions, after a part that holds only the counts of partitioning."""
-        return ["counts", *map(str, range(self.partitions))]
+        """Return the numbers of the partitions."""
+        return [*map(str, range(self.partitions))]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one partition, in the release's order, with their abstracts and references."""
-        if part == "counts":
-            yield _counts([json.loads(path.read_text()) for path in sorted(self.folder.glob("part-*.json"))])
-            return
         papers = self._table("papers", part)
         keys, place = np.unique(id_keys(papers.column("paper_id").combine_chunks()), return_inverse=True)
         noted: Counter[str] = Counter()
@@ -91,14 +87,44 @@ class Joined(Release):
             batch = pa.RecordBatch.from_arrays([columns[f.name] for f in RAW_PAPERS], schema=RAW_PAPERS)
             yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
 
-    def _table(self, table: str, part: str) -> pa.Table:
-        stems = [path.with_suffix("") for path in sorted(self.folder.glob("part-*.json"))]
-        return read_partition(stems, table, _TABLES[table], int(part))
+    def counts(self) -> Batch:
+        """Return what was counted while the tables were partitioned."""
+        total = Batch(read=0)
+        for _, part in self._records():
+            for kind in _KINDS:
+                counts = part[kind]
+                total.noted += counts["noted"]
+                total.examples += counts["examples"]
+                if kind == "papers":
+                    total.dropped += counts["dropped"]
+                else:
+                    total.noted[f"{kind}: read"] += counts["read"]
+                    total.noted += Counter({f"{kind}: dropped, {reason}": n for reason, n in counts["dropped"].items()})
+        total.read = total.dropped.total()
+        return total
+
+    def _records(self) -> list[tuple[Path, dict[str, Any]]]:
+        return [(path, json.loads(path.read_text())) for path in sorted(self.folder.glob("part-*.json"))]
+
+    def _table(self, name: str, part: str) -> pa.Table:
+        """Return the rows of one partition of a table, in the release's order."""
+        slices = [_TABLES[name].empty_table()]
+        for record, counts in self._records():
+            for run in range(counts["runs"]):
+                path = _table_file(record, run, name)
+                if path.is_file():
+                    start, stop = np.load(path.with_suffix(".npy"))[int(part) : int(part) + 2]
+                    slices.append(files.read_arrow(path).slice(start, stop - start))
+        return pa.concat_tables(slices)
 
     def discard(self) -> None:
         """Remove the partitions, once every part is read."""
         for path in (*self.folder.glob("part-*.arrow"), *self.folder.glob("part-*.npy")):
             path.unlink()
+
+
+_FEW = 0.8
+"""Share of the rows a release states from which on nothing is said."""
 
 
 def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
@@ -119,55 +145,73 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
+    counted = [json.loads(path.read_text()) for path in folder.glob("part-*.json")]
+    for table, stated in release.stated().items():
+        rows = sum(part[table]["read"] for part in counted)
+        if rows < _FEW * stated:
+            warn(f"{table} has {rows:,} rows, and its release states {stated:,}: papers lack what is missing")
     return Joined(folder, partitions)
 
 
 def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: int, numbered: tuple[int, str]) -> None:
-    """Partition one part of a release: ``part-NUMBER.TABLE.arrow``, and last ``part-NUMBER.json`` with its counts."""
+    """Partition one part of a release, in runs of about ``memory`` bytes, and last write a record with its counts.
+
+    A run of a table is a file with its rows in the order of their partitions, and beside it where each begins.
+    """
     number, part = numbered
     record = folder / f"part-{number:05d}.json"
     if isinstance(files.read_json(record), dict):
         return
-    totals = {kind: Batch(read=0) for kind in ("papers", "abstracts", "citations")}
-    with PartitionWriter(folder / f"part-{number:05d}", _TABLES, partitions, memory) as writer:
+    for abandoned in folder.glob(f"{record.stem}-*"):  # of a killed run, whose own runs may have been others
+        abandoned.unlink()
+    totals = {kind: Batch(read=0) for kind in _KINDS}
+
+    def parts_of_tables() -> Iterator[_Rows]:
         for batch in unless_empty(release.read(part), release.allow_empty):
-            totals[_write(writer, batch)].add_counts(batch)
-    files.write_text(record, json.dumps({kind: vars(total) for kind, total in totals.items()}))
+            kind, tables = _rows_of(batch)
+            totals[kind].add_counts(batch)
+            yield from tables
+
+    runs = 0
+    for group in grouped(parts_of_tables(), lambda rows: rows.batch.nbytes, memory):
+        for table, schema in _TABLES.items():
+            if mine := [rows for rows in group if rows.table == table]:
+                partition = partition_of(np.concatenate([rows.keys for rows in mine]), partitions)
+                order = np.argsort(partition, kind="stable")
+                sorted_rows = pa.Table.from_batches([rows.batch for rows in mine]).take(order).combine_chunks()
+                path = _table_file(record, runs, table)
+                files.write_arrow(path, sorted_rows.to_batches(), schema)
+                np.save(path.with_suffix(".npy"), offsets_of(partition[order], partitions))
+                files.sync(path)
+        runs += 1
+    files.write_text(record, json.dumps({"runs": runs, **{kind: vars(total) for kind, total in totals.items()}}))
 
 
-def _write(writer: PartitionWriter, batch: PaperBatch | Abstracts | Citations) -> str:
-    """Write a batch, and return what it holds."""
+def _table_file(record: Path, run: int, table: str) -> Path:
+    return record.with_name(f"{record.stem}-{run}.{table}.arrow")
+
+
+class _Rows(NamedTuple):
+    """Rows of a table and the keys of the papers they belong to."""
+
+    table: str
+    batch: pa.RecordBatch
+    keys: Keys
+
+
+def _rows_of(batch: PaperBatch | Abstracts | Citations) -> tuple[str, list[_Rows]]:
+    """Return the kind of a batch, and its rows."""
     if isinstance(batch, PaperBatch):
-        writer.add("papers", batch.papers, id_keys(batch.papers.column("paper_id")))
-        return "papers"
+        return "papers", [_Rows("papers", batch.papers, id_keys(batch.papers.column("paper_id")))]
     if isinstance(batch, Abstracts):
-        rows = pa.RecordBatch.from_arrays([pa.array(batch.keys), batch.texts], schema=_TABLES["abstracts"])
-        writer.add("abstracts", rows, batch.keys)
-        return "abstracts"
+        texts = pa.RecordBatch.from_arrays([pa.array(batch.keys), batch.texts], schema=_TABLES["abstracts"])
+        return "abstracts", [_Rows("abstracts", texts, batch.keys)]
     apart = batch.citing != batch.cited
-    for table, keys, others in (
-        ("outgoing", batch.citing, batch.cited),
-        ("incoming", batch.cited[apart], batch.citing[apart]),
-    ):
-        rows = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table])
-        writer.add(table, rows, keys)
-    return "citations"
-
-
-def _counts(parts: list[dict[str, Any]]) -> PaperBatch:
-    """Return a batch without papers that carries what was counted while the tables were partitioned."""
-    total = PaperBatch(_NO_PAPERS, read=0)
-    for part in parts:
-        for kind, counts in part.items():
-            total.noted += counts["noted"]
-            total.examples += counts["examples"]
-            if kind == "papers":
-                total.dropped += counts["dropped"]
-            else:
-                total.noted[f"{kind}: read"] += counts["read"]
-                total.noted += Counter({f"{kind}: dropped, {reason}": n for reason, n in counts["dropped"].items()})
-    total.read = total.dropped.total()
-    return total
+    ends = (("outgoing", batch.citing, batch.cited), ("incoming", batch.cited[apart], batch.citing[apart]))
+    return "citations", [
+        _Rows(table, pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table]), keys)
+        for table, keys, others in ends
+    ]
 
 
 def _abstracts_of(
@@ -215,73 +259,3 @@ def partition_of(keys: Keys, partitions: int) -> Ints:
     with np.errstate(over="ignore"):
         mixed = keys * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(32)) % np.uint64(partitions)).astype(np.int64)
-
-
-class PartitionWriter:
-    """Writes the rows of several tables, partition by partition, to ``STEM.TABLE.arrow`` each.
-
-    A record batch holds rows of one partition; ``STEM.TABLE.npy`` lists the partition of each batch. About
-    ``held_bytes`` of rows are held in memory.
-    """
-
-    def __init__(self, stem: Path, schemas: Mapping[str, pa.Schema], partitions: int, held_bytes: int) -> None:
-        self._stem, self._partitions, self._held_bytes = stem, partitions, held_bytes
-        self._pending: dict[str, list[tuple[pa.RecordBatch, Ints]]] = {name: [] for name in schemas}
-        self._held = 0
-        self._written: dict[str, list[int]] = {name: [] for name in schemas}
-        self._sinks = {name: pa.OSFile(str(_path(stem, name)), "wb") for name in schemas}
-        self._files = {name: pa.ipc.new_file(self._sinks[name], schema) for name, schema in schemas.items()}
-
-    def __enter__(self) -> PartitionWriter:
-        return self
-
-    def add(self, table: str, rows: pa.RecordBatch, keys: Keys) -> None:
-        """Add rows of one table; each goes to the partition of its key, after the rows added before."""
-        if rows.num_rows:
-            self._pending[table].append((rows, partition_of(keys, self._partitions)))
-            self._held += rows.nbytes
-        if self._held >= self._held_bytes:
-            self._write()
-
-    def _write(self) -> None:
-        for name, pending in self._pending.items():
-            if not pending:
-                continue
-            rows = pa.Table.from_batches([batch for batch, _ in pending])
-            partitions = np.concatenate([partition for _, partition in pending])
-            pending.clear()
-            order = np.argsort(partitions, kind="stable")
-            rows = rows.take(order).combine_chunks().to_batches()[0]
-            bounds = offsets_of(partitions[order], self._partitions)
-            for partition in np.flatnonzero(np.diff(bounds)).tolist():
-                start, stop = bounds[partition], bounds[partition + 1]
-                self._files[name].write_batch(rows.slice(start, stop - start))
-                self._written[name].append(partition)
-        self._held = 0
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._write()
-        for name, written in self._written.items():
-            self._files[name].close()
-            self._sinks[name].close()
-            if kind is None:
-                np.save(_path(self._stem, name).with_suffix(".npy"), np.array(written, np.int64))
-                files.sync(_path(self._stem, name))
-
-
-def read_partition(stems: Sequence[Path], table: str, schema: pa.Schema, partition: int) -> pa.Table:
-    """Return the rows of one partition of a table, file after file, in the order they were added in."""
-    batches = []
-    for stem in stems:
-        written = np.flatnonzero(np.load(_path(stem, table).with_suffix(".npy")) == partition)
-        if len(written):
-            reader = pa.ipc.open_file(pa.memory_map(str(_path(stem, table))))
-            batches += [reader.get_batch(number) for number in written.tolist()]
-    return pa.Table.from_batches(batches, schema)
-
-
-def _path(stem: Path, table: str) -> Path:
-    return stem.with_name(f"{stem.name}.{table}.arrow")

@@ -1,13 +1,13 @@
-"""Merging sorted runs into a corpus: papers get their rows, in the order of their ids; then shards are written."""
+"""Merging sorted runs into a corpus: papers are put in the order of their ids, and shards are written."""
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,91 +15,106 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import Ints, offsets_of
+from pipeline.core.csr import Ints, offsets_of, ranges
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import Array, GrowingArray, read_array
+from pipeline.corpus.arrays import write_attributes
 from pipeline.corpus.extract import CITED, RUN
-
-REPEATED = np.uint32(1 << 31)
-"""Flag in the row of a paper whose id an earlier record of the release has too."""
 
 _HELD_IDS = 4_000_000
 _SMALLEST_WINDOW = 64
 _ID_BYTES = 100
 """Memory an id takes while it is sorted, about."""
 
+_MOST_PAPERS = 1 << 31
 
-@dataclass(frozen=True)
-class Order:
-    """Which row each paper of each run has.
+_BLOCK_BYTES = 2**27
+"""Bytes of texts and references of the papers that are put in order together; three times as many are held. A shard
+has one record batch for each block, so this is part of the format."""
+
+SHARD = pa.schema([CITED, *ATTRIBUTES])
+"""Scratch table of a shard: keys of the cited papers, and attributes."""
+
+_RECORD = np.dtype([("run", np.uint32), ("place", np.uint32), ("first", np.bool_)])
+Records = npt.NDArray[np.void]
+"""Papers by the number of their run and their place in it; ``first`` unless an earlier record has the same id."""
+
+
+class Merged(NamedTuple):
+    """The papers of a corpus.
 
     Attributes:
-        papers: number of rows.
-        cuts: int64 ``[shards + 1, runs]``, where in each run the papers of each shard begin.
-        path: file of uint32, the row of each paper, run after run; for a repeated id the row of the first paper, with
-            :data:`REPEATED` set.
-        starts: int64 ``[runs]``, where in the file each run begins.
+        papers: how many there are.
+        shards: scratch tables of schema :data:`SHARD`, one for each shard.
+        dropped: papers that repeat an id, by reason.
+        repeated: run and place of the paper that repeats the lowest id; None: none does.
     """
 
     papers: int
-    cuts: Ints
-    path: Path
-    starts: Ints
-
-    def rows(self, run: int, start: int, stop: int) -> npt.NDArray[np.uint32]:
-        """Return the rows of the papers of one run from ``start`` to ``stop``."""
-        first = int(self.starts[run])
-        rows: npt.NDArray[np.uint32] = read_array(self.path, np.uint32, first + start, first + stop)
-        return rows
+    shards: list[Path]
+    dropped: Counter[str]
+    repeated: tuple[int, int] | None
 
 
-def order_papers(runs: list[Path], scratch: Path, shard_rows: int, memory: int) -> Order:
-    """Merge the ids of sorted runs; of several papers with one id, the first in the order of the runs gets the row.
+def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: Resources) -> Merged:
+    """Write the shards and the attributes of a corpus from sorted runs in the order of the release.
+
+    Of several papers with one id the first in the order of the runs is kept. One block always fits in memory.
+    """
+    total = sum(files.read_arrow(run).num_rows for run in runs)
+    block_bytes = 3 * min(sum(run.stat().st_size for run in runs), _BLOCK_BYTES)
+    workers = max(1, min(resources.workers, resources.memory * 3 // 4 // max(block_bytes, 1)))
+    papers, repeated = 0, None
+    shards: list[Path] = []
+    dropped: Counter[str] = Counter()
+    numbered = enumerate(_shards_of(order_papers(runs, resources.memory // 4), shard_rows))
+    with Progress(total, "corpus: write", "papers") as progress:
+        for records, counts in in_order(functools.partial(_write_shard, runs, out), numbered, workers):
+            papers += int(np.count_nonzero(records["first"]))
+            if papers > _MOST_PAPERS:
+                raise InputError(
+                    f"{papers:,} papers are more than a corpus can have", f"Give {_MOST_PAPERS:,} or fewer"
+                )
+            again = np.flatnonzero(~records["first"])
+            if repeated is None and len(again):
+                repeated = int(records["run"][again[0]]), int(records["place"][again[0]])
+            shards.append(_scratch_of(out, len(shards)))
+            dropped.update(counts)
+            progress.add(len(records))
+    write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard).columns, strict=True)) for shard in shards))
+    return Merged(papers, shards, dropped, repeated)
+
+
+def order_papers(runs: Sequence[Path], memory: int) -> Iterator[Records]:
+    """Yield the papers of sorted runs in the order of their ids, and of the runs where they share an id.
 
     Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
     left.
     """
     ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
     sizes = np.array([len(part) for part in ids], np.int64)
-    starts = np.cumsum(sizes) - sizes
     window = max(_SMALLEST_WINDOW, min(_HELD_IDS, memory // _ID_BYTES) // max(len(runs), 1))
-    path = scratch / "rows.bin"
     taken = np.zeros(len(runs), np.int64)
-    cuts = [taken]
-    papers = 0
     previous: str | None = None
-    with Progress(int(sizes.sum()), "corpus: sort", "papers") as progress, path.open("wb") as handle:
-        while np.any(taken < sizes):
-            stops = _window_ends(ids, taken, np.minimum(taken + window, sizes))
-            lengths = stops - taken
-            merged = pa.concat_arrays([part[start:stop] for part, start, stop in zip(ids, taken, stops, strict=True)])
-            rising = np.asarray(pc.sort_indices(merged)).astype(np.int64)
-            merged = merged.take(rising)
-            first = _is_first(merged, previous)
-            row = papers + np.cumsum(first) - 1
-            rows = np.empty(len(rising), np.uint32)
-            rows[rising] = np.where(first, row, row | int(REPEATED))
-            for start, place, length in zip(np.cumsum(lengths) - lengths, starts + taken, lengths, strict=True):
-                handle.seek(4 * int(place))
-                handle.write(rows[start : start + length].data)
-            owner = np.repeat(np.arange(len(runs)), lengths)[rising]
-            begun = np.flatnonzero(first & (row % shard_rows == 0) & (row > 0))
-            cuts += [taken + np.bincount(owner[:place], minlength=len(runs)) for place in begun]
-            taken = stops
-            papers = int(row[-1]) + 1
-            previous = merged[-1].as_py()
-            progress.add(len(rising))
-    if papers > REPEATED:
-        raise InputError(f"{papers:,} papers are more than a corpus can have", f"Give {REPEATED:,} or fewer")
-    return Order(papers, np.array([*cuts, taken]), path, starts)
+    while np.any(taken < sizes):
+        stops = _window_ends(ids, taken, np.minimum(taken + window, sizes))
+        merged = pa.concat_arrays([part[start:stop] for part, start, stop in zip(ids, taken, stops, strict=True)])
+        rising = np.asarray(pc.sort_indices(merged))
+        merged = merged.take(rising)
+        records = np.empty(len(rising), _RECORD)
+        records["run"] = np.repeat(np.arange(len(runs)), stops - taken)[rising]
+        records["place"] = ranges(taken, stops - taken)[rising]
+        records["first"] = np.append(merged[0].as_py() != previous, pc.not_equal(merged[1:], merged[:-1]))
+        yield records
+        taken, previous = stops, merged[-1].as_py()
 
 
-def _window_ends(ids: list[pa.LargeStringArray], starts: Array, stops: Array) -> Array:
+def _window_ends(ids: list[pa.LargeStringArray], starts: Ints, stops: Ints) -> Ints:
     """Return where in each run the ids up to the smallest last id of the windows end; complete runs set no bound."""
     windows = list(zip(ids, starts.tolist(), stops.tolist(), strict=True))
     bounds = [part[stop - 1].as_py() for part, _, stop in windows if stop < len(part)]
@@ -109,118 +124,68 @@ def _window_ends(ids: list[pa.LargeStringArray], starts: Array, stops: Array) ->
     return np.array([bisect_right(part, bound, *window, key=lambda paper: paper.as_py()) for part, *window in windows])
 
 
-def _is_first(ids: pa.LargeStringArray, previous: str | None) -> npt.NDArray[np.bool_]:
-    """Return where a sorted array has an id that differs from the one before it; ``previous`` precedes the array."""
-    first = np.ones(len(ids), dtype=bool)
-    first[0] = ids[0].as_py() != previous
-    first[1:] = np.asarray(pc.not_equal(ids[1:], ids[:-1]))
-    return first
+def _shards_of(ordered: Iterable[Records], shard_rows: int) -> Iterator[Records]:
+    """Cut ordered papers into shards of so many ids; without papers there is one empty shard."""
+    held = np.empty(0, _RECORD)
+    for records in ordered:
+        held = np.concatenate([held, records])
+        *complete, held = np.split(held, np.flatnonzero(held["first"])[shard_rows::shard_rows])
+        yield from complete
+    yield held
 
 
-SHARD = pa.schema([CITED, *ATTRIBUTES])
-"""Scratch table of a shard: keys of the cited papers, and attributes."""
-
-_BLOCK_BYTES = 2**27
-"""Bytes of texts and references of the papers that are put in order together; three times as many are held. A shard
-has one record batch for each block, so this is part of the format."""
-
-Rows = npt.NDArray[np.uint32]
+def _scratch_of(out: Workdir, number: int) -> Path:
+    return out.scratch() / f"shard-{number:05d}.arrow"
 
 
-class Merge:
-    """Writes the shards of a corpus from runs in the order of the release, each on its own.
+def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Records]) -> tuple[Records, dict[str, int]]:
+    """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return its papers and how many repeat an id."""
+    number, records = numbered
+    name, scratch = f"papers-{number:05d}.arrow", _scratch_of(out, number)
+    if out.done(name) and scratch.is_file():
+        return records, out.counts(name)
+    dropped: Counter[str] = Counter()
+    blocks: list[pa.Table] = []
 
-    Beside a shard, ``papers-NUMBER.arrow``, goes ``shard-NUMBER.arrow`` of schema :data:`SHARD` into scratch.
+    def papers() -> Iterator[pa.RecordBatch]:
+        for block in _blocks(runs, records):
+            tables = [RUN.empty_table(), *(table for table, _ in _by_run(runs, block))]
+            place = np.argsort(np.argsort(block["run"], kind="stable"))  # in the table, run after run
+            table = pa.concat_tables(tables).combine_chunks()
+            kept, again = place[block["first"]], np.flatnonzero(~block["first"])
+            dropped.update(_count_repeated(table, place[again], kept[np.cumsum(block["first"])[again] - 1]))
+            shard = table.take(kept).combine_chunks()
+            blocks.append(shard.select(SHARD.names))
+            yield _shard_papers(shard)
+
+    with out.file(name) as (path, written):
+        written.rows = files.write_arrow(path, papers(), PAPERS)
+        written.counts = dict(dropped)
+        with files.replacing(scratch) as temporary:  # before the record that calls the shard finished
+            files.write_arrow(temporary, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
+    return records, dict(dropped)
+
+
+def _blocks(runs: Sequence[Path], records: Records) -> list[Records]:
+    """Cut the papers of a shard into blocks of about :data:`_BLOCK_BYTES` of texts and references."""
+    sizes = np.empty(len(records), np.int64)
+    for table, where in _by_run(runs, records):
+        texts = sum(np.asarray(pc.binary_length(table.column(name))) for name in ("title", "abstract"))
+        sizes[where] = texts + 8 * np.asarray(table.column("n_outbound"))
+    begins = np.flatnonzero(records["first"])
+    block = (np.cumsum(sizes) - sizes)[begins] // _BLOCK_BYTES
+    return np.split(records, begins[np.flatnonzero(np.diff(block)) + 1])
+
+
+def _by_run(runs: Sequence[Path], records: Records) -> Iterator[tuple[pa.Table, Ints]]:
+    """Yield, run by run, the rows of neighbouring papers and where each stands among them.
+
+    Runs are sorted, so each has a slice of the papers.
     """
-
-    def __init__(self, runs: list[Path], order: Order, shard_rows: int, scratch: Path) -> None:
-        self._runs, self._order, self._shard_rows, self._scratch = runs, order, shard_rows, scratch
-        self.shards = [scratch / f"shard-{number:05d}.arrow" for number in range(len(order.cuts) - 1)]
-
-    def write(self, out: Workdir, workers: int, memory: int) -> Counter[str]:
-        """Write shards and attributes; return the papers dropped, by reason. One block always fits in memory."""
-        block_bytes = 3 * min(sum(run.stat().st_size for run in self._runs), _BLOCK_BYTES)
-        workers = max(1, min(workers, memory // max(block_bytes, 1)))
-        dropped: Counter[str] = Counter()
-        with Progress(len(self.shards), "corpus: write", "shards") as progress:
-            for counts in in_order(lambda number: self._write(out, number), range(len(self.shards)), workers):
-                dropped.update(counts)
-                progress.add(1)
-        self._write_attributes(out)
-        return dropped
-
-    def _write(self, out: Workdir, number: int) -> dict[str, int]:
-        name = f"papers-{number:05d}.arrow"
-        if out.done(name) and self.shards[number].is_file():
-            return out.counts(name)
-        dropped: Counter[str] = Counter()
-        blocks: list[pa.Table] = []
-
-        def papers() -> Iterator[pa.RecordBatch]:
-            for first, papers, rows in self._blocks(number):
-                shard, repeated = _distinct(papers, rows, first)
-                dropped.update(repeated)
-                blocks.append(shard.select(SHARD.names))
-                yield _shard_papers(shard)
-
-        with out.file(name) as (path, written):
-            written.rows = files.write_arrow(path, papers(), PAPERS)
-            written.counts = dict(dropped)
-            with files.replacing(self.shards[number]) as scratch:  # before the record that calls the shard finished
-                files.write_arrow(scratch, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
-        return dict(dropped)
-
-    def _blocks(self, shard: int) -> Iterator[tuple[int, pa.Table, Rows]]:
-        """Yield the papers of a shard in blocks of rows of about :data:`_BLOCK_BYTES`: first row, papers, their rows.
-
-        A block has the papers of one run after the other's. The runs are sorted, so a block has a slice of each.
-        """
-        bounds = zip(self._order.cuts[shard].tolist(), self._order.cuts[shard + 1].tolist(), strict=True)
-        slices = [(run, start, stop) for run, (start, stop) in enumerate(bounds) if start < stop]
-        if not slices:
-            yield 0, RUN.empty_table(), np.empty(0, np.uint32)
-            return
-        rows = [self._order.rows(run, start, stop) for run, start, stop in slices]
-        places = [(numbered & ~REPEATED).astype(np.int64) for numbered in rows]
-        first = shard * self._shard_rows
-        sizes = np.bincount(np.concatenate(places) - first, np.concatenate([self._sizes(*part) for part in slices]))
-        block = (np.cumsum(sizes) - sizes) // _BLOCK_BYTES
-        edges = first + np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(sizes)]])
-        for low, high in pairwise(edges.tolist()):
-            tables, numbers = [], []
-            for (run, start, _), place, row in zip(slices, places, rows, strict=True):
-                begin, end = np.searchsorted(place, [low, high])
-                tables.append(files.read_arrow(self._runs[run]).slice(start + begin, end - begin))
-                numbers.append(row[begin:end])
-            yield low, pa.concat_tables(tables).combine_chunks(), np.concatenate(numbers)
-
-    def _sizes(self, run: int, start: int, stop: int) -> Ints:
-        """Return the bytes of the texts and references of some papers of a run."""
-        papers = files.read_arrow(self._runs[run]).slice(start, stop - start)
-        texts = sum(np.asarray(pc.binary_length(papers.column(name))) for name in ("title", "abstract"))
-        sizes: Ints = texts + 8 * np.asarray(papers.column("n_outbound"))
-        return sizes
-
-    def _write_attributes(self, out: Workdir) -> None:
-        types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
-        arrays = {name: GrowingArray(self._scratch / f"{name}.bin", dtype) for name, dtype in types.items()}
-        for path in self.shards:
-            shard = files.read_arrow(path)
-            for name, array in arrays.items():
-                array.append(shard.column(name).to_numpy())
-        out.arrow("attributes.arrow", pa.table([a.array() for a in arrays.values()], schema=ATTRIBUTES), ATTRIBUTES)
-        for array in arrays.values():
-            array.close()
-
-
-def _distinct(papers: pa.Table, rows: Rows, first: int) -> tuple[pa.Table, dict[str, int]]:
-    """Return the papers of the rows from ``first``, in order, and how many repeat an id."""
-    kept = rows < REPEATED
-    places = np.empty(np.count_nonzero(kept), np.int64)
-    places[rows[kept].astype(np.int64) - first] = np.flatnonzero(kept)
-    repeated = np.flatnonzero(~kept)
-    dropped = _count_repeated(papers, repeated, places[(rows[repeated] ^ REPEATED).astype(np.int64) - first])
-    return papers.take(places).combine_chunks(), dropped
+    order = np.argsort(records["run"], kind="stable")
+    numbers, starts = np.unique(records["run"][order], return_index=True)
+    for run, where in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+        yield files.read_arrow(runs[run]).slice(int(records["place"][where[0]]), len(where)), where
 
 
 def _shard_papers(shard: pa.Table) -> pa.RecordBatch:

@@ -32,6 +32,15 @@ class Pool:
         return self._column("queries.arrow", "row")
 
     @property
+    def asking(self) -> tuple[Ints, Ints]:
+        """Row of the paper that each query is, or a citation context stands in (-1: none), and the query's year."""
+        rows = self.query_rows.astype(np.int64)
+        if self.queries_are_papers:
+            return rows, self.corpus.attributes["year"][rows]
+        years, citing = (column.to_numpy()[rows] for column in self.corpus.contexts.columns)
+        return citing, years
+
+    @property
     def papers(self) -> Rows:
         """Rows of the candidates and, where queries are papers, of the queries, rising."""
         return np.union1d(self.candidates, self.query_rows) if self.queries_are_papers else self.candidates

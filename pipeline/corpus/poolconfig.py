@@ -55,11 +55,14 @@ class PoolConfig:
         drop_same_title: remove candidates that have the query's own normalised title.
         nested: a sample's smaller pools are subsets of its larger ones.
         after_cutoff: last year of the training data of some encoders; queries are later. None: any.
+        trained_until: last year of the training data of some encoders; queries, positives and all candidates are
+            later, so that an encoder can have seen none of them. None: any.
         earlier_only: candidates are of earlier years than the queries; positives that are not are removed.
         drop_near_duplicates: remove candidates with nearly the query's title and abstract.
         prefilter: which papers take part.
-        queries_are: ``papers`` of the corpus, or ``texts`` the release brought (BEIR): then candidates are all
-            papers, and only ``drop_identical_id`` applies of the rest.
+        queries_are: ``papers`` of the corpus, or ``texts`` the release brought. Without a year (BEIR) they are given:
+            candidates are all papers, and only ``drop_identical_id`` applies of the rest. With one they are citation
+            contexts, drawn as citing papers are.
         drop_identical_id: with ``texts``, remove the candidate whose id is the query's own.
     """
 
@@ -99,6 +102,14 @@ class PoolConfig:
         rule=True,
         omit_default=True,
     )
+    trained_until: int | None = setting(
+        None,
+        "ENCODERS, or a year: queries and all candidates are later than all their training data",
+        kind=str,
+        left_out="none",
+        rule=True,
+        omit_default=True,
+    )
     earlier_only: bool = setting(
         False, "candidates are of earlier years than the queries", rule=True, omit_default=True
     )
@@ -107,25 +118,37 @@ class PoolConfig:
     )
     prefilter: PrefilterConfig = default(default_factory=PrefilterConfig)
     queries_are: Literal["papers", "texts"] = "papers"
-    drop_identical_id: bool = True
+    drop_identical_id: bool = setting(
+        True,
+        "of queries that are texts: whether the candidate with the query's own id is removed",
+        option="keep-identical-id",
+        flag="texts as queries: keep the candidate with the query's own id (default of mteb: as the task says)",
+    )
 
     def __post_init__(self) -> None:
         checked(self)
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool needs a query year", "Give --year")
-        if self.after_cutoff is not None and self.year is not None and self.year <= self.after_cutoff:
+        cutoff = max(self.after_cutoff or 0, self.trained_until or 0)
+        if cutoff and self.year is not None and self.year <= cutoff:
             raise InputError(
-                f"queries must be later than {self.after_cutoff}, where the training data ends, got year {self.year}",
-                f"Give --year={self.after_cutoff + 1} or later",
+                f"queries must be later than {cutoff}, where the training data ends, got year {self.year}",
+                f"Give --year={cutoff + 1} or later",
             )
+
+    @property
+    def given(self) -> bool:
+        """Whether a release brought the queries, and nothing is drawn."""
+        return self.queries_are == "texts" and self.year is None
 
     @property
     def slug(self) -> str:
         """Readable name: ``medicine-2019-2M-s1``."""
-        if self.queries_are == "texts":
+        if self.given:
             return "given"
         size = self.size if self.size == "all" else format_count(int(self.size))
         parts = [(self.field or "dataset").lower().replace(" ", "-"), str(self.year), str(size), f"s{self.sample}"]
+        parts += ["contexts"] if self.queries_are == "texts" else []
         return "-".join(parts + (["validation"] if self.split == "validation" else []))
 
 

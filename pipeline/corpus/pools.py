@@ -35,8 +35,8 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints)
     queries = choose_queries(corpus, config, prefiltered, excluded)
     positives = np.unique(queries.positives)
     source = drawable(corpus, config, prefiltered)
-    candidates, drawn = _draw(attributes["key"], config, positives, source)
-    self_rows, title_rows = _exclusions(corpus, config, queries.rows, candidates)
+    candidates, drawn = draw(attributes["key"], config, positives, source)
+    self_rows, title_rows = left_out(corpus, config, queries.rows, candidates)
     removed = np.concatenate([self_rows, title_rows])
     near: dict[str, int] = {}
     if config.drop_near_duplicates:
@@ -67,6 +67,8 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
     """
     year = corpus.attributes["year"]
     early = year < config.year if config.earlier_only else year <= config.year
+    if config.trained_until is not None:
+        early &= year > config.trained_until
     if config.field is None:
         return np.asarray(prefiltered & early)
     may_be = has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR)
@@ -82,11 +84,12 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
     query = np.flatnonzero(identical >= 0)
     given = corpus.exclusions
-    pairs = np.concatenate([np.stack([query, identical[query]]).T, np.stack([c.to_numpy() for c in given.columns]).T])
-    excluded = np.unique(pairs.astype(np.int64), axis=0)
+    named, rows = (column.to_numpy().astype(np.int64) for column in given.columns)
+    pairs = np.concatenate([query * len(corpus) + identical[query], named * len(corpus) + rows])
+    excluded = np.divmod(np.unique(pairs), len(corpus))
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]
-    write_pool(out, queries, np.arange(len(corpus)), judged, excluded.T)
+    write_pool(out, queries, np.arange(len(corpus)), judged, excluded)
     out.arrow("missing.arrow", corpus.missing, MISSING)
     answered = np.unique(judgements.column("query").to_numpy()[grades > 0])
     return {
@@ -98,12 +101,12 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         "candidates": len(corpus),
         "excluded_self": len(query),
         "excluded_same_title": 0,
-        **({"excluded_given": len(excluded) - len(query)} if len(given) else {}),
+        **({"excluded_given": len(excluded[0]) - len(query)} if len(given) else {}),
     }
 
 
-def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
-    """Return the candidates, rising, and how many of them were drawn."""
+def draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+    """Return the candidates, rising, and how many of them were drawn; InsufficientDataError if too few are there."""
     drawable = source.copy()
     drawable[positives] = False
     rows = np.flatnonzero(drawable)
@@ -124,7 +127,7 @@ def _draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, sou
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
 
 
-def _exclusions(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
+def left_out(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
     """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
     place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
     present = np.flatnonzero(candidates[place] == queries)

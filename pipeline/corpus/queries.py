@@ -93,7 +93,7 @@ def draw_priorities(keys: npt.NDArray[np.uint64], config: PoolConfig) -> npt.NDA
 def queries_by_year(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Ints:
     """Return how many papers of each year may be queries and have a positive, int64 ``[latest year + 1]``."""
     attributes = corpus.attributes
-    possible = prefiltered & _of_field(attributes["fields"], config.field)
+    possible = prefiltered & of_field(attributes["fields"], config.field)
     possible[excluded] = False
     rows = np.flatnonzero(possible)
     counts = np.zeros(int(attributes["year"].max(initial=0)) + 1, np.int64)
@@ -111,11 +111,11 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
         InsufficientDataError: there is none.
     """
     attributes = corpus.attributes
-    of_field = prefiltered & _of_field(attributes["fields"], config.field)
-    eligible: Mask = of_field & (attributes["year"] == config.year)
+    possible = prefiltered & of_field(attributes["fields"], config.field)
+    eligible: Mask = possible & (attributes["year"] == config.year)
     if not eligible.any():
         raise InsufficientDataError(
-            f"no paper {_where(config)} can be a query", _years_with(attributes["year"][of_field])
+            f"no paper {_where(config)} can be a query", _years_with(attributes["year"][possible])
         )
     return eligible
 
@@ -132,8 +132,25 @@ def check_queries(corpus: Corpus, config: PoolConfig) -> None:
 
 def _positives(corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: Ints) -> tuple[Ints, Rows, dict[str, int]]:
     """Return (owner, positive) of every positive of the papers at ``rows``, and how many each rule removed."""
-    attributes = corpus.attributes
     owner, cited = corpus.outgoing.of_many(rows)
+    return kept_positives(corpus, config, prefiltered, rows, corpus.attributes["year"][rows], owner, cited)
+
+
+def kept_positives(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, asking: Ints, asked: Ints, owner: Ints, cited: Rows
+) -> tuple[Ints, Rows, dict[str, int]]:
+    """Return (owner, positive) of the citations that rules keep, and how many each rule removed.
+
+    Args:
+        corpus: the corpus.
+        config: the rules.
+        prefiltered: bool ``[papers]``.
+        asking: row of the paper that each query is or stands in; -1: none.
+        asked: year of each query.
+        owner: int64 ``[citations]``, the query of each.
+        cited: row of each cited paper.
+    """
+    attributes = corpus.attributes
     kept = attributes["title_chars"][cited] > 0
     if config.positives == "prefiltered":
         kept &= prefiltered[cited]
@@ -141,13 +158,17 @@ def _positives(corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: Ints
     removed = {"same_title": 0}
     if config.drop_same_title:
         keys = attributes["title_key"]
-        same = (keys[cited] == keys[rows[owner]]) & (keys[cited] != 0)
+        same = (keys[cited] == keys[asking[owner]]) & (keys[cited] != 0) & (asking[owner] >= 0)
         owner, cited, removed["same_title"] = owner[~same], cited[~same], int(np.count_nonzero(same))
     if config.earlier_only:
-        later = (attributes["year"][cited] >= attributes["year"][rows[owner]]) | (attributes["year"][cited] == NO_YEAR)
+        later = (attributes["year"][cited] >= asked[owner]) | (attributes["year"][cited] == NO_YEAR)
         owner, cited, removed["not_earlier"] = owner[~later], cited[~later], int(np.count_nonzero(later))
+    if config.trained_until is not None:
+        seen = attributes["year"][cited] <= config.trained_until
+        owner, cited, removed["trained_on"] = owner[~seen], cited[~seen], int(np.count_nonzero(seen))
     if config.drop_near_duplicates:
-        near = are_near(corpus, rows[owner], cited)
+        near = asking[owner] >= 0
+        near[near] = are_near(corpus, asking[owner[near]], cited[near])
         owner, cited, removed["near_duplicate"] = owner[~near], cited[~near], int(np.count_nonzero(near))
     return owner, cited, removed
 
@@ -158,7 +179,7 @@ def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lam
     Counting may stop as soon as ``enough`` accepts the papers counted so far.
     """
     cited = np.zeros(len(corpus), dtype=bool)
-    rows = np.flatnonzero(_of_field(corpus.attributes["fields"], field))
+    rows = np.flatnonzero(of_field(corpus.attributes["fields"], field))
     for start in range(0, len(rows), 1_000_000):
         cited[corpus.outgoing.of_many(rows[start : start + 1_000_000])[1]] = True
         if enough(cited):
@@ -166,7 +187,8 @@ def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lam
     return cited
 
 
-def _of_field(masks: npt.NDArray[Any], field: str | None) -> Mask:
+def of_field(masks: npt.NDArray[Any], field: str | None) -> Mask:
+    """Return which masks of fields have a field, bool; all where it is None."""
     if field is None:
         return np.ones(len(masks), dtype=bool)
     mask: Mask = (masks >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1

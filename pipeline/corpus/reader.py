@@ -165,6 +165,11 @@ class Corpus:
         return pa.Table.from_pylist([], EXCLUSIONS)
 
     @functools.cached_property
+    def contexts(self) -> pa.Table:
+        """Of query texts that are citation contexts, schema :data:`pipeline.core.schema.CONTEXTS`."""
+        return self.artifact.arrow("contexts.arrow")
+
+    @functools.cached_property
     def missing(self) -> pa.Table:
         """Positives of the query texts that the corpus lacks, schema :data:`pipeline.core.schema.MISSING`."""
         return self.artifact.arrow("missing.arrow")
@@ -172,6 +177,10 @@ class Corpus:
     def has_query_texts(self) -> bool:
         """Whether the release brought its own queries."""
         return self._has("queries.arrow")
+
+    def has_contexts(self) -> bool:
+        """Whether its query texts are citation contexts."""
+        return self._has("contexts.arrow")
 
     def _has(self, name: str) -> bool:
         return any(output.path == name for output in self.artifact.manifest.outputs)

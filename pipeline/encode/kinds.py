@@ -191,10 +191,18 @@ def _shown(value: Any) -> str:
 
 
 def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Take the prompts of tasks out of ``values``; return the prefixes of queries for the task that is asked for."""
-    own, task = values.pop("prompts", {}), values.pop("task", "")
+    """Take the prompts of tasks out of ``values``; return the prefixes for the task that is asked for.
+
+    Those of a task of MTEB go by its order of names, for queries and for documents; there may be none.
+    """
+    own, task, names = values.pop("prompts", {}), values.pop("task", ""), values.pop("prompt_names", None)
     if not task:
         return {}
+    if names is not None:
+        known = own or recipes.prompts(folder)
+        found = {role: next((known[one] for one in of_role if one in known), None) for role, of_role in names.items()}
+        keys = {"query_paper_prefix": "query", "query_prefix": "query", "paper_prefix": "document"}
+        return {key: text for key, role in keys.items() if (text := found[role]) is not None}
     known = {**recipes.prompts(folder), **own}
     if task not in known:
         raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))

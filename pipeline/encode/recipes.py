@@ -6,12 +6,15 @@ and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevyc
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip
+from pipeline.core.install import optional
+from pipeline.core.progress import say
 from pipeline.encode import shape
 from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
 
@@ -147,18 +150,16 @@ def _described(folder: Path, kind: str) -> Any:
     return values
 
 
-def of_mteb(name: str) -> dict[str, Any]:
-    """Return commit, distance and prompts that ``mteb.get_model_meta`` gives of a model (Muennighoff et al. 2023).
+def of_mteb(name: str, task: str = "") -> dict[str, Any]:
+    """Return what ``mteb.get_model_meta`` says of a model: commit, distance, prompts, length (Muennighoff et al. 2023).
 
-    The settings are named as in ``models.toml``. Modules, length and other prompts are those of the folder.
+    The settings are named as in ``models.toml``. Modules and whatever else is missing are those of the folder. With a
+    ``task``, ``prompt_names`` has the names of prompts by role, of which the package takes the first there is.
 
     Raises:
-        InputError: mteb is not installed, does not know the model, or has no commit of it.
+        InputError: mteb is not installed, does not know the model or the task, or has no commit of the model.
     """
-    try:
-        import mteb
-    except ImportError as error:
-        raise InputError(f"mteb:{name} needs the package mteb", pip("install mteb")) from error
+    mteb = optional("mteb", f"mteb:{name}")
     try:
         meta = mteb.get_model_meta(name)
     except (KeyError, ValueError) as error:
@@ -169,8 +170,51 @@ def of_mteb(name: str) -> dict[str, Any]:
     similarity = getattr(meta.similarity_fn_name, "value", meta.similarity_fn_name)
     if similarity in _DISTANCES:
         settings["distance"] = _DISTANCES[similarity]
-    prompts = (meta.loader_kwargs or {}).get("model_prompts") or {}
+    loading = meta.loader_kwargs or {}
+    prompts = loading.get("model_prompts") or {}
     for key, role in (("paper_prefix", "document"), ("query_prefix", "query")):
         if role in prompts:
             settings[key] = prompts[role]
+    for key, theirs in (("dimension", "embed_dim"), ("max_length", "max_seq_length")):
+        if loading.get(theirs):
+            settings[key] = loading[theirs]
+    loader = getattr(meta.loader, "__name__", str(meta.loader))
+    left_out = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
+    if left_out:
+        _say_once(
+            f"mteb:{name}: not taken from mteb: {', '.join(left_out)}; vectors may differ from a published score's"
+        )
+    if task:
+        from pipeline.sources.mteb import find_task  # here, because it brings a client of HTTP
+
+        of_task = find_task(task).metadata
+        roles = ("query", "document")
+        if loader == _INSTRUCT:
+            prompts = {f"{task}-{role}": _instruction(mteb, of_task, role, loading) for role in roles}
+        kind = of_task.type
+        names = {role: (f"{task}-{role}", task, f"{kind}-{role}", kind, role) for role in roles}
+        settings |= {"prompts": prompts, "prompt_names": names}
     return settings
+
+
+_say_once = functools.cache(say)
+
+_INSTRUCT = "InstructSentenceTransformerModel"
+_LOADERS = ("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", _INSTRUCT)
+_TAKEN = {"model_prompts", "embed_dim", "max_seq_length", "instruction_template", "apply_instruction_to_passages"}
+_TAKEN |= {"prompts_dict", "prompt_priority", "trust_remote_code", "model_kwargs", "torch_dtype", "attn_implementation"}
+"""Settings by which mteb loads a model that are taken, or that change no vector but for its precision."""
+
+
+def _instruction(mteb: Any, task: Any, role: str, loading: Mapping[str, Any]) -> str:
+    """Return what a model that reads instructions has put before a text, as its wrapper in mteb decides it."""
+    if role == "document" and not loading.get("apply_instruction_to_passages", True):
+        return ""
+    base = mteb.models.abs_encoder
+    taken = {name: loading[name] for name in ("instruction_template", "prompts_dict") if name in loading}
+    priority = loading.get("prompt_priority")
+    taken |= {"prompt_priority": [base.PromptSource.from_str(source) for source in priority]} if priority else {}
+    wrapper = type("Wrapper", (base.AbsEncoder,), {**taken, "encode": None})()
+    for name, value in taken.items():
+        setattr(wrapper, name, value)
+    return str(wrapper.get_task_instruction(task, mteb.types.PromptType(role)))

@@ -21,7 +21,7 @@ from pipeline.encode.names import Name
 from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
 
 _REFERENCE = DATA / "reference"
-_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
+_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
 """Settings of an entry that a user cannot override."""
 
 _FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
@@ -93,7 +93,7 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
     base, options = typed.base, _options(typed)
     if typed.parts is not None:
         return _mean(typed.parts, options, precision, template)
-    entry = {key: value for key, value in _entry(base).items() if key not in _FACTS}
+    entry = {key: value for key, value in _entry(base, options.get("task", "")).items() if key not in _FACTS}
     if "parts" in entry:
         compute, template = options.pop("compute", precision), options.pop("template", template)
         model = _mean(tuple(map(Name, entry["parts"])), options, compute, template)
@@ -340,7 +340,7 @@ def _reference() -> dict[str, dict[str, float]]:
     return figures
 
 
-def _entry(base: str) -> dict[str, Any]:
+def _entry(base: str, task: str = "") -> dict[str, Any]:
     entries = grammar.entries()
     if base in entries:
         return dict(entries[base])
@@ -349,7 +349,7 @@ def _entry(base: str) -> dict[str, Any]:
         matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
         return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
     if base.startswith(grammar.MTEB):
-        return recipes.of_mteb(base.removeprefix(grammar.MTEB))
+        return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}

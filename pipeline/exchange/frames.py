@@ -19,11 +19,7 @@ _IDS = ("query_id", "paper_id")
 
 
 def check_format(output: str, known: dict[str, str]) -> None:
-    """Check that a format is known.
-
-    Raises:
-        InputError: it is not; the message names the nearest.
-    """
+    """Refuse a format that is not known; the message names the nearest."""
     if output not in known:
         raise InputError(f"--format must be one of {', '.join(known)}, got {output!r}", nearest(output, known))
 

@@ -17,6 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
+from pipeline.exchange import mteb
 from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column, query_of
@@ -96,7 +97,19 @@ def _parquet(folder: Path, pool: Pool) -> list[Path]:
     return [folder / f"{name}.parquet" for name in tables]
 
 
-FORMATS: dict[str, Callable[[Path, Pool], list[Path]]] = {"beir": _beir, "trec": _trec, "parquet": _parquet}
+def _mteb(folder: Path, pool: Pool) -> list[Path]:
+    """Write a BEIR folder, completed by what MTEB and the hub read."""
+    written = _beir(folder, pool)
+    mteb.describe(folder, pool, folder.name)
+    return [*written, folder / "croissant.json"]
+
+
+FORMATS: dict[str, Callable[[Path, Pool], list[Path]]] = {
+    "beir": _beir,
+    "mteb": _mteb,
+    "trec": _trec,
+    "parquet": _parquet,
+}
 """Formats of a pool, and who writes each."""
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of
+from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of, select, within
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
@@ -51,12 +51,18 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
     return np.stack([measure.compute(hits) for measure in measures])
 
 
-def check_engine(engine: str) -> None:
-    """Check that an engine is one of :data:`ENGINES`.
+def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
+    """Return :func:`evaluate` of every query, float64 ``[measures, queries]``; NaN: it has no relevant paper."""
+    values = np.full((len(measures), len(qrels.offsets) - 1), np.nan)
+    measurable = np.flatnonzero(qrels.positives())
+    if len(measurable):
+        run, qrels = select(run, qrels, measurable)
+        values[:, measurable] = evaluate(qrels, run, measures, engine)
+    return values
 
-    Raises:
-        InputError: it is not.
-    """
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that is none of :data:`ENGINES`."""
     if engine not in ENGINES:
         raise InputError(f"there is no measure engine {engine!r}", nearest(engine, ENGINES))
 
@@ -83,10 +89,7 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
 def precision_among(qrels: Qrels, run: Run, kept: Mask) -> npt.NDArray[np.float64]:
     """Return average precision with the papers ``kept`` alone, float64 ``[queries]``; NaN without positives.
 
-    Args:
-        qrels: relevant papers.
-        run: retrieved papers of the same queries.
-        kept: bool ``[papers of the corpus]``.
+    ``kept`` is bool ``[papers of the corpus]``.
     """
     cut = qrels.among(kept)
     with np.errstate(invalid="ignore"):
@@ -123,11 +126,11 @@ def by_chance(
             f"query {query} ranks {candidates[query]} candidates, fewer than are judged", "Count all candidates"
         )
     # Orders are exchangeable: candidate 0 stands for the first positive, and so on.
-    below = (_numbers(others.offsets) + positives[query_of(others.offsets)]).astype(np.uint32)
+    below = (within(others.offsets) + positives[query_of(others.offsets)]).astype(np.uint32)
     lower = Qrels(others.offsets, below, others.grades)
-    numbered = Qrels(qrels.offsets, _numbers(qrels.offsets), qrels.grades, lower)
+    numbered = Qrels(qrels.offsets, within(qrels.offsets).astype(np.uint32), qrels.grades, lower)
     offsets = np.concatenate([[0], np.cumsum(candidates)])
-    of_query, rows, random = query_of(offsets), _numbers(offsets), generator(seed, "random ranking")
+    of_query, rows, random = query_of(offsets), within(offsets).astype(np.uint32), generator(seed, "random ranking")
     total = np.zeros((len(measures), len(candidates)))
     for _ in range(draws):
         order = np.lexsort((random.random(len(rows)), of_query))
@@ -140,11 +143,6 @@ def above_chance(values: npt.ArrayLike, chance: npt.ArrayLike) -> npt.NDArray[np
     expected = np.asarray(chance, np.float64)
     gains = np.asarray(values, np.float64) - expected
     return np.divide(gains, 1 - expected, out=np.zeros_like(gains), where=expected < 1)
-
-
-def _numbers(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the number of each entry within its query, from 0."""
-    return (np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))).astype(np.uint32)
 
 
 _BLOCK_BYTES = 64 * 2**20

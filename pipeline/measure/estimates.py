@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval
+from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval, mean_of_means
 
 POWER = 0.8
+ENOUGH = 0.1
+"""Share of the variance of a mean that may come from the draw of candidates."""
 FEWEST_PAIRS = 10
 """A correlation of fewer exchangeable pairs (queries, systems) is not computed."""
 _FEWEST = 5
@@ -23,9 +27,6 @@ def share_between(groups: Sequence[Floats]) -> Interval:
     Groups may have variances of their own: the interval inverts the noncentral F (Steiger 2004) of Brown & Forsythe's
     test (1974) with the degrees of freedom of Mehrotra (1997). Where its lower end is above 0, that test rejects at
     2.5%. NaN of fewer than two groups, or where one has fewer than two values or no variance.
-
-    Args:
-        groups: float64 ``[values]`` each.
     """
     from scipy.special import fdtr, ncfdtrinc
 
@@ -47,6 +48,87 @@ def share_between(groups: Sequence[Floats]) -> Interval:
     squares = (max(between - expected, 0.0), *(noncentrality * expected / first for noncentrality in ends))
     value, low, high = (float(explained / (explained + within)) for explained in squares)
     return value, low, high
+
+
+def contrast(groups: Sequence[Floats], weights: Sequence[float], seed: int) -> tuple[Interval, float]:
+    """Return a weighted sum of the means of groups with its 95% bootstrap interval, and the p-value of Welch's t-test.
+
+    Two groups with the weights 1 and -1 give the difference of their means. Groups are resampled independently. The
+    p-value is NaN where a group has one value, or all values of each are equal.
+
+    Args:
+        groups: float64 ``[values]`` each.
+        weights: of the means.
+        seed: the user's seed.
+    """
+    from scipy.special import stdtr
+
+    scaled = [len(groups) * weight * values for values, weight in zip(groups, weights, strict=True)]
+    interval = mean_of_means({f"group {n}": values[None] for n, values in enumerate(scaled)}, seed).at(0)
+    sizes = np.array([len(values) for values in groups])
+    if sizes.min() < 2:
+        return interval, np.nan
+    squares = np.array([w**2 * v.var(ddof=1) / len(v) for v, w in zip(groups, weights, strict=True)])
+    error = float(np.sqrt(squares.sum()))
+    if error == 0:
+        return interval, np.nan
+    freedom = squares.sum() ** 2 / (squares**2 / (sizes - 1)).sum()
+    return interval, float(2 * stdtr(freedom, -abs(interval[0]) / error))
+
+
+class Components(NamedTuple):
+    """Variance components of a query's value on one sample; the rest is between samples, query by query."""
+
+    queries: float
+    samples: float
+    rest: float
+
+    def share(self, samples: int, queries: int) -> float:
+        """Return the share of the variance of a mean over queries and samples that more samples would lower."""
+        drawn = self.samples / samples + self.rest / (samples * queries)
+        total = drawn + self.queries / queries
+        return drawn / total if total else 0.0
+
+    def needed(self, queries: int) -> int:
+        """Return from how many samples on the draw of candidates has little of the variance (:data:`ENOUGH`)."""
+        drawn, fixed = self.samples + self.rest / queries, self.queries / queries
+        return max(1, math.ceil(drawn * (1 - ENOUGH) / (ENOUGH * fixed) - 1e-9)) if fixed else 1
+
+
+def components(values: Floats) -> Components:
+    """Return the variance components of values float64 ``[samples, queries]``; negative estimates are 0."""
+    samples, queries = values.shape
+    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
+    rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
+    between_queries = (samples * ((by_query - mean) ** 2).sum() / (queries - 1) - rest) / samples
+    between_samples = (queries * ((by_sample - mean) ** 2).sum() / (samples - 1) - rest) / queries
+    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(rest))
+
+
+def crossed_mean(values: Floats) -> Interval:
+    """Return the mean of values of crossed draws with its 95% t-interval: queries and samples are both drawn.
+
+    The variance is that of the balanced two-way random-effects model by its mean squares, with Satterthwaite's degrees
+    of freedom; of one sample, that between queries. A negative variance between samples is 0.
+
+    Args:
+        values: float64 ``[samples, queries]``, of two queries or more.
+    """
+    from scipy.special import stdtrit
+
+    samples, queries = values.shape
+    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), float(values.mean())
+    squares, freedoms = [samples * by_query.var(ddof=1)], [queries - 1]
+    if samples > 1:
+        freedom = (samples - 1) * (queries - 1)
+        rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / freedom
+        if (between := queries * by_sample.var(ddof=1)) > rest:
+            squares, freedoms = [*squares, between, -rest], [*freedoms, samples - 1, freedom]
+    parts = np.array(squares) / (samples * queries)
+    variance = max(float(parts.sum()), 0.0)
+    freedom = variance**2 / float((parts**2 / np.array(freedoms)).sum()) if variance else np.inf
+    margin = float(np.sqrt(variance) * stdtrit(freedom, (1 + LEVEL) / 2)) if variance else 0.0
+    return mean, mean - margin, mean + margin
 
 
 def variance_interval(values: Floats) -> Interval:
@@ -105,10 +187,10 @@ def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.inte
     if not len(flags):
         return UNKNOWN
     place = np.unique(cluster, return_inverse=True)[1]
-    sizes, found = np.bincount(place).astype(np.float64), np.bincount(place, flags)
+    sizes, flagged = np.bincount(place).astype(np.float64), np.bincount(place, flags)
     clusters, items, tail = len(sizes), float(len(flags)), (1 - LEVEL) / 2
     value = float(flags.mean())
-    variance = ((found - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
+    variance = ((flagged - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
     effective = float(clusters)
     if clusters > 1 and variance > 0:
         effective = min(items, value * (1 - value) / variance) * (ndtri(tail) / stdtrit(clusters - 1, tail)) ** 2

@@ -8,10 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.inputs import Offsets, Qrels, Run, pairs, places, query_of
-
-_BLOCK = 1 << 22
-"""Entries of a run that are looked up at a time."""
+from pipeline.measure.inputs import Qrels, Run, pairs, query_of, ranks_of, within
 
 Integers = npt.NDArray[np.int64]
 
@@ -46,8 +43,8 @@ class Relevant(NamedTuple):
 
     def above(self, others: Relevant) -> Integers:
         """Return how many of ``others`` stand above each paper in the list of its query."""
-        own, other = (pairs(papers.query, papers.rank) for papers in (self, others))
-        return np.searchsorted(other, own) - np.searchsorted(others.query, self.query)
+        places, other_places = (pairs(papers.query, papers.rank) for papers in (self, others))
+        return np.searchsorted(other_places, places) - np.searchsorted(others.query, self.query)
 
     def nth(self) -> Integers:
         """Return the number of each paper among those of its query, from 1."""
@@ -81,7 +78,7 @@ class Hits:
     @classmethod
     def of(cls, qrels: Qrels, run: Run) -> Hits:
         """Look the judged papers up in a run of the same queries."""
-        ideal = Relevant(query_of(qrels.offsets), _ranks(qrels.offsets), qrels.grades.astype(np.int64))
+        ideal = Relevant(query_of(qrels.offsets), within(qrels.offsets) + 1, qrels.grades.astype(np.int64))
         hits = cls(_found(qrels, run), ideal, qrels.positives(), run.retrieved())
         if qrels.others is None:
             return hits
@@ -139,18 +136,8 @@ class Hits:
 
 def _found(judged: Qrels, run: Run) -> Relevant:
     """Return the judged papers at the ranks where a run of the same queries retrieved them."""
-    known = pairs(query_of(judged.offsets), judged.rows)
-    order = np.argsort(known)
-    known, grades = known[order], judged.grades[order]
-    query, ranks = query_of(run.offsets), _ranks(run.offsets)
-    parts = [NONE]
-    for start in range(0, len(run.rows), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        place = places(pairs(query[part], run.rows[part]), known)
-        hit = np.flatnonzero(place >= 0)
-        parts.append(Relevant(query[part][hit], ranks[part][hit], grades[place[hit]].astype(np.int64)))
-    return Relevant(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _ranks(offsets: Offsets) -> Integers:
-    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+    query = query_of(judged.offsets)
+    ranks = ranks_of(run, query, judged.rows)
+    order = np.lexsort((ranks, query))
+    hit = order[ranks[order] > 0]
+    return Relevant(query[hit], ranks[hit], judged.grades[hit].astype(np.int64))

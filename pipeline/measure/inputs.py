@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.csr import offsets_of, ranges
+from pipeline.core import csr
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 
 Offsets = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 Mask = npt.NDArray[np.bool_]
+
+_BLOCK = 1 << 22
+"""Entries of a run that are looked up at a time."""
 
 _CONTRACT = "Sort by query, then score descending, then paper id descending, with ranks from 1"
 
@@ -39,9 +42,7 @@ class Run:
 
         Measures count ranks by position and do not look at scores, so the one total order must hold already.
 
-        Args:
-            table: the ranking.
-            queries: number of queries; a query without entries retrieved nothing.
+        Of so many ``queries``, one without entries retrieved nothing.
 
         Raises:
             InputError: an entry breaks the contract; the message names it.
@@ -49,7 +50,7 @@ class Run:
         query, row = column(table, "query"), column(table, "row")
         score, rank = column(table, "score"), column(table, "rank")
         offsets = _offsets(query, queries, "ranking")
-        expected = np.arange(len(query)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+        expected = within(offsets) + 1
         _check_none(rank != expected, query, rank, "has a rank out of place")
         _check_none(~np.isfinite(score), query, rank, "has a score that is not finite")
         risen = (score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1]))
@@ -106,7 +107,7 @@ class Qrels:
         order = np.lexsort((row, -grade.astype(np.int32), query))
         query, row, grade = query[order], row[order], grade[order]
         of_kind = [
-            (offsets_of(query[kept], queries), row[kept], grade[kept]) for kept in (grade >= 1, grade < 1)
+            (csr.offsets_of(query[kept], queries), row[kept], grade[kept]) for kept in (grade >= 1, grade < 1)
         ]  # fmt: skip
         return cls(*of_kind[0], cls(*of_kind[1]) if len(of_kind[1][1]) else None)
 
@@ -127,12 +128,9 @@ class Qrels:
 
 
 def check_measurable(qrels: Qrels, run: Run) -> None:
-    """Check that run and qrels have the same queries, and that each query has a relevant paper.
+    """Refuse a run and qrels of different queries, and a query without a relevant paper.
 
     No measure is defined for a query without a relevant paper; counting it as 0 would lower every mean.
-
-    Raises:
-        InputError: one of the two does not hold.
     """
     judged, ranked = len(qrels.offsets) - 1, len(run.offsets) - 1
     if judged != ranked:
@@ -196,14 +194,28 @@ def query_of(offsets: Offsets) -> npt.NDArray[np.int64]:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
+def within(offsets: Offsets) -> npt.NDArray[np.int64]:
+    """Return the number of each entry within its list, from 0, int64 ``[entries]``."""
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+
+
+def ranks_of(run: Run, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the rank of each paper in the list of its query, from 1, int64 ``[papers]``; 0: not retrieved."""
+    asked = pairs(query, row)
+    order = np.argsort(asked)
+    asked, ranks = asked[order], np.zeros(len(asked), np.int64)
+    listed, rank = query_of(run.offsets), within(run.offsets) + 1
+    for start in range(0, len(run.rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        place = places(pairs(listed[part], run.rows[part]), asked)
+        ranks[order[place[place >= 0]]] = rank[part][place >= 0]
+    return ranks
+
+
 def places(values: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return where each value is in a rising array, int64; -1 where it is absent."""
-    if not len(known):
-        return np.full(len(values), -1)
-    place = np.searchsorted(known, values)
-    np.minimum(place, len(known) - 1, out=place)
-    place[known[place] != values] = -1
-    return place
+    place, there = csr.places(known, values)
+    return np.where(there, place, -1)
 
 
 def _shortened(offsets: Offsets, kept: Mask) -> Offsets:
@@ -215,7 +227,7 @@ def _shortened(offsets: Offsets, kept: Mask) -> Offsets:
 def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Offsets]:
     """Return the offsets of some lists put one behind the other, and the positions of their entries."""
     lengths = np.diff(offsets)[queries]
-    return np.concatenate([[0], np.cumsum(lengths)]), ranges(offsets[queries], lengths)
+    return np.concatenate([[0], np.cumsum(lengths)]), csr.ranges(offsets[queries], lengths)
 
 
 def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
@@ -227,7 +239,7 @@ def _offsets(query: npt.NDArray[Any], queries: int, what: str) -> Offsets:
     fallen = np.flatnonzero(query[1:] < query[:-1])
     if len(fallen):
         raise InputError(f"the {what} are not sorted by query (entry {fallen[0] + 1})", _CONTRACT)
-    return offsets_of(query, queries)
+    return csr.offsets_of(query, queries)
 
 
 def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:

@@ -168,9 +168,9 @@ def binary_preference(hits: Hits) -> Values:
 def inferred_average_precision(hits: Hits) -> Values:
     """MAP in which the precision above a relevant paper is estimated from the judged papers (Yilmaz & Aslam 2006)."""
     papers, little = hits.retrieved, 1e-5  # trec_eval's constant
-    found, refused = papers.nth() - 1, papers.above(hits.refused())
-    pooled = found + refused + papers.above(hits.others.below(0))
-    share = (found + little) / (found + refused + 2 * little)
+    relevant, refused = papers.nth() - 1, papers.above(hits.refused())
+    pooled = relevant + refused + papers.above(hits.others.below(0))
+    share = (relevant + little) / (relevant + refused + 2 * little)
     return _sums(hits, (1 + pooled * share) / papers.rank) / hits.positives
 
 
@@ -284,15 +284,10 @@ def check_depth(measures: Iterable[Measure], depth: int) -> None:
 
 
 def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
-    """Parse measures as users type them, such as ``ndcg@10,map@100`` or ``P@1 rr``.
+    """Parse measures as users type them, such as ``ndcg@10,map@100`` or ``P@1 rr``, and return them in that order.
 
-    Case does not matter, aliases are understood, and a measure named twice counts once.
-
-    Args:
-        text: names separated by commas or white space, or the names one by one.
-
-    Returns:
-        The measures, in the order given.
+    Commas or white space separate names in a text. Case does not matter, aliases are understood, and a measure named
+    twice counts once.
 
     Raises:
         InputError: some are unknown (all of them are listed), or there is none.

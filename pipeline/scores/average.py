@@ -163,11 +163,7 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
 def _over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setup) -> Floats:
     """Return means over resampled samples, of all queries or of resampled ones, float64 ``[rows, resamples]``.
 
-    Args:
-        values: float64 ``[samples, queries]`` of each row.
-        draws: what is resampled.
-        seed: of the draws.
-        setup: what the samples are of.
+    ``values`` are float64 ``[samples, queries]`` of each row.
     """
     counts, item, whole = [len(of_row) for of_row in values], setup[0] or "", np.concatenate(values)
     if draws.resample == "papers" and min(counts) == 1:

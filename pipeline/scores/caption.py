@@ -23,12 +23,7 @@ _RULES = [name for name, setting in SETTINGS.items() if setting.rule]
 
 
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one.
-
-    Args:
-        table: the rows of one table of a summary.
-        runs: the rankings behind it.
-    """
+    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one."""
     settings = json.loads(runs["pool_settings"][0])
     config, depths = flat(settings), sorted(set(runs["depth"]))
     parts = [str(config["year"])] if config.get("year") else []
@@ -67,7 +62,7 @@ def scope(run: Mapping[str, Any]) -> str:
 
 def is_given(settings: Mapping[str, Any]) -> bool:
     """Whether a release brought the queries of a pool: it is all of the collection, and nothing was drawn."""
-    return settings.get("queries_are") == "texts"
+    return settings.get("queries_are") == "texts" and settings.get("year") is None
 
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
@@ -132,11 +127,7 @@ _LONGEST = 120
 def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], further: Sequence[str]) -> dict[str, str]:
     """Return a folder name for each kind of pool: corpus and kind, then what was chosen.
 
-    Args:
-        root: the workspace.
-        runs: labelled rankings.
-        chosen: as given to :func:`pipeline.scores.choose.choose`.
-        further: what else decides the tables.
+    ``further`` is what decides the tables beside what was ``chosen``.
     """
     corpus_name = corpus_folders(root)
     # The kind names the corpus, and what separates tables, whether it was chosen or not.

@@ -29,15 +29,7 @@ Settings = Mapping[str, Any]
 
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
-    """Return stored scores that fit some settings, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
-
-    Args:
-        root: the workspace.
-        **chosen: of :func:`choose`.
-
-    Raises:
-        InputError: nothing fits; the message lists what there is.
-    """
+    """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.store.SCORES_SCHEMA`."""
     return values(labelled(choose(stored(root), root, **chosen)), named=True)
 
 
@@ -146,11 +138,7 @@ def _stored_as(run: Settings, name: str) -> Any:
 
 
 def _narrowed(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
-    """Return the rows that fit every setting of pools and systems that is given.
-
-    Raises:
-        InputError: no row fits one, or no row has it.
-    """
+    """Return the rows that fit every setting of pools and systems that is given."""
     for name in (*SETTINGS, *_OF_SYSTEMS):
         wanted = canonical(chosen.get(name))
         if wanted is None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.errors import InputError, nearest
@@ -17,10 +16,7 @@ from pipeline.measure.statistics import equivalence, holm, permutation_of_means,
 from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Setup, average, families, in_order
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
-from pipeline.scores.store import artifact, load_runs, opened_pool, positives, ranks_of
-
-_Rows = npt.NDArray[np.int64]
-_Ranks = npt.NDArray[np.uint32]
+from pipeline.scores.store import load_runs, open_rankings
 
 DIFFERENCES = {
     "first": pl.String,
@@ -252,42 +248,26 @@ def most_different(
     """
     keys = ["field", "size", "pool", "query"]
     wide = scores.filter(measure=measure).pivot("label", index=keys, values="value", maintain_order=True)
-    ranked = wide.with_columns((pl.col(labels[1]) - pl.col(labels[0])).abs().alias("change"))
-    ranked = ranked.sort("change", descending=True, maintain_order=True).unique(
-        ["field", "size", "query"], keep="first", maintain_order=True
-    )
-    ranked = pl.concat(
-        [
-            part.head(most)
-            for part in ranked.sort("change", descending=True, maintain_order=True).partition_by(
-                "field", "size", maintain_order=True
-            )
-        ]
-    )
-    opened: dict[str, tuple[Pool, _Rows, _Rows, _Ranks]] = {}
+    change = (pl.col(labels[1]) - pl.col(labels[0])).abs()
+    ranked = wide.sort(change, descending=True, maintain_order=True)
+    ranked = ranked.unique(["field", "size", "query"], keep="first", maintain_order=True)
+    ranked = ranked.group_by("field", "size", maintain_order=True).head(most)
+    both = stored.filter(pl.col("label").is_in(labels))
+    opened = {pool: open_rankings(both.filter(pool=pool)) for pool in ranked["pool"].unique(maintain_order=True)}
     rows = []
     for row in ranked.iter_rows(named=True):
-        if row["pool"] not in opened:
-            opened[row["pool"]] = _opened(stored.filter(pool=row["pool"]), labels)
-        pool, query, papers, ranks = opened[row["pool"]]
-        span = slice(*np.searchsorted(query, [row["query"], row["query"] + 1]))
-        relevant = pool.corpus.take(papers[span], ["paper_id", "title", "year"]).to_pylist()
-        for paper, (first, second) in zip(relevant, ranks[:, span].T.tolist(), strict=True):
+        rankings = opened[row["pool"]]
+        pool, qrels, ranks = rankings.pool, rankings.qrels, rankings.ranks
+        start, end = qrels.offsets[row["query"] : row["query"] + 2]
+        papers = start + np.argsort(qrels.rows[start:end])
+        relevant = pool.corpus.take(qrels.rows[papers], ["paper_id", "title", "year"]).to_pylist()
+        both_ranks = zip(*(ranks[label][papers].tolist() for label in labels), strict=True)
+        for paper, (first, second) in zip(relevant, both_ranks, strict=True):
             paper |= {"first_rank": first or None, "second_rank": second or None}
         relevant.sort(key=lambda paper: min(paper["first_rank"] or np.inf, paper["second_rank"] or np.inf))
         figures = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
         rows.append({**_query(pool, row["query"]), **figures, "positives": relevant})
     return pl.DataFrame(rows, schema=QUERIES, orient="row")
-
-
-def _opened(runs: pl.DataFrame, labels: Sequence[str]) -> tuple[Pool, _Rows, _Rows, _Ranks]:
-    """Return a pool, query and row of its positives, and their ranks by both systems ``[2, positives]``."""
-    both = [runs.filter(label=label).row(0, named=True) for label in labels]
-    pool = opened_pool(both[0])
-    if pool is None:
-        raise InputError(f"the corpus {both[0]['corpus']} must be there to name papers", "Build it again")
-    query, row = positives(pool)
-    return pool, query, row, np.stack([ranks_of(artifact(run, "ranking"), query, row) for run in both])
 
 
 def _query(pool: Pool, query: int) -> dict[str, Any]:

@@ -163,14 +163,9 @@ _RANKED = 3
 def page_of(
     differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = PROTOCOL
 ) -> Page:
-    """Return the page of a comparison.
+    """Return the page of a comparison: :data:`pipeline.scores.compare.DIFFERENCES`, and the queries that differ most.
 
-    Args:
-        differences: of :func:`pipeline.scores.compare.compare`.
-        queries: of :func:`pipeline.scores.compare.most_different`.
-        runs: the rankings of both systems, columns :data:`pipeline.scores.store.RUNS`.
-        scores: their scores.
-        draws: of the intervals and tests.
+    ``runs`` and ``scores`` are of both systems.
     """
     some = differences.row(0, named=True)
     places = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
@@ -181,10 +176,11 @@ def page_of(
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
     rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)
-    parts: list[Part] = [_part("differences", difference_table(differences, "Differences"), rows, source)]
+    parts: list[Part] = [TablePart("differences", difference_table(differences, "Differences"), as_csv(rows), source)]
     parts += _charts(differences, source)
     if len(queries):
-        parts.append(_part("queries", *_most_different(differences, queries), source))
+        table, records = _most_different(differences, queries)
+        parts.append(TablePart("queries", table, as_csv(records), source))
     parts.append(browser(runs, scores, measures, draws))
     what = ", ".join(map(pool_of, places)) if len(places) < 4 else f"{len(places)} pools"
     count = sum({place["field"]: place["queries"] for place in places}.values())
@@ -206,10 +202,6 @@ def _best(differences: pl.DataFrame) -> str:
     second = row["difference"] * sign_of(row["measure"]) > 0
     name, value = (row["second"], row["second_value"]) if second else (row["first"], row["first_value"])
     return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
-
-
-def _part(name: str, table: Table, rows: Sequence[Mapping[str, Any]], source: str) -> TablePart:
-    return TablePart(name, table, {"csv": as_csv(rows), "tex": render_table(table, "latex")}, source)
 
 
 def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[Table, list[dict[str, Any]]]:

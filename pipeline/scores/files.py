@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,15 +14,15 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
-from pipeline.core.order import tied_share
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.exchange.runs import Entries, check_distinct, entries_of, ranked, read_entries
-from pipeline.measure.engines import evaluate as measured
-from pipeline.measure.inputs import Qrels, Run, column, pairs, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import RUNS, as_json, with_facts
 from pipeline.sources.beir import read_judgements
+from pipeline.stages.score import counts_of
 
 RunFile = Path | str | Mapping[str, Mapping[str, float]]
 """A run: a file (TREC, ``.json``, ``.lz4`` of ranx, ``.parquet``), or scores by query and document."""
@@ -73,21 +72,19 @@ def score_files(
     queries = {text: place for place, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
     collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
-    found = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
-    identities = [f"{name}-{_digest(run)}" for name, run in zip(names, runs, strict=True)]
-    deepest = max(facts["depth"] for facts, _ in found)  # lists end where they end: rows of one table all the same
-    frame = pl.DataFrame(
-        [
-            facts
-            | {"depth": deepest}
-            | _row(name, identity, collection)
-            | {"size": len(rows), "measures": list(map(str, chosen))}
-            for name, identity, (facts, _) in zip(names, identities, found, strict=True)
-        ],
-        schema=RUNS,
-        orient="row",
-    )
-    return labelled(frame), with_facts(labelled(frame), [scores for _, scores in found])
+    scored = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
+    counts, scores = zip(*scored, strict=True)
+    shared = {
+        "depth": max(of_run["depth"] for of_run in counts),  # lists end where they end: rows of one table all the same
+        "size": len(rows),
+        "measures": list(map(str, chosen)),
+    }
+    facts = [
+        of_run | _row(name, f"{name}-{_digest(run)}", collection) | shared
+        for of_run, name, run in zip(counts, names, runs, strict=True)
+    ]
+    frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
+    return frame, with_facts(frame, scores)
 
 
 def name_of(file: RunFile | QrelsFile, otherwise: str) -> str:
@@ -118,27 +115,17 @@ def _scored(
     if beyond:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
     whole, scored = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
-    run_scored, judged = select(whole, relevant, scored)
     ids = list(queries)
     scores = pl.DataFrame(
         {
             "query": np.tile(scored, len(measures)).astype(np.uint32),
             "query_id": [ids[place] for place in scored] * len(measures),
             "measure": [str(measure) for measure in measures for _ in scored],
-            "value": measured(judged, run_scored, measures).ravel(),
+            "value": evaluate_all(relevant, whole, measures)[:, scored].ravel(),
         }
     )
-    counts = {
-        "queries": len(queries),
-        "depth": whole.depth,
-        "positives": len(judged.rows),
-        "positives_not_in_collection": 0,
-        "queries_without_positive": len(queries) - len(scored),
-        "queries_without_results": int(np.count_nonzero(run_scored.retrieved() == 0)),
-        "retrieved": len(whole.rows),
-        "tied_share": tied_share(column(ranking, "query"), column(ranking, "score")),
-    }
-    return counts, scores
+    counts = counts_of(ranking, whole, relevant)
+    return {"queries": len(queries), "positives_not_in_collection": 0, **counts}, scores
 
 
 def _row(name: str, identity: str, collection: str) -> dict[str, Any]:
@@ -187,20 +174,13 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     if path.suffix != ".json":
         return read_judgements(path)
     try:
-        nested = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_distinct)
-        flat = [((query, document), grade) for query, of in nested.items() for document, grade in of.items()]
-    except (ValueError, AttributeError) as error:
+        nested = files.given_json(path).items()
+        flat = [((query, document), grade) for query, of in nested for document, grade in of.items()]
+    except AttributeError as error:
         raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
     if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
         raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
     return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
-
-
-def _distinct(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; a name that comes twice is refused."""
-    if len(found := dict(members)) < len(members):
-        raise ValueError(f"{next(name for name, n in Counter(n for n, _ in members).items() if n > 1)!r} comes twice")
-    return found
 
 
 def _entries(run: RunFile) -> Entries:

@@ -21,11 +21,8 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
 
     A label is the name of the system, and the settings that tell it from others of that name in its table. The depth is
     named in every row where depths differ. Pools of all candidates have a table of their own (a ``kind`` of their own)
-    where another pool of the field happens to be as large.
-
-    Args:
-        runs: columns :data:`pipeline.scores.store.RUNS`.
-        together: whether all pools are of one kind, whatever their settings; those of one field and size must agree.
+    where another pool of the field happens to be as large. ``together``: all pools are of one kind, whatever their
+    settings.
 
     Raises:
         InputError: pools of one kind, field and size are of several settings.

@@ -49,9 +49,7 @@ def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]
     Pool sizes give systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give fields by measure and
     system, with the macro average below (their tables 2, 7 and 8, transposed).
 
-    Args:
-        summary: columns :data:`pipeline.scores.summary.SUMMARY`, with the measures that are shown, in order.
-        runs: the rankings behind it (:func:`pipeline.scores.store.load_runs`).
+    The measures that are shown are those of the summary, in its order.
     """
     return tuple(table_of(part, runs) for part in summary.partition_by("table", maintain_order=True))
 
@@ -106,4 +104,5 @@ def _present(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
 def figure_of(row: dict[str, Any]) -> Cell:
     """Return the figure of a row of a summary."""
     equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
-    return Cell(row["value"], row["deviation"], row["low"], row["high"], row["best"], row["marked"], equivalent)
+    marks = "†" * row["marked"] + "≈" * equivalent
+    return Cell(row["value"], row["low"], row["high"], row["deviation"], row["best"], marks)

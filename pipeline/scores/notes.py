@@ -16,24 +16,21 @@ from pipeline.corpus.prefilter import PrefilterConfig, has_text
 from pipeline.corpus.prefilter import sentence as metadata_gaps
 from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
-from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
-from pipeline.scores.caption import DATASET, is_given, provenance
+from pipeline.scores.caption import DATASET, collection, is_given, provenance
 from pipeline.scores.labels import text, trainings_of
-from pipeline.scores.store import artifact, opened_pool, under
+from pipeline.scores.published import made_with, published
+from pipeline.scores.store import open_rankings, opened_pool, under
 from pipeline.scores.tables import percent
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
 
 def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, ...]:
-    """Return the notes of a table, provenance last.
+    """Return the notes of one table of a summary, provenance last.
 
-    Args:
-        table: the rows of one table of a summary, with the measures that are shown.
-        runs: the rankings behind it.
-        compared: which figures are compared with each other, such as ``column``.
+    ``compared`` says which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
     given = is_given(json.loads(pools["pool_settings"][0]))
@@ -135,22 +132,30 @@ def _missing(runs: pl.DataFrame) -> str:
 
 
 def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the published figures of the encoders shown, if the pools are of the kind of a published experiment."""
+    """Return the published figures of the systems shown, if the pools are of the kind of a published experiment.
+
+    Those of a collection that a release brought say which text they were made with.
+    """
     fields = set(table["field"]) - {AVERAGE}
     sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
     experiments: list[str] = []
+    given = is_given(json.loads(runs["pool_settings"][0]))
     if fields == {None}:
-        scifact = runs["corpus"][0].startswith("scifact-")
-        experiments = ["scifact"] if scifact else [f"dataset-{size}" for size in sizes]
+        experiments = [collection(runs["corpus"][0])] if given else [f"dataset-{size}" for size in sizes]
     elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
         experiments = ["fields"]
     measures = table["measure"].unique(maintain_order=True)
     parts = []
     for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
-        figures = registry.published(system)
-        names = [f"{experiment}.{measure}" for experiment in experiments for measure in measures]
-        printed = [f"{name} {registry.as_printed(figures[name])}" for name in names if name in figures]
-        parts += [f"{label} {', '.join(printed)}"] if printed else []
+        names = [(experiment, measure) for experiment in experiments for measure in measures]
+        figures = {
+            ".".join(name): published(system, *name) if given else registry.published(system).get(".".join(name))
+            for name in names
+        }
+        scale = 100 if given else 1
+        printed = [f"{name} {registry.as_printed(round(scale * f, 2))}" for name, f in figures.items() if f is not None]
+        text = "; ".join(filter(None, [made_with(system, experiment) for experiment in experiments]))
+        parts += [f"{label} {', '.join(printed)}{f' ({text})' if text else ''}"] if printed else []
     return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
 
 
@@ -247,10 +252,8 @@ def _of_scope(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
         pool = opened_pool(part.row(0, named=True))
         if pool is None or part["label"].to_list() != labels:
             continue
-        queries = len(pool.query_rows)
-        qrels, kept = Qrels.from_table(pool.qrels, queries), has_text(pool.corpus.attributes, PrefilterConfig())
-        tables = [artifact(run, "ranking").arrow("ranking.arrow") for run in part.iter_rows(named=True)]
-        values = np.stack([precision_among(qrels, Run.from_table(table, queries), kept) for table in tables])
+        rankings, kept = open_rankings(part, pool), has_text(pool.corpus.attributes, PrefilterConfig())
+        values = np.stack([precision_among(rankings.qrels, run, kept) for run in rankings.runs.values()])
         answered = ~np.isnan(values[0])
         if answered.any():
             groups[part["field"][0] or ""] = values[:, answered]
@@ -277,14 +280,14 @@ def origins(runs: pl.DataFrame) -> pl.DataFrame:
     Queries of one field and year count once, whatever number of pools they are in. Pools whose corpus is gone, and
     queries that are no papers, are left out.
     """
-    found: set[tuple[str, int, str, str]] = set()
+    queries: set[tuple[str, int, str, str]] = set()
     for run in runs.unique(["field", "year", "pool"], keep="first", maintain_order=True).iter_rows(named=True):
         pool = opened_pool(run)
         if pool is not None and pool.queries_are_papers:
-            ids = pool.query_ids()
-            years = pool.corpus.attributes["year"][pool.query_rows].tolist()
-            found |= {(run["field"] or DATASET, year, kind_of(one), one) for one, year in zip(ids, years, strict=True)}
-    frame = pl.DataFrame(sorted(found), schema=["field", "year", "ids", "id"], orient="row")
+            field, years = run["field"] or DATASET, pool.corpus.attributes["year"][pool.query_rows].tolist()
+            papers = zip(years, pool.query_ids(), strict=True)
+            queries |= {(field, year, kind_of(paper), paper) for year, paper in papers}
+    frame = pl.DataFrame(sorted(queries), schema=["field", "year", "ids", "id"], orient="row")
     counted = frame.group_by("field", "year", "ids", maintain_order=True).agg(pl.len().alias("queries"))
     return counted.cast(ORIGINS)
 

@@ -5,15 +5,12 @@ A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` retur
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipeline.core import files
@@ -22,7 +19,7 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
-from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.page.parts import Chart, HeatMap, Series
 from pipeline.scores.profile import Profile
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import summarise
@@ -141,58 +138,29 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
     return [v if e is None else e for v, e in zip(series.values, ends or series.values, strict=True)]
 
 
-_WIDTH = 100
-
-
-@dataclass(frozen=True, eq=False)
-class ParameterGrid:
-    """Figures over two settings, named ``row_name`` and ``column_name``, with the values ``rows`` and ``columns``.
-
-    Attributes:
-        values: fractions, float64 ``[rows, columns]``.
-        note: text below.
-    """
-
-    title: str
-    row_name: str
-    column_name: str
-    rows: Sequence[float]
-    columns: Sequence[float]
-    values: npt.NDArray[np.float64]
-    note: str
-
-    @property
-    def best(self) -> tuple[int, int]:
-        """Row and column of the greatest value, the first of equals."""
-        row, column = np.unravel_index(int(self.values.argmax()), self.values.shape)
-        return int(row), int(column)
-
-
-def render_heatmap(shown: ParameterGrid) -> str:
-    """Return the table as text, in percent, the best value marked with ``*``."""
-    corner = f"{shown.row_name} \\ {shown.column_name}"
-    lines = [shown.title, "", corner + "".join(f"{value:>8g}" for value in shown.columns)]
-    lines.append("-" * len(lines[-1]))
-    for i, value in enumerate(shown.rows):
-        texts = [f"{100 * v:.2f}{'*' if (i, j) == shown.best else ' '}" for j, v in enumerate(shown.values[i])]
-        lines.append((f"{value:g}".rjust(len(corner)) + "".join(text.rjust(8) for text in texts)).rstrip())
-    return "\n".join([*lines, "", textwrap.fill(shown.note, _WIDTH)]) + "\n"
-
-
-def save_heatmap(shown: ParameterGrid, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw a heat map and return the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with drawing() as figure_class:
-        figure, axes = _empty(figure_class, 2.8)
-        image = axes.imshow(100 * shown.values, cmap="cividis", aspect="auto", origin="lower")
-        axes.set_xticks(range(len(shown.columns)), [f"{value:g}" for value in shown.columns])
-        axes.set_yticks(range(len(shown.rows)), [f"{value:g}" for value in shown.rows])
-        axes.set_xlabel(shown.column_name)
-        axes.set_ylabel(shown.row_name)
-        row, column = shown.best
-        axes.plot([column], [row], marker="o", ms=9, mfc="none", mec="white", mew=1.2)
-        figure.colorbar(image, ax=axes, label="MAP (%)")
-        return save(figure, folder / "grid", formats, f"{shown.title}. {shown.note}")
+def draw_heat(
+    figure_class: Any,
+    heat: HeatMap,
+    view: str,
+    *,
+    colours: str = "viridis",
+    ends: tuple[float, float] = (0.0, 1.0),
+    digits: int = 0,
+) -> Any:
+    """Return one view of a heat map as a figure, with each value in percent; the colours run between two ``ends``."""
+    values = np.array(heat.views[view], np.float64)
+    rows, columns = values.shape
+    figure = figure_class(figsize=(1.6 + 0.55 * columns, 0.9 + 0.16 * rows), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(values, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        dark = np.dot(image.cmap(image.norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
+        text = "" if np.isnan(value) else f"{100 * value:.{digits}f}"
+        axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
+    axes.set_xticks(range(columns), heat.columns, rotation=30, ha="right")
+    axes.set_yticks(range(rows), heat.rows, fontsize=6)
+    axes.set_title(f"{view} (%)", fontsize=8)
+    return figure
 
 
 def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -157,7 +157,7 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
     }
     for rule, label in (("doi", "same_doi"), ("title", "same_title_and_year")):
         same = groups(attributes, rule, config.min_title_chars, memory)
-        profile[label] = {"groups": len(same.starts), "extra_papers": same.extra}
+        profile[label] = {"groups": len(same.sizes), "extra_papers": same.extra}
     return profile
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.scores.tables import Cell, Column, PublishedCell, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -43,13 +43,10 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def _text(value: Value) -> str:
-    if isinstance(value, PublishedCell):
-        return str(value)
     if not isinstance(value, Cell):
-        return "–" if value is None else escape(str(value))
+        return "–" if value is None else escape(value)
     shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
-    deviation = "" if value.deviation is None else f" ± {percent(value.deviation)}"
-    return f"{shown}{value.marks}{deviation} [{percent(value.low)}, {percent(value.high)}]"
+    return f"{shown}{value.marks} {value.spread}".rstrip()
 
 
 _GAP = "  "
@@ -99,11 +96,13 @@ def _block(table: Table, shown: Sequence[Sequence[str]], labels: int) -> str:
 
 def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
     """Return the label and the values of a column, all of one width; figures are aligned part by part."""
-    marks = max((len(value.marks) for value in values if isinstance(value, Cell)), default=0)
-    parts = [_parts(value, ansi, max(marks, 1) + (not ansi)) for value in values]
+    compared = any(isinstance(value, Cell) and value.difference for value in values)
+    parts = [_parts(value, ansi, 0 if compared else 2 - ansi) for value in values]
     widths = [max(map(len, pieces)) for pieces in zip(*(pieces for pieces in parts if len(pieces) > 1), strict=True)]
     texts = [
-        "".join(text.rjust(w) for text, w in zip(pieces, widths, strict=True)) if pieces[1:] else pieces[0]
+        "".join(f"{text:{side}{w}}" for text, w, side in zip(pieces, widths, "><>>>", strict=True))
+        if pieces[1:]
+        else pieces[0]
         for pieces in parts
     ]
     width = max(map(len, (column.label, *texts)))
@@ -114,20 +113,16 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
 
 
 def _parts(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
-    if isinstance(value, PublishedCell):
-        return percent(value.value), *(f" {text}" if text else "" for text in (value.interval, value.difference))
+    """Return what is aligned by itself; ``marks`` have room where figures are not compared with published ones."""
     if not isinstance(value, Cell):
-        return ("-" if value is None else str(value),)
-    return (
-        percent(value.value),
-        ("*" * (value.best and not ansi) + value.marks).ljust(marks),
-        "" if value.deviation is None else f" ±{percent(value.deviation)}",
-        f" [{percent(value.low)}, {percent(value.high)}]",
-    )
+        return ("-" if value is None else value,)
+    deviation = "" if value.deviation is None else f"±{percent(value.deviation)}"
+    further = (f" {text}" if text else "" for text in (deviation, value.interval, value.difference))
+    return percent(value.value), ("*" * (value.best and not ansi) + value.marks).ljust(marks), *further
 
 
 def _marked(text: str, value: Value) -> str:
-    if isinstance(value, PublishedCell) and value.worse is not None:
+    if isinstance(value, Cell) and value.worse is not None:
         return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
     if not isinstance(value, Cell) or not value.best:
         return text
@@ -194,14 +189,10 @@ def _tabular(table: Table) -> str:
 
 
 def _latex_text(value: Value) -> str:
-    if isinstance(value, PublishedCell):
-        interval = rf"{{\scriptsize {value.interval}}}" if value.interval else ""
-        shown = " ".join(filter(None, (percent(value.value), interval, value.difference)))
-        return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"
     if not isinstance(value, Cell):
-        return escape_latex("–" if value is None else str(value))
-    shown = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
+        return escape_latex("–" if value is None else value)
+    figure = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
-    return (
-        rf"{shown}{escape_latex(value.marks)} {{\scriptsize {deviation}[{percent(value.low)}, {percent(value.high)}]}}"
-    )
+    spread = rf"{{\scriptsize {deviation}{value.interval}}}" if deviation or value.interval else ""
+    shown = " ".join(filter(None, (figure + escape_latex(value.marks), spread, value.difference)))
+    return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
-from pipeline.core.errors import CorruptError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
 from pipeline.core.runner import Runner
@@ -22,7 +24,7 @@ from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import pairs, places
+from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
@@ -154,35 +156,47 @@ def opened_pool(run: Mapping[str, Any]) -> Pool | None:
     return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
 
 
-def positives(pool: Pool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return query and row of each relevant paper of a pool, rising, int64 ``[positives]`` each."""
-    query, row, grade = (pool.qrels.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "grade"))
-    order = np.lexsort((row, query))
-    order = order[grade[order] >= 1]
-    return query[order], row[order]
+@dataclass(frozen=True, eq=False)
+class Rankings:
+    """One pool with its positives and the rankings of some systems.
 
-
-def ranks_of(ranking: Artifact, query: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the rank of each paper in the list of its query, uint32 ``[papers]``; 0: not retrieved.
-
-    Args:
-        ranking: an artifact.
-        query: int64 ``[papers]``, rising.
-        row: int64 ``[papers]``, rising within a query.
+    Attributes:
+        pool: opened.
+        qrels: its positives.
+        runs: rankings, by the label of their row.
     """
-    table = ranking.arrow("ranking.arrow")
-    place = places(pairs(table.column("query").to_numpy(), table.column("row").to_numpy()), pairs(query, row))
-    ranks = np.zeros(len(query), np.uint32)
-    ranks[place[place >= 0]] = table.column("rank").to_numpy()[place >= 0]
-    return ranks
+
+    pool: Pool
+    qrels: Qrels
+    runs: Mapping[str, Run]
+
+    @cached_property
+    def ranks(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Rank of each positive from 1, 0 where it was not retrieved, by label: int64 ``[positives]``."""
+        query = query_of(self.qrels.offsets)
+        return {label: ranks_of(run, query, self.qrels.rows) for label, run in self.runs.items()}
+
+
+def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
+    """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is theirs, if it is open.
+
+    Raises:
+        InputError: the corpus is gone.
+    """
+    first = runs.row(0, named=True)
+    pool = pool or opened_pool(first)
+    if pool is None:
+        raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
+    queries = len(pool.query_rows)
+    tables = {run["label"]: artifact(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
+    by_label = {label: Run.from_table(table, queries) for label, table in tables.items()}
+    return Rankings(pool, Qrels.from_table(pool.qrels, queries), by_label)
 
 
 def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
 
-    Args:
-        chosen: rankings, columns :data:`RUNS`.
-        named: whether queries have their ``query_id``, which is null otherwise.
+    ``query_id`` is null unless ``named``.
 
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
@@ -201,12 +215,7 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
 
 
 def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the scores of each ranking with what is known of it, columns :data:`SCORES_SCHEMA`.
-
-    Args:
-        runs: rankings, columns :data:`RUNS`.
-        scores: of each, ``query, query_id, measure, value``.
-    """
+    """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
     columns = list(_OF_QUERIES)
     numbered = [part.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, part in enumerate(scores)]
     whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])

@@ -16,40 +16,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table, as fractions.
+    """A figure of a table. Numbers are fractions; None: not known.
 
-    ``best`` of its comparison, ``marked`` if it differs from the baseline, ``equivalent`` if it is shown to be equal to
-    it within the margin.
+    Attributes:
+        value: the figure.
+        low: lower end of its interval.
+        high: upper end.
+        deviation: over samples.
+        best: whether it is the best of its comparison.
+        marks: what the tests say: ``†`` differs from the baseline, ``≈`` is equivalent within the margin.
+        published: the figure of a paper beside it.
     """
 
     value: float
-    deviation: float | None
-    low: float
-    high: float
-    best: bool
-    marked: bool
-    equivalent: bool = False
-
-    @property
-    def marks(self) -> str:
-        """What the tests say: ``†`` where it differs from the baseline, ``≈`` where it is equivalent."""
-        return "†" * self.marked + "≈" * self.equivalent
-
-
-@dataclass(frozen=True)
-class PublishedCell:
-    """A figure beside a published one, as fractions; ``published`` and the ends of its interval are None if unknown."""
-
-    value: float
-    published: float | None
     low: float | None = None
     high: float | None = None
+    deviation: float | None = None
+    best: bool = False
+    marks: str = ""
+    published: float | None = None
 
     @property
     def worse(self) -> bool | None:
         """Whether it is below the published figure; None: equal when printed, or nothing to compare with."""
         difference = None if self.published is None else round(100 * (self.value - self.published), 1)
         return difference < 0 if difference else None
+
+    @property
+    def spread(self) -> str:
+        """Deviation, interval in brackets and difference to the published figure in parentheses, as far as known."""
+        deviation = "" if self.deviation is None else f"± {percent(self.deviation)}"
+        return " ".join(filter(None, (deviation, self.interval, self.difference)))
 
     @property
     def interval(self) -> str:
@@ -62,10 +59,10 @@ class PublishedCell:
         return "" if self.published is None else f"({100 * (self.value - self.published):+.1f})"
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (percent(self.value), self.interval, self.difference)))
+        return f"{percent(self.value)}{self.marks} {self.spread}".rstrip()
 
 
-Value = Cell | PublishedCell | str | None
+Value = Cell | str | None
 """None: not measured, which is not zero. Text is shown as it is."""
 
 

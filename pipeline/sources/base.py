@@ -111,6 +111,7 @@ class QuerySet:
         noted: queries and judgements that are left out, by reason.
         examples: the first of them, each as ``reason: file:line: excerpt``.
         exclusions: ``(query id, paper id)`` that a query's ranking leaves out; None: the release names none.
+        ranked: each query's id and those of the only papers it ranks; a query without an entry ranks all of them.
     """
 
     query_ids: Sequence[str]
@@ -119,6 +120,7 @@ class QuerySet:
     noted: Counter[str] = field(default_factory=Counter)
     examples: Sequence[str] = ()
     exclusions: Sequence[tuple[str, str]] | None = None
+    ranked: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +131,13 @@ class Release(ABC):
         source: name of the source, such as ``s2orc2020``.
         allow_empty: accept files without data and a release of which no paper is kept.
         max_text: longer texts are cut after this many characters, and counted.
+        contexts: file of citation contexts (:mod:`pipeline.sources.contexts`), which are the queries; None: none.
     """
 
     source: ClassVar[str]
     allow_empty: bool = False
     max_text: int = MAX_TEXT
+    contexts: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_text < 1:
@@ -154,6 +158,10 @@ class Release(ABC):
     def queries(self) -> QuerySet | None:
         """Return the queries the release brings; most bring none."""
         return None
+
+    def stated(self) -> Mapping[str, int]:
+        """Return about how many rows its publisher says that each table has; empty where that is not known."""
+        return {}
 
 
 class JoinedRelease(Release):

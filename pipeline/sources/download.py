@@ -52,10 +52,12 @@ def fetch_release(
     folder: Path,
     *,
     connections: int = 4,
+    stated: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Fetch what is missing of a release into ``folder`` and return the record, which is ``release.json`` there.
 
-    ``remotes`` are all or some of the catalogue's files, of which ``connections`` are fetched at a time.
+    ``remotes`` are all or some of the catalogue's files, of which ``connections`` are fetched at a time. ``stated`` is
+    how many rows the publisher says that each table has (:meth:`pipeline.sources.base.Release.stated`).
 
     Raises:
         InputError: the disk is too small, or there is no file to fetch.
@@ -96,7 +98,8 @@ def fetch_release(
     if failed:
         raise failed[0]
     checked = {remote.name: future.result() for future, remote in running.items()}
-    record = {"release": catalogue.name, "files": dict(sorted(checked.items()))}
+    record: dict[str, Any] = {"release": catalogue.name, "files": dict(sorted(checked.items()))}
+    record |= {"stated": dict(stated)} if stated else {}
     files.write_text(folder / RECORD, json.dumps(record, indent=1) + "\n")
     for path in folder.rglob(_STATE):
         path.unlink()
@@ -291,8 +294,8 @@ def check(path: Path, remote: Remote, md5: str | None) -> dict[str, object]:
             with path.open("rb") as handle:
                 hashed = hashlib.file_digest(handle, functools.partial(hashlib.new, kind, usedforsecurity=False))
             if hashed.hexdigest() != expected.lower():
-                found = f"{kind.upper()} {hashed.hexdigest()}"
-                raise CorruptError(f"{remote.name} has {found}, and should have {expected}")
+                actual = f"{kind.upper()} {hashed.hexdigest()}"
+                raise CorruptError(f"{remote.name} has {actual}, and should have {expected}")
             return {"bytes": size, kind: hashed.hexdigest()}
     if path.suffix == ".gz":
         for _ in read_blocks(path):

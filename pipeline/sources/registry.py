@@ -70,6 +70,15 @@ SOURCES: dict[str, Source] = {
         "a BEIR or TREC folder: corpus, queries, qrels",
         (Option("judged", "split of the qrels (default: test)"),),
     ),
+    "mteb": Source(
+        ".mteb:Mteb",
+        "tasks of MTEB that retrieve or rerank: a folder for each, as mdcr fetch mteb writes them",
+        (
+            Option("task", "name of the task; several with commas, or the list scientific: a corpus for each"),
+            Option("judged", "split (default: the first that is evaluated)"),
+            Option("subset", "language, or another part, where a task has several"),
+        ),
+    ),
     "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
     "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
     "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns", (_COLUMNS,)),
@@ -89,6 +98,7 @@ COMMON = (
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),
+    Option("contexts", "FILE of JSON lines: context, cited, year, citing; citation contexts become the queries"),
 )
 """Options of every source."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -14,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.files import read_json
 from pipeline.core.text import id_keys, normalise
 from pipeline.sources.base import (
     BATCH_CHARS,
@@ -25,6 +27,7 @@ from pipeline.sources.base import (
     PaperBatch,
     find_files,
 )
+from pipeline.sources.download import RECORD
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
@@ -98,6 +101,11 @@ class S2ag(FileRelease, JoinedRelease):
         """Return the files of the three datasets, one dataset after the other."""
         return [path for dataset in DATASETS for path in self._files(dataset)]
 
+    def stated(self) -> Mapping[str, int]:
+        """Return what the release said when it was fetched whole."""
+        record = read_json(self.folder / RECORD) or {}
+        return {name: int(rows) for name, rows in record.get("stated", {}).items() if name in DATASETS}
+
     def joined_bytes(self) -> int:
         """Return about what the join holds of the three datasets together."""
         sizes = [
@@ -166,6 +174,7 @@ class S2ag(FileRelease, JoinedRelease):
 
 class _Dataset(msgspec.Struct):
     name: str
+    description: str = ""
 
 
 class _Described(msgspec.Struct):
@@ -204,9 +213,13 @@ class S2agCatalogue:
         self._headers = {"x-api-key": self._key} if self._key else {}
         self._lock = threading.Lock()
         self._current: dict[str, Remote] = {}
+        self.stated: dict[str, int] = {}
         described = self._get(f"release/{quote(release, safe='')}", _Described, release)
         self.release = plain_name(described.release_id)
         offered = [dataset.name for dataset in described.datasets]
+        for offer in described.datasets:
+            if match := re.search(r"([0-9.]+)([MB]) records", offer.description):
+                self.stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
         for dataset in self._datasets:
             if dataset not in offered:
                 raise InputError(f"release {self.release} has no dataset {dataset!r}", nearest(dataset, offered))

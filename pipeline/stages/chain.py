@@ -61,29 +61,12 @@ class Evaluation:
         return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
 
 
-def evaluations(
-    corpus: Artifact,
-    pools: Iterable[Task],
-    systems: Sequence[System],
-    measures: tuple[str, ...],
-    *,
-    depth: int = DEFAULT_DEPTH,
-    engine: str = "auto",
-    bm25_engine: str = "postings",
-    tunings: Sequence[Artifact] = (),
-    validation: Sequence[Task] = (),
-    missing_positives: str = "ignore",
-    measure_engine: str = "numpy",
-    allow_unknown: bool = False,
-    untuned: bool = False,
-    left_out: Callable[[InsufficientDataError], None] | None = None,
-) -> list[Evaluation]:
-    """Return an evaluation for each pool and system, pool by pool.
+@dataclass(frozen=True)
+class Chain:
+    """How pools of one corpus are ranked and scored.
 
-    Args:
+    Attributes:
         corpus: the corpus of the pools.
-        pools: what is ranked.
-        systems: what ranks.
         measures: what is scored beside the default measures.
         depth: entries ranked a query.
         engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
@@ -97,62 +80,72 @@ def evaluations(
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
         allow_unknown: leave out and count what imported runs name and a pool does not have.
         untuned: whether ``bm25``, where it is tuned, follows the ranking with Anserini's parameters.
-        left_out: told of each system that lacks validation queries on a pool, which is left out; None: it is an error.
 
     Raises:
-        InputError: there is no such engine or nothing to search by it, no tuning of a pool for which one is required,
-            or a measure is deeper than the rankings.
-        InsufficientDataError: a weighted sum has no validation queries.
+        InputError: there is no such engine.
     """
-    index = parse_settings(engine)
-    if index is None and engine not in ENGINES:
-        raise InputError(f"there is no search engine {engine!r}", nearest(engine, ENGINES))
-    if bm25_engine not in BM25_ENGINES:
-        raise InputError(f"there is no BM25 engine {bm25_engine!r}", nearest(bm25_engine, BM25_ENGINES))
-    _check_used(systems, engine, bm25_engine)
-    dense = "auto" if index else engine
-    scoring = {"missing_positives": missing_positives, "engine": measure_engine}
-    make = _Evaluations(corpus, measures, depth, dense, index, bm25_engine, tunings, validation, scoring, allow_unknown)
-    by_scores: dict[str, Evaluation] = {}
-    for pool, system in itertools.product(pools, systems):
-        try:
-            evaluation = make.evaluation(pool, system)
-        except InsufficientDataError as error:
-            if left_out is None:
-                raise
-            left_out(error)
-            continue
-        tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
-        ranked = (make.evaluation(pool, Bm25()) if untuned and tuned else None, evaluation.exact, evaluation)
-        by_scores |= {one.scores[0].id: one for one in ranked if one is not None}
-    return list(by_scores.values())
-
-
-def _check_used(systems: Sequence[System], engine: str, bm25_engine: str) -> None:
-    """Refuse an engine that none of the systems searches by."""
-    parts = parts_of(systems)
-    if engine != "auto" and not any(isinstance(part, Dense) for part in parts):
-        raise InputError(f"--engine={engine} must have an encoder to search by", "Leave it out, or name an encoder")
-    if bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
-        raise InputError(f"--bm25-engine {bm25_engine} must go with bm25", "Leave it out, or name bm25")
-
-
-@dataclass(frozen=True)
-class _Evaluations:
-    """Makes evaluations, all with the same settings."""
 
     corpus: Artifact
-    measures: tuple[str, ...]
-    depth: int
-    engine: str
-    index: IndexSettings | None
-    bm25_engine: str
-    tunings: Sequence[Artifact]
-    validation: Sequence[Task]
-    scoring: Mapping[str, str]
-    allow_unknown: bool
+    measures: tuple[str, ...] = ()
+    depth: int = DEFAULT_DEPTH
+    engine: str = "auto"
+    bm25_engine: str = "postings"
+    tunings: Sequence[Artifact] = ()
+    validation: Sequence[Task] = ()
+    missing_positives: str = "ignore"
+    measure_engine: str = "numpy"
+    allow_unknown: bool = False
+    untuned: bool = False
 
-    def evaluation(self, pool: Task, system: System) -> Evaluation:
+    def __post_init__(self) -> None:
+        if self.index is None and self.engine not in ENGINES:
+            raise InputError(f"there is no search engine {self.engine!r}", nearest(self.engine, ENGINES))
+        if self.bm25_engine not in BM25_ENGINES:
+            raise InputError(f"there is no BM25 engine {self.bm25_engine!r}", nearest(self.bm25_engine, BM25_ENGINES))
+
+    @property
+    def index(self) -> IndexSettings | None:
+        """The index of approximate search; None: search is exact."""
+        return parse_settings(self.engine)
+
+    def evaluations(
+        self,
+        pools: Iterable[Task],
+        systems: Sequence[System],
+        left_out: Callable[[InsufficientDataError], None] | None = None,
+    ) -> list[Evaluation]:
+        """Return an evaluation for each pool and system, pool by pool.
+
+        ``left_out`` is told of each system that lacks validation queries on a pool, which is left out; None: it is an
+        error.
+
+        Raises:
+            InputError: there is nothing to search by an engine, no tuning of a pool for which one is required, or a
+                measure is deeper than the rankings.
+            InsufficientDataError: a weighted sum has no validation queries.
+        """
+        parts = parts_of(systems)
+        if self.engine != "auto" and not any(isinstance(part, Dense) for part in parts):
+            what = f"--engine={self.engine} must have an encoder to search by"
+            raise InputError(what, "Leave it out, or name an encoder")
+        if self.bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
+            what = f"--bm25-engine {self.bm25_engine} must go with bm25"
+            raise InputError(what, "Leave it out, or name bm25")
+        by_scores: dict[str, Evaluation] = {}
+        for pool, system in itertools.product(pools, systems):
+            try:
+                evaluation = self._evaluation(pool, system)
+            except InsufficientDataError as error:
+                if left_out is None:
+                    raise
+                left_out(error)
+                continue
+            tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
+            ranked = (self._evaluation(pool, Bm25()) if self.untuned and tuned else None, evaluation.exact, evaluation)
+            by_scores |= {one.scores[0].id: one for one in ranked if one is not None}
+        return list(by_scores.values())
+
+    def _evaluation(self, pool: Task, system: System) -> Evaluation:
         if isinstance(system, Fused):
             return self._fused(pool, system)
         if isinstance(system, ImportedRun):
@@ -184,7 +177,8 @@ class _Evaluations:
     def _dense(self, pool: Task, system: Dense) -> Evaluation:
         model, index = system.model, self.index
         vectors = embed_tasks(self.corpus, pool, model)
-        ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=self.engine)
+        engine = self.engine if index is None else "auto"
+        ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=engine)
         exact = self._scored(pool, ranking, system.title, embed=tuple(vectors.values()))
         if index is None:
             return exact
@@ -202,7 +196,7 @@ class _Evaluations:
                 f"{system.name} must fuse systems that can rank validation queries, got an imported run",
                 "Fuse by rank instead: rrf(...)",
             )
-        parts = [self.evaluation(pool, part) for part in system.parts]
+        parts = [self._evaluation(pool, part) for part in system.parts]
         pairs = list(zip(parts, system.parts, strict=True))
         keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in pairs)
         weights = None
@@ -210,7 +204,7 @@ class _Evaluations:
             held_out = self._validation_of(pool, system)
             corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
             there = dataclasses.replace(self, corpus=corpus)
-            rankings = [there.evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in pairs]
+            rankings = [there._evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in pairs]
             weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [part.ranking for part in parts]
         ranking = fusion_task(
@@ -228,7 +222,7 @@ class _Evaluations:
     def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
         if system.head > self.depth:
             raise InputError(f"{system.name} must rerank at most --depth {self.depth} entries", "Give a larger --depth")
-        first = self.evaluation(pool, system.first)
+        first = self._evaluation(pool, system.first)
         first = first.exact or first
         ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
         made = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
@@ -254,9 +248,10 @@ class _Evaluations:
         )
 
     def _scored(self, pool: Task, ranking: Task, system: Name, **made: Any) -> Evaluation:
-        options: dict[str, Any] = {"sample": int(canonical(pool.config)["sample"]), **self.scoring}
-        corpus, depth, measures = self.corpus, self.depth, self.measures
-        scores = score_tasks(ranking, pool, corpus, system=system, depth=depth, measures=measures, **options)
+        scores = score_tasks(
+            ranking, pool, self.corpus, system=system, sample=int(canonical(pool.config)["sample"]), depth=self.depth,
+            measures=self.measures, missing_positives=self.missing_positives, engine=self.measure_engine,
+        )  # fmt: skip
         return Evaluation(ranking, scores, system, **made)
 
 

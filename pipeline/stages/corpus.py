@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.files import sha256
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Task
@@ -69,7 +70,8 @@ def corpus_task(name: str, release: Release) -> Task:
         InputError: the name cannot be part of a folder's.
     """
     checked_name(name)
-    config = CorpusConfig(release.source, release.identity(), release.max_text)
+    contexts = {"contexts": sha256(Path(release.contexts))} if release.contexts else {}
+    config = CorpusConfig(release.source, {**release.identity(), **contexts}, release.max_text)
     if not isinstance(release, JoinedRelease):
         # 4 adds missing.arrow to BEIR's corpora and the sentences as given to CSFCube's; others are as they were.
         version = 4 if release.source in ("beir", "csfcube") else 3

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
@@ -20,8 +19,8 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.core.workspace import WEIGHTS as FOLDER
-from pipeline.measure import inputs as measured
-from pipeline.measure.engines import evaluate
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
@@ -65,12 +64,13 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened = open_pool(inputs)
         queries = len(opened.query_rows)
-        qrels = measured.Qrels.from_table(opened.qrels, queries)
+        qrels = Qrels.from_table(opened.qrels, queries)
         scored = np.flatnonzero(qrels.positives())
         fusion = Fusion(_read(inputs, parts), queries, "wsum")
         tenths = itertools.product(range(STEP + 1), repeat=len(parts))
         points = [tuple(n / STEP for n in point) for point in tenths if sum(point) == STEP]
-        values = [_precision(fusion.ranking(depth, point), qrels, queries, scored) for point in points]
+        runs = (Run.from_table(fusion.ranking(depth, point).table(), queries) for point in points)
+        values = [float(evaluate_all(qrels, run, parse_measures("map"))[0, scored].mean()) for run in runs]
         best = int(np.argmax(values))
         out.arrow("grid.arrow", pa.table([points, values], schema=WEIGHTS), WEIGHTS)
         weights = dict(zip(parts, points[best], strict=True))
@@ -116,9 +116,3 @@ def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -
 
 def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
     return [read_ranking(inputs[f"ranking{number}"]) for number in range(len(parts))]
-
-
-def _precision(ranking: Ranking, qrels: measured.Qrels, queries: int, scored: npt.NDArray[np.int64]) -> float:
-    ranked, judged = measured.select(measured.Run.from_table(ranking.table(), queries), qrels, scored)
-    values = evaluate(judged, ranked, parse_measures(["map"]))
-    return float(values[0].mean())

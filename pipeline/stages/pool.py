@@ -20,6 +20,7 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
+from pipeline.corpus.contexts import build_context_pool
 from pipeline.corpus.fit import largest
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
@@ -46,10 +47,13 @@ class PoolBuilder:
     def __call__(self, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         """Draw the pool, or write the one that a release brings."""
         opened = Corpus(inputs["corpus"])
-        if self.config.queries_are == "texts":
+        if self.config.given:
             return build_given_pool(opened, self.config, out)
         excluded = opened.rows_of(self.ids)
         excluded = excluded[excluded >= 0]
+        if self.config.queries_are == "texts":
+            taken = Pool(inputs["test"], opened).query_rows if "test" in inputs else np.empty(0, np.uint32)
+            return build_context_pool(opened, self.config, out, excluded, taken)
         if "test" in inputs:
             excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
         return build_pool(opened, self.config, out, excluded)
@@ -72,7 +76,7 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
 def validation_task(pool: Task) -> Task | None:
     """Return the task of the validation pool that belongs to a test pool; None where no queries are left for one."""
     builder = pool.run
-    if not isinstance(builder, PoolBuilder) or builder.config.queries_are == "texts" or builder.config.queries == "all":
+    if not isinstance(builder, PoolBuilder) or builder.config.given or builder.config.queries == "all":
         return None
     config = dataclasses.replace(builder.config, split="validation", sample=1)
     return pool_task(pool.inputs["corpus"], config, builder.exclude)
@@ -92,11 +96,8 @@ def skip_infeasible(
     says why, are pools with too few papers where all fields are asked for, and weighted sums whose validation pool
     cannot be drawn.
 
-    Args:
-        runner: makes the pools.
-        tasks: what is to be made.
-        strict: nothing is left out: a lack is an error.
-        dry: no pool is made: only fields with fewer papers of the year than queries are found.
+    With ``strict`` nothing is left out: a lack is an error. With ``dry`` no pool is made, and only fields with fewer
+    papers of the year than queries are found.
 
     Raises:
         InsufficientDataError: a corpus has too few papers for what was asked by name, or for everything.

@@ -20,8 +20,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.encode.names import Name
-from pipeline.measure.engines import check_engine, evaluate
-from pipeline.measure.inputs import Qrels, Run, check_candidates, column, select
+from pipeline.measure.engines import check_engine, evaluate_all
+from pipeline.measure.inputs import Qrels, Run, check_candidates, column
 from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
 from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 
@@ -118,27 +118,31 @@ def score_task(
         judged = Qrels.from_table(_judged(opened, missing_positives), queries)
         check_candidates(ranked, opened)
         scored = np.flatnonzero(judged.positives())
-        ranked_scored, judged_scored = select(ranked, judged, scored)
-        values = evaluate(judged_scored, ranked_scored, parsed, engine)
+        values = evaluate_all(judged, ranked, parsed, engine)[:, scored]
         out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
         parameters += without_vectors(inputs["ranking"].manifest.counts)
         out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
-        return {
-            "queries": len(scored),
-            "queries_without_positive": queries - len(scored),
-            "queries_without_results": int(np.count_nonzero(ranked_scored.retrieved() == 0)),
-            "positives": len(judged_scored.rows),
-            "positives_not_in_collection": opened.missing.num_rows,
-            "retrieved": len(ranked.rows),
-            "depth": ranked.depth,
-            "tied_share": tied_share(column(table, "query"), column(table, "score")),
-        }
+        counts = counts_of(table, ranked, judged)
+        return {"queries": len(scored), "positives_not_in_collection": opened.missing.num_rows, **counts}
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
     return Task("score", 1, FOLDER, f"{slug}-{slug_of(pool)}", config, inputs, run)
+
+
+def counts_of(table: pa.Table, ranked: Run, judged: Qrels) -> Counts:
+    """Return what notes say of a ranking, a ``table`` of schema :data:`pipeline.core.schema.RANKING`, and its qrels."""
+    judged_queries = judged.positives() > 0
+    return {
+        "queries_without_positive": int(np.count_nonzero(~judged_queries)),
+        "queries_without_results": int(np.count_nonzero(ranked.retrieved()[judged_queries] == 0)),
+        "positives": len(judged.rows),
+        "retrieved": len(ranked.rows),
+        "depth": ranked.depth,
+        "tied_share": tied_share(column(table, "query"), column(table, "score")),
+    }
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:

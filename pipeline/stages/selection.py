@@ -43,7 +43,7 @@ class Selection:
         """Return the tasks of the selected pools: by field, then size, then sample."""
         exclude: tuple[Path, ...] = self.given.get("exclude", ())
         configs = self.configs(corpus)
-        return [pool_task(corpus, config, exclude if config.queries_are == "papers" else ()) for config in configs]
+        return [pool_task(corpus, config, () if config.given else exclude) for config in configs]
 
     def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
         """Return the settings of the selected pools; without a corpus, of citation pools.
@@ -51,22 +51,27 @@ class Selection:
         A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
         """
         given = dict(self.given)
-        if corpus is not None and Corpus(corpus).has_query_texts() and self.is_default:
-            seed = {"seed": given["seed"]} if "seed" in given else {}
-            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **seed)]
+        contexts = corpus is not None and Corpus(corpus).has_contexts()
+        if corpus is not None and Corpus(corpus).has_query_texts() and not contexts and self.is_default:
+            kept = {name: given[name] for name in ("seed", "drop_identical_id") if name in given}
+            ignored = corpus.manifest.config.get("release", {}).get("ignore_identical_ids", True)
+            settings = {"drop_identical_id": ignored, **kept}
+            return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **settings)]
         fields = given.pop("field", (None,))
         level = "default" if fields == (None,) else "by_field"
         values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}
         values["size"] = (values["size"],)
         left_out = {"year", "queries", "size"} - set(given)
-        if given.get("after_cutoff") is not None:
-            values["year"] = max(values["year"], given["after_cutoff"] + 1)
+        if cutoffs := [given[name] for name in ("after_cutoff", "trained_until") if given.get(name) is not None]:
+            values["year"] = max(values["year"], max(cutoffs) + 1)
         values |= given
         sizes, samples, exclude = (values.pop(name) for name in ("size", "samples", "exclude"))
         if not 0 < samples < 10_000:
             raise InputError(f"--samples must be from 1 to 9999, got {samples}", "Ask for one or more")
         common = pool_config(values)
-        if corpus is not None and left_out:
+        if contexts:
+            common = dataclasses.replace(common, queries_are="texts")
+        elif corpus is not None and left_out:
             changed = largest(Corpus(corpus), common, fields, sizes, left_out, read_ids(exclude))
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
@@ -95,27 +100,29 @@ def selection(**settings: Any) -> Selection:
 
 
 def with_cutoff(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with a year in place of the encoders of ``after_cutoff``: the last of their training data.
+    """Return settings with a year in place of encoders, in cutoffs: the last of their training data.
 
     Raises:
         InputError: there is no such encoder, or nobody knows up to when it was trained.
     """
-    if "after_cutoff" not in settings:
-        return settings
-    text = settings["after_cutoff"]
+    cutoffs = {name: _last_year(settings[name], name) for name in ("after_cutoff", "trained_until") if name in settings}
+    return settings | cutoffs
+
+
+def _last_year(text: str, setting: str) -> int:
     if text.isdecimal():
-        return settings | {"after_cutoff": int(text)}
+        return int(text)
     years = [0]
     for name in (inner for typed in names.parse(text) for inner in typed.walk() if inner.parts is None):
         trained = registry.trainings(str(name)).values()
         fitted = kinds.find(registry.kind_of(str(name))).fit is not None
         if not fitted and not (trained and all(training.until for training in trained)):
             raise InputError(
-                f"the training data of {name} must have a known last year for --after-cutoff",
-                "Give the year instead: --after-cutoff=2021",
+                f"the training data of {name} must have a known last year for --{SETTINGS[setting].option}",
+                f"Give the year instead: --{SETTINGS[setting].option}=2021",
             )
         years += [training.until for training in trained if training.until]
-    return settings | {"after_cutoff": max(years)}
+    return max(years)
 
 
 Names = str | Sequence[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,15 @@ class StudyTable:
         name: stem of its files.
         table: as shown.
         frame: the figures behind it in full precision, one row each; the CSV file.
+        choosers: of its page (:class:`pipeline.scores.page.parts.TablePart`).
+        records: likewise.
     """
 
     name: str
     table: Table
     frame: pl.DataFrame
+    choosers: Mapping[str, str] = field(default_factory=dict)
+    records: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class StudyResult:
         parts: what its page shows below the tables: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, by name.
         best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
+        tables_first: whether tables stand above charts on its page.
     """
 
     tables: Sequence[StudyTable]
@@ -71,6 +76,7 @@ class StudyResult:
     parts: Sequence[Part] = ()
     copies: dict[str, Path] = field(default_factory=dict)
     best: str = ""
+    tables_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,12 @@ STUDIES = {
     "mdcr_checks": "mdcr.checks",
     "facets": "facets.study",
     "facet_pools": "facets.build",
+    "scientific": "scientific",
+    "leaderboard": "leaderboard.study",
+    "card": "leaderboard.card",
+    "overlap": "overlap",
+    "crossover": "crossover.study",
+    "missing_relevance": "missing_relevance",
 }
 """The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
 

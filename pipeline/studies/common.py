@@ -46,11 +46,8 @@ def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
 def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
     """Return the rankings of a recipe's pools by its systems, labelled, columns :data:`pipeline.scores.store.RUNS`.
 
-    Args:
-        workspace: where they are made.
-        recipe: has ``corpus``, ``systems`` (with commas), ``depth``, ``selections`` of pools, and ``measures`` if more
-            than the default measures are scored.
-        together: as of :func:`pipeline.scores.labels.labelled`.
+    The recipe has ``corpus``, ``systems`` (with commas), ``depth``, ``selections`` of pools, and ``measures`` if more
+    than the default measures are scored; ``together`` is as of :func:`pipeline.scores.labels.labelled`.
     """
     evaluations = _evaluations(workspace, recipe, recipe.selections)
     return labelled(runs_of(workspace.runner, evaluations), together=together)
@@ -81,14 +78,8 @@ def pool_result(
     the pools as sources, the best row of the last summary, and on the page charts, heat maps of fields, ``parts`` and
     the queries one by one.
 
-    Args:
-        runs: as of :func:`scored_runs`.
-        scores: their scores, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
-        summaries: of the scores, columns :data:`pipeline.scores.summary.SUMMARY`.
-        measures: canonical names of what is shown, in order.
-        draws: what decides the intervals of differences between queries.
-        parts: of the study alone.
-        types: the candidates of each pool by the pool's name, where they have types.
+    ``runs`` are of :func:`scored_runs`, ``measures`` canonical names, ``types`` the candidates of each pool by the
+    pool's name, where they have types.
     """
     summaries = [shown(summary, measures) for summary in summaries]
     tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
@@ -110,11 +101,7 @@ def pool_result(
 
 
 def check_baseline(baseline: str, systems: str) -> None:
-    """Refuse a baseline that is none of the systems, before anything is made.
-
-    Raises:
-        InputError: it is none of them.
-    """
+    """Refuse a baseline that is none of the systems, before anything is made."""
     names = [system.name for system in parse_systems(systems)]
     if baseline.partition(" (")[0] not in names:
         raise InputError(
@@ -123,11 +110,7 @@ def check_baseline(baseline: str, systems: str) -> None:
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:
-    """Return an artifact.
-
-    Raises:
-        InputError: it is not made yet.
-    """
+    """Return an artifact; one that is not made yet is an InputError."""
     if not workspace.runner.published(task):
         raise InputError(f"{task.name} must be made first", "Run the study without --dry-run")
     return Artifact.open(workspace.runner.path(task))

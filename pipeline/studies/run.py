@@ -46,13 +46,13 @@ def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
     Raises:
         InputError: it is not; the message says what the study needs, and which command gets it.
     """
-    given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", "")
+    given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", None)
     try:
         if given and not Path(given).expanduser().is_dir():
             raise InputError(f"the input folder {given} does not exist", "Give the folder with --input")
         if given == "" and not names:
             raise InputError("the recipe must name an input folder, got none", "Give the folder with --input")
-        for name in () if given else names.split(","):
+        for name in () if given or names is None else names.split(","):
             find_corpus_folder(workspace.root, name.strip() or None)
     except CorruptError:
         raise
@@ -86,16 +86,16 @@ def write(
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
     parts = [
-        TablePart(item.name, item.table, {"csv": as_csv(item.frame), "tex": render_table(item.table, "latex")}, source)
+        TablePart(item.name, item.table, as_csv(item.frame), source, item.choosers, item.records)
         for item in results.tables
     ]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         for part in parts:
-            files.write_text(folder / f"{part.name}.md", render_table(part.table, "markdown"))
-            for suffix, text in part.files.items():
-                files.write_text(folder / f"{part.name}.{suffix}", text)
+            files.write_text(folder / f"{part.name}.csv", part.csv)
+            for suffix, kind in (("md", "markdown"), ("tex", "latex")):
+                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, kind))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():
@@ -125,10 +125,11 @@ def _draw(results: StudyResult, folder: Path, source: str, description: str) -> 
 
 
 def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, shown: Sequence[Part]) -> Page:
-    """Return the page of a study: its charts, ``shown`` (figures that were drawn, tables), then its other parts."""
+    """Return the page of a study: its charts and ``shown`` (figures that were drawn, tables), then its other parts."""
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
     charts = [part for part in results.parts if isinstance(part, Chart)]
     others = [part for part in results.parts if not isinstance(part, Chart)]
+    parts = [*shown, *charts] if results.tables_first else [*charts, *shown]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
         "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
@@ -137,7 +138,7 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResu
         "best row": results.best,
     }
     about = f"{study.summary[0].upper()}{study.summary[1:]}."
-    return Page(f"Study: {name}", about, [*charts, *shown, *others], facts, listing)
+    return Page(f"Study: {name}", about, [*parts, *others], facts, listing)
 
 
 _RATES = {

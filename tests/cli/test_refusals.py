@@ -28,6 +28,7 @@ OF_POOLS = [
     ("pool --positives some", "--positives must be corpus or prefiltered, got 'some'"),
     ("pool --min-abstract-chars x", "--min-abstract-chars must be a whole number"),
     ("pool --corpus tnyi", "there is no corpus 'tnyi'"),
+    ("pool --corpus demo", "Run mdcr demo, which makes it"),
     ("pool --corpus ../tiny", "there is no corpus '../tiny'"),
     ("pool --samples 0", "--samples must be from 1 to 9999, got 0"),
     ("pool --citation-direction both", "--citation-direction must be outbound, inbound or total, got 'both'"),

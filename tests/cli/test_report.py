@@ -20,6 +20,7 @@ from tests.scores.published import BAD, ENCODER
 Row = Mapping[str, Any]
 BM25 = {"k1": 0.9, "b": 0.4}
 IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
+CSV = ("report", "--format", "csv")
 COMMON = set(flags("root memory workers device repair dry-run json quiet verbose help strict ray-address what"))
 """Options of how a command runs."""
 
@@ -166,7 +167,7 @@ def test_a_choice_that_fits_nothing_says_what_there_is(root: Path, two: Path, ty
 @pytest.fixture(scope="module")
 def plain(two: Path) -> tuple[str, str]:
     """What show prints without options, and the folder of such a report."""
-    return mdcr(two, "show").stdout, mdcr_json(two, "report")["reports"][0]
+    return mdcr(two, "show").stdout, mdcr_json(two, *CSV)["reports"][0]
 
 
 @pytest.mark.parametrize("name", SHOWS)
@@ -176,7 +177,7 @@ def test_an_option_shows(two: Path, plain: tuple[str, str], name: str) -> None:
     shown = mdcr(two, "show", f"--{name}", value).stdout
     assert sign in shown != printed
     assert absent is None or absent not in shown
-    (folder,) = mdcr_json(two, "report", f"--{name}", "csv" if name == "format" else value)["reports"]
+    (folder,) = mdcr_json(two, *CSV, *([] if name == "format" else [f"--{name}", value]))["reports"]
     if name in ("sort", "measures"):  # CSV holds all measures, whichever are shown
         lines = [sorted((Path(place) / "table.csv").read_text().splitlines()) for place in (plain_folder, folder)]
         assert lines[0] == lines[1]
@@ -194,7 +195,7 @@ def test_rows_have_the_order_asked_for(two: Path) -> None:
 
 def test_json_and_csv_have_the_same_fields(two: Path) -> None:
     rows = mdcr_json(two, "show")["rows"]
-    (folder,) = mdcr_json(two, "report", "--model", "lsa,bm25")["reports"]
+    (folder,) = mdcr_json(two, *CSV, "--model", "lsa,bm25")["reports"]
     text = (Path(folder) / "table.csv").read_text()
     assert list(next(csv.DictReader(text.splitlines()))) == list(rows[0])
     assert {row["measure"] for row in rows} == {"map", "ndcg", "recall@2", "recall@30"}

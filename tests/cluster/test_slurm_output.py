@@ -7,14 +7,14 @@ import pytest
 from pipeline.cluster.slurm import TaskState, from_sacct, from_scontrol, numbers, spans
 
 SACCT = """\
-3|PENDING|0:0|00:00:00|None assigned|Dependency
-1_0|COMPLETED|0:0|1-01:00:05|n1|None
-1_1|FAILED|2:0|00:00:01|n1|None
-1_2|FAILED|0:9|00:00:00|n1|None
-1_3|CANCELLED by 0|0:0|00:00:02|n1|None
-2_3|RUNNING|0:0|00:00:05|n2|JobArrayTaskLimit
-2_[6,9%1]|PENDING|0:0|00:00:00|None assigned|JobArrayTaskLimit
-4_[5-7]|PENDING|0:0|00:00:00|None assigned|Dependency
+3|PENDING|0:0|None assigned|Dependency
+1_0|COMPLETED|0:0|n1|None
+1_1|FAILED|2:0|n1|None
+1_2|FAILED|0:9|n1|None
+1_3|CANCELLED by 0|0:0|n1|None
+2_3|RUNNING|0:0|n2|JobArrayTaskLimit
+2_[6,9%1]|PENDING|0:0|None assigned|JobArrayTaskLimit
+4_[5-7]|PENDING|0:0|None assigned|Dependency
 """
 
 SCONTROL = (
@@ -44,12 +44,12 @@ def test_accounting() -> None:
         (4, 7, "PENDING", 0, 0),
     ]
     assert [s.finished for s in states] == [False, *[True] * 4, *[False] * 6]
-    assert (states[0].node, states[1].node, states[1].elapsed, states[1].reason) == ("", "n1", 90_005, "")
+    assert (states[0].node, states[1].node, states[1].reason) == ("", "n1", "")
 
 
 def test_controller() -> None:
     cancelled, *waiting = from_scontrol(SCONTROL)
-    assert cancelled == TaskState(1, 3, "CANCELLED", "", 0, 15, 2, "n1", 2)
+    assert cancelled == TaskState(1, 3, "CANCELLED", "", 0, 15, "n1", 2)
     assert [(s.job, s.task, s.state, s.reason, s.node) for s in waiting] == [
         (2, 6, "PENDING", "Resources", ""),
         (2, 9, "PENDING", "Resources", ""),

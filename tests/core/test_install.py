@@ -47,4 +47,4 @@ def test_doctor_offers_the_model_that_needs_no_hub(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(hub, "cached", lambda *_: None)
     monkeypatch.setattr(hub, "packaged", lambda _: None)
     findings = [finding for finding in examine(tmp_path) if finding.remedy == pip_extra("demo")]
-    assert [finding.found for finding in findings] == ["minilm without the hub"]
+    assert [finding.state for finding in findings] == ["minilm without the hub"]

@@ -4,7 +4,7 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.text import (
@@ -47,7 +47,6 @@ def test_same_title_ignores_case_marks_and_compatibility() -> None:
     assert keys[4] == 0
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text() | st.text(st.sampled_from(" a.\u0301\t\x1c\u2003é")), max_size=20))
 def test_many_texts_are_normalised_like_one(texts: list[str | None]) -> None:
     assert normalise_all(texts).to_pylist() == [normalise(text) for text in texts]

@@ -27,9 +27,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, rng = tmp_path_factory.mktemp("long"), np.random.default_rng(3)
     letters = rng.integers(97, 123, (50_000, 6), np.uint8)
     words = np.array([bytes(word).decode() for word in letters])
+    passages = [" ".join(chosen) for chosen in rng.choice(words, (2_000, 142))]
     with (root / "a.jsonl").open("w", encoding="utf-8") as handle:
         for number in range(ABSTRACTS):
-            abstract = " ".join(rng.choice(words, 142_000))
+            abstract = " ".join(passages[place] for place in rng.integers(0, len(passages), 1_000))
             references = [str((number + step) % ABSTRACTS) for step in range(1, 6)]
             paper = {"paper_id": str(number), "title": words[number], "abstract": abstract, "year": 2019}
             handle.write(json.dumps(paper | {"references": references}) + "\n")

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.measure import engines, hits
+from pipeline.measure import engines
+from pipeline.measure import inputs as measured
 from pipeline.measure.engines import ENGINES, average_precision, evaluate
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
@@ -78,7 +79,7 @@ queries = st.lists(
 
 @pytest.mark.usefixtures("plain_ranx")
 @given(queries)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_engines_agree_on_anything(drawn: list[tuple[dict[int, float], tuple[int, dict[int, int]]]]) -> None:
     run = [scores for scores, _ in drawn]
     grades = [{**judged, positive: max(1, judged.get(positive, 1))} for _, (positive, judged) in drawn]
@@ -158,7 +159,7 @@ def test_block_sizes_do_not_change_values(monkeypatch: pytest.MonkeyPatch) -> No
     case = inputs(*random_case(7, queries=50, rows=40, depth=6, positives=10, score_levels=3))
     whole = [evaluate(*case, ALL, engine) for engine in ENGINES]
     monkeypatch.setattr(engines, "_BLOCK_BYTES", 300)
-    monkeypatch.setattr(hits, "_BLOCK", 7)
+    monkeypatch.setattr(measured, "_BLOCK", 7)
     assert all((evaluate(*case, ALL, engine) == values).all() for engine, values in zip(ENGINES, whole, strict=True))
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core import order
@@ -97,7 +97,6 @@ def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPat
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(finite, st.integers(0, 2**32 - 1)), min_size=1, unique_by=lambda pair: pair[1]))
 def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> None:
     values = np.array([score for score, _ in entries], np.float32) + np.float32(0)
@@ -109,7 +108,6 @@ def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> N
     assert unpacked[1].tolist() == rows.tolist()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1_000), st.integers(1, 9))
 def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)

@@ -100,7 +100,7 @@ def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
     assert same(case.search(engine, "inner_product", 1_500, size=700, workers=2), best)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 10_000))

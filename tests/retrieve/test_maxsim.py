@@ -81,7 +81,7 @@ def test_more_vectors_than_a_tile_holds() -> None:
     assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))])[0], expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from(METRICS))
 def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
     rng = np.random.default_rng(seed)

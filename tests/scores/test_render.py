@@ -107,7 +107,7 @@ def test_best_and_marks() -> None:
     (table,) = tables_of(many, summarise(many, baseline="a", draws=Draws(alpha=1.0)))
     values = [line.values[0] for line in table.lines]
     assert [value.best for value in values if isinstance(value, Cell)] == [True, True, False]
-    assert [value.marked for value in values if isinstance(value, Cell)] == [False, False, True]
+    assert [value.marks for value in values if isinstance(value, Cell)] == ["", "", "†"]
 
 
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:

@@ -1,4 +1,4 @@
-"""Real HTTP servers for tests: one whose answers a test sets, and one that is the Datasets API and its storage."""
+"""Real HTTP servers for tests: one whose answers a test sets, the Datasets API with its storage, and the hub."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 KEY = "the-key"
 
@@ -66,6 +67,7 @@ class Datasets:
         expire_after: requests to storage after which the signature changes, once.
         break_after: file name -> bytes after which the connection ends, once for each entry of the list.
         wrong: file name -> how many times its bytes are other ones than its checksum says.
+        description: of each dataset, which states how many records it has.
         busy: answers of the API that are HTTP 429 before it works.
         requests: path -> requests; ``ranges``: the Range headers that came; ``keys``: hosts' x-api-key headers by kind.
     """
@@ -77,6 +79,7 @@ class Datasets:
         self.break_after: dict[str, list[int]] = {}
         self.wrong: Counter[str] = Counter()
         self.busy = 0
+        self.description = ""
         self.whole_md5 = True
         self.ranges_work = True
         self.requests: Counter[str] = Counter()
@@ -106,7 +109,7 @@ class Datasets:
         elif release not in self.releases:
             send_json(request, 404, {"error": "Release not found"})
         elif len(parts) == 2:
-            about = [{"name": name, "description": "", "README": ""} for name in self.releases[release]]
+            about = [{"name": name, "description": self.description, "README": ""} for name in self.releases[release]]
             send_json(request, 200, {"release_id": release, "README": "Subject to terms", "datasets": about})
         elif request.headers.get("x-api-key") != KEY:
             send_json(request, 403, {"message": "Forbidden"})
@@ -134,6 +137,49 @@ class Datasets:
             self.ranges.append(request.headers["Range"])
         cut = self.break_after[name].pop(0) if self.break_after.get(name) else None
         send_file(request, content, etag, cut, ranges=self.ranges_work)
+
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """A hub with the files of a folder: data sets by name; scirepeval_test has only scripts on its main branch.
+
+    Attributes:
+        root: the folder.
+        address: of the hub.
+        sha: the commit that it names.
+        listing: the answer in place of a listing.
+        breaks: bytes after which the connection ends, by file.
+        requests: number of requests by path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.address, self.sha, self.listing = root, "", SHA, b""
+        self.breaks: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
+
+    def answer(self, request: Any) -> None:
+        path = unquote(urlsplit(request.path).path)
+        self.requests[path] += 1
+        if self.listing:
+            send(request, 200, self.listing)
+        elif path.startswith("/api/datasets/"):
+            _, _, _, _, dataset, _, revision = path.split("/", 6)
+            scripts = dataset == "scirepeval_test" and revision == "main"
+            files = [] if scripts else [file for file in (self.root / dataset).rglob("*") if file.is_file()]
+            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": list(map(self._described, files))})
+        else:
+            _, _, _, dataset, _, commit, name = path.split("/", 6)
+            assert commit == self.sha
+            body = (self.root / dataset / name).read_bytes()
+            send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
+
+    def _described(self, file: Path) -> dict[str, Any]:
+        _, *folders = file.relative_to(self.root).parts
+        size, sha256 = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
+        lfs = {"sha256": sha256, "size": size, "pointerSize": 130}
+        return {"rfilename": "/".join(folders), "size": size, "blobId": "0", "lfs": lfs}
 
 
 @contextmanager

@@ -17,12 +17,15 @@ import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, normalise
 from pipeline.sources.base import Abstracts, Citations
 from pipeline.sources.download import fetch_release
 from pipeline.sources.remote import Remote
 from pipeline.sources.s2ag import S2ag, S2agCatalogue
+from pipeline.stages.corpus import corpus_task
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
 from tests.shared import real
 from tests.sources.server import KEY, Datasets, serving
@@ -346,3 +349,19 @@ def test_a_server_that_repeats_the_key_does_not_have_it_printed() -> None:
     with pytest.raises(InputError) as refused:
         S2agCatalogue(session, "latest", KEY, endpoint="https://a")
     assert "(... is no key)" in str(refused.value)
+
+
+def test_fewer_rows_than_the_release_states_are_said(
+    datasets: Datasets, session: httpx.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets.description = "Text, where available. 100M records in 30 1.8GB files."
+    remotes = catalogue(session, datasets)
+    record = fetch_release(session, remotes, remotes.files(), tmp_path, stated=remotes.stated)
+    assert record["stated"]["abstracts"] == 100_000_000
+    papers = [s2ag_paper(number) for number in range(10)]
+    abstracts = [{"corpusid": number, "abstract": "text"} for number in range(7)]
+    folder = write_s2ag(tmp_path / "small", papers=papers, abstracts=abstracts, citations=[])
+    for stated, said in ((8, False), (9, True)):
+        (folder / "release.json").write_text(json.dumps({"stated": {"abstracts": stated, "tldrs": 10**9}}))
+        Runner(tmp_path / f"root-{stated}", Resources(2**30, 1)).make(corpus_task("c", S2ag(folder)))
+        assert (f"abstracts has 7 rows, and its release states {stated}" in capsys.readouterr().err) == said

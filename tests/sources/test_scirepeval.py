@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from pipeline.sources.remote import client
 from pipeline.sources.scirepeval import SciRepEvalCatalogue
 from tests.cli.run import mdcr, mdcr_json, one_line_error
-from tests.sources.server import answering, send, send_file, send_json
+from tests.sources.server import SHA, Hub, answering
 from tests.studies.scirepeval.published import write
-
-SHA = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub:
-    """A hub with the files of a folder; scirepeval_test has only scripts on its main branch.
-
-    Attributes:
-        root: the folder.
-        address: of the hub.
-        sha: the commit that it names.
-        listing: the answer in place of a listing.
-        breaks: bytes after which the connection ends, by file.
-        requests: number of requests by path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.address, self.sha, self.listing = root, "", SHA, b""
-        self.breaks: Counter[str] = Counter()
-        self.requests: Counter[str] = Counter()
-
-    def answer(self, request: Any) -> None:
-        path = unquote(urlsplit(request.path).path)
-        self.requests[path] += 1
-        if self.listing:
-            send(request, 200, self.listing)
-        elif path.startswith("/api/datasets/allenai/"):
-            _, _, _, _, dataset, _, revision = path.split("/", 6)
-            scripts = dataset == "scirepeval_test" and revision == "main"
-            files = [] if scripts else [file for file in (self.root / dataset).rglob("*") if file.is_file()]
-            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": list(map(self._described, files))})
-        else:
-            _, _, _, dataset, _, commit, name = path.split("/", 6)
-            assert commit == SHA
-            body = (self.root / dataset / name).read_bytes()
-            send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
-
-    def _described(self, file: Path) -> dict[str, Any]:
-        _, *folders = file.relative_to(self.root).parts
-        size, sha256 = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
-        lfs = {"sha256": sha256, "size": size, "pointerSize": 130}
-        return {"rfilename": "/".join(folders), "size": size, "blobId": "0", "lfs": lfs}
 
 
 @pytest.fixture

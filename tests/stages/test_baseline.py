@@ -11,7 +11,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
-from pipeline.stages.chain import evaluations
+from pipeline.stages.chain import Chain
 from pipeline.stages.pool import pool_task
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
@@ -40,7 +40,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 def ranked(corpus: Artifact, system: str) -> tuple[Pool, Ranking]:
     root = corpus.path.parent.parent
     pool: Task = pool_task(corpus, PoolConfig(size=150, queries=20))
-    (evaluation,) = evaluations(corpus, [pool], parse_systems(system), (), depth=DEPTH)
+    (evaluation,) = Chain(corpus, depth=DEPTH).evaluations([pool], parse_systems(system))
     return Pool(make(root, pool), Corpus(corpus)), read_ranking(make(root, evaluation.ranking))
 
 

@@ -75,7 +75,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.lists(NAMES, max_size=4))
 def test_printing_and_parsing_are_inverse(names: list[Name]) -> None:
     assert parse(", ".join(map(str, names))) == names

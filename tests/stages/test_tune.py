@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
-from pipeline.stages.chain import Evaluation, evaluations
+from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.pool import pool_task
 from pipeline.stages.score import score_task
 from pipeline.stages.systems import parse_systems
@@ -196,9 +196,8 @@ def test_of_several_the_one_of_the_largest_pool(root: Path, corpus: Artifact, tu
 
 
 def evaluation_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Evaluation:
-    (evaluation,) = evaluations(
-        corpus, [pool_task(corpus, TEST)], parse_systems(model), ("map",), tunings=tunings, **options
-    )
+    chain = Chain(corpus, ("map",), tunings=tunings, **options)
+    (evaluation,) = chain.evaluations([pool_task(corpus, TEST)], parse_systems(model))
     return evaluation
 
 
@@ -226,14 +225,14 @@ def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned:
 
 def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
     systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
-    ranked = evaluations(corpus, [pool_task(corpus, TEST)], systems, ("map",), tunings=[tuned])
+    ranked = Chain(corpus, ("map",), tunings=[tuned]).evaluations([pool_task(corpus, TEST)], systems)
     assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
 
 
 def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned: Artifact) -> None:
     def of(model: str, *tunings: Artifact) -> list[str]:
         pools, systems = [pool_task(corpus, TEST)], parse_systems(model)
-        ranked = evaluations(corpus, pools, systems, ("map",), tunings=tunings, untuned=True)
+        ranked = Chain(corpus, ("map",), tunings=tunings, untuned=True).evaluations(pools, systems)
         return [parameters(evaluation)[2] for evaluation in ranked]
 
     assert of("bm25", tuned) == ["bm25", "bm25:tuned"]

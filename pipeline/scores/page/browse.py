@@ -11,18 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import pairs
+from pipeline.measure.inputs import Run, pairs, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.pack import Column, narrow, pack
 from pipeline.scores.page.parts import Browser
-from pipeline.scores.store import artifact, opened_pool, positives, ranks_of
+from pipeline.scores.store import open_rankings, opened_pool
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -72,14 +71,8 @@ def browser(
     dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
     out.
 
-    Args:
-        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
-        scores: their scores.
-        measures: canonical names of the values shown.
-        draws: what decides the intervals of differences.
-        top: entries of each ranking.
-        types: the candidates of each pool by the pool's name, where they have types; rankings have all of them.
-        most: ranked queries of all systems and pools, up to which all pools are held.
+    Pools are small up to ``most`` ranked queries of all systems together. Rankings show their ``top`` entries, or all
+    candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
     opened = [
@@ -139,10 +132,11 @@ def _packed(
     ``[measures, systems, queries]`` are NaN where a query was not scored.
     """
     count, labels = len(pool.query_rows), runs["label"].to_list()
-    query, row, types = (*positives(pool), np.empty(0, np.uint32)) if typed is None else typed.listed()
-    rankings = [artifact(run, "ranking") for run in runs.iter_rows(named=True)]
-    ranks = np.stack([ranks_of(ranking, query, row) for ranking in rankings])
-    best = np.stack([_first_entries(ranking, count, top if typed is None else 0) for ranking in rankings])
+    rankings = open_rankings(runs, pool)
+    of_positives = query_of(rankings.qrels.offsets), rankings.qrels.rows, np.empty(0, np.uint32)
+    query, row, types = of_positives if typed is None else typed.listed()
+    ranks = np.stack([ranks_of(run, query, row) for run in rankings.runs.values()]).astype(np.uint32)
+    best = np.stack([_first_entries(run, top if typed is None else 0) for run in rankings.runs.values()])
     named, numbers = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
     best_papers = np.full(best.shape, len(named), np.uint32)
     best_papers[best >= 0] = numbers[len(row) :]
@@ -194,12 +188,11 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     return intervals
 
 
-def _first_entries(ranking: Artifact, queries: int, top: int) -> _Rows:
+def _first_entries(run: Run, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
-    table = ranking.arrow("ranking.arrow")
-    query, row, rank = (table.column(name).to_numpy().astype(np.int64) for name in ("query", "row", "rank"))
-    best, first = np.full((queries, top), -1, np.int64), rank <= top
-    best[query[first], rank[first] - 1] = row[first]
+    query, place = query_of(run.offsets), within(run.offsets)
+    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), place < top
+    best[query[first], place[first]] = run.rows[first]
     return best
 
 

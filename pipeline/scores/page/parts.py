@@ -18,15 +18,20 @@ class TablePart:
 
     Attributes:
         name: stem of its downloads, one a page.
-        table: what it shows.
-        files: downloads, text by suffix (``csv``, ``tex``).
+        table: what it shows; one download is its LaTeX.
+        csv: the other download, its figures.
         source: its provenance, unless one of its notes says so.
+        choosers: columns by whose values a reader chooses rows, by label: those equal to one (``=``), or up to or from
+            a limit (``≤``, ``≥``).
+        records: what the first figure of each line opens, a record a line; empty: figures open nothing.
     """
 
     name: str
     table: Table
-    files: Mapping[str, str] = field(default_factory=dict)
+    csv: str = ""
     source: str = ""
+    choosers: Mapping[str, str] = field(default_factory=dict)
+    records: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,14 @@ class Leaderboard:
         records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
-        files: downloads, text by suffix.
+        csv: the download.
     """
 
     title: str
     records: Sequence[Mapping[str, Any]]
     measures: Sequence[str]
     alpha: float = 0.05
-    files: Mapping[str, str] = field(default_factory=dict)
+    csv: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pipeline.scores.charts import charts, heat
 from pipeline.scores.layout import runs_of, shown, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
-from pipeline.scores.render import render_table
 from pipeline.scores.summary import as_csv, records
 from pipeline.scores.tables import label_of, percent
 
@@ -23,15 +22,7 @@ from pipeline.scores.tables import label_of, percent
 def page_of(
     runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
 ) -> Page:
-    """Return the page of a report on one kind of pool.
-
-    Args:
-        runs: rankings, columns :data:`pipeline.scores.store.RUNS`.
-        scores: their scores.
-        summary: of the scores.
-        samples: of each sample alone (:func:`pipeline.scores.summary.summarise_samples`).
-        measures: canonical names of what is shown, in order.
-    """
+    """Return the page of a report on one kind of pool; ``samples`` are the figures of each sample alone."""
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
     what = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
@@ -43,7 +34,7 @@ def page_of(
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
     chosen = shown(summary, measures)
-    whole = {"csv": as_csv(records(pl.concat([summary, samples])))}
+    whole = as_csv(records(pl.concat([summary, samples])))
     parts: list[Part] = [Leaderboard("Leaderboard", records(chosen), measures, chosen["alpha"][0], whole)]
     parts += [*charts(chosen, runs), *_tables(chosen, summary, samples, runs)]
     queries = browser(runs, scores, measures)
@@ -73,6 +64,5 @@ def _tables(chosen: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, 
         places = part.select("field", "size").unique()
         alone = samples.join(places, on=["field", "size"], how="semi", nulls_equal=True)
         whole = summary.filter(pl.col("table") == part["table"][0])
-        table = table_of(part, runs)
-        downloads = {"csv": as_csv(records(pl.concat([whole, alone]))), "tex": render_table(table, "latex")}
-        yield TablePart(f"table-{number}" if len(tables) > 1 else "table", table, downloads)
+        name = f"table-{number}" if len(tables) > 1 else "table"
+        yield TablePart(name, table_of(part, runs), as_csv(records(pl.concat([whole, alone]))))

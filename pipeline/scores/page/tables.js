@@ -68,16 +68,34 @@ function sortable(table) {
 function filterable(section) {
   const input = $("input[data-filter]", section), rows = $$("table.sortable tbody:not(.summary) tr", section);
   if (!input) return;
-  input.addEventListener("input", () => {
+  const choices = $$("th[data-choose]", section).map(header => choice(header, rows, input.closest(".tools")));
+  const update = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const row of rows) {
       const labels = $$("th, td.label", row).map(cell => cell.textContent).join(" ").toLowerCase();
-      row.hidden = !words.every(word => labels.includes(word));
+      row.hidden = !words.every(word => labels.includes(word)) || !choices.every(({ fits }) => fits(row));
       shown += !row.hidden;
     }
-    $(".found", section).textContent = words.length ? `${shown} of ${rows.length} rows` : "";
-  });
+    $(".found", section).textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
+  };
+  [input, ...choices.map(({ select }) => select)].forEach(each => each.addEventListener("input", update));
+}
+// A selection of the values of a column: rows that have one (=), or up to (≤) or from (≥) a limit.
+function choice(header, rows, tools) {
+  const side = header.dataset.choose, of = row => key(row.cells[header.cellIndex]), select = make("select");
+  const values = [...new Set(rows.map(of))].filter(value => value !== "–").sort((a, b) => compare(a, b, side === "≥"));
+  select.append(make("option", "any", { value: "" }));
+  values.forEach((value, number) => select.append(make("option", `${side === "=" ? "" : `${side} `}${value}`, { value: number + 1 })));
+  const label = make("label", `${header.textContent} `);
+  label.append(select);
+  tools.insertBefore(label, $(".found", tools));
+  const fits = row => {
+    if (!select.value) return true;
+    const [value, limit] = [of(row), values[select.value - 1]];
+    return side === "=" ? value === limit : value !== "–" && (side === "≤" ? value <= limit : value >= limit);
+  };
+  return { select, fits };
 }
 // What is wider than the page fades out at its right end until it is scrolled there.
 function fading(box) {

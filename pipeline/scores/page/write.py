@@ -32,7 +32,8 @@ from pipeline.scores.page.parts import (
     TablePart,
     TextBrowser,
 )
-from pipeline.scores.tables import Cell, PublishedCell, Table, Value, groups, label_of, percent
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import Cell, Table, Value, groups, label_of, percent
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
@@ -46,10 +47,6 @@ _GROUPS: dict[type[Any], str] = {
 
 _FILTERED = 8
 """Rows from which on a table has a filter."""
-
-
-def _marks(cell: Cell) -> str:
-    return f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
 
 
 class _Setting:
@@ -81,9 +78,11 @@ class _Setting:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
         below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        opened = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
+        self.main["records"] += [dict(record) for record in part.records]
         return (
-            self.tools(part.name, part.files, len(part.table.lines))
-            + _table(part.table)
+            self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
+            + _table(part.table, part.choosers, opened)
             + below
             + _provenance(provenance)
         )
@@ -91,7 +90,7 @@ class _Setting:
     def _leaderboard(self, part: Leaderboard) -> str:
         start = len(self.main["records"])
         self.main["records"] += [dict(record) for record in part.records]
-        return self.tools("leaderboard", part.files, len(part.records)) + _leaderboard(part, start)
+        return self.tools("leaderboard", {"csv": part.csv}, len(part.records)) + _leaderboard(part, start)
 
     def _chart(self, part: Chart) -> str:
         spec = {name: getattr(part, name) for name in ("x_label", "unit", "log", "categories")}
@@ -243,7 +242,7 @@ def _image(part: Image) -> str:
     return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> str:
     spans = groups(table.columns)
     over = ""
     if any(label for label, _ in spans):
@@ -251,11 +250,12 @@ def _table(table: Table) -> str:
         over = f"<tr><td></td>{cells}</tr>"
     starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
     heads = _header(table.corner, label=True)
-    heads += "".join(_header(column.label, start=n in starts) for n, column in enumerate(table.columns))
-    bodies = ""
+    for n, column in enumerate(table.columns):
+        heads += _header(column.label, start=n in starts, choose=choosers.get(column.label, ""))
+    records, bodies = iter(opened), ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{_breaking(line.label)}</th>{"".join(map(_cell, line.values))}</tr>'
+            f'<tr><th scope="row">{_breaking(line.label)}</th>{_cells(line.values, next(records, None))}</tr>'
             for line in table.lines
             if line.summary == summary
         )
@@ -266,9 +266,23 @@ def _table(table: Table) -> str:
     )
 
 
-def _header(text: str, *, label: bool = False, start: bool = False) -> str:
+def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
     kind = ' class="label"' if label else ' class="start"' if start else ""
+    kind += f' data-choose="{choose}"' if choose else ""
     return f'<th scope="col"{kind}><button type="button" data-sort>{_breaking(text) or "·"}</button></th>'
+
+
+def _cells(values: Sequence[Value], record: int | None) -> str:
+    """Return the cells of a line, of which the first figure opens a record."""
+    cells, first = (
+        list(map(_cell, values)),
+        next((n for n, value in enumerate(values) if isinstance(value, Cell)), None),
+    )
+    if record is not None and first is not None:
+        before, value, after = re.split(r"(<b>.*?</b>|(?<=>)[\d.]+)", cells[first], maxsplit=1)
+        named = f'aria-label="{re.sub("<.*?>", "", value)}: provenance" data-record="{record}"'
+        cells[first] = f'{before}<button type="button" class="figure" {named}>{value}</button>{after}'
+    return "".join(cells)
 
 
 def _breaking(text: str) -> str:
@@ -278,23 +292,21 @@ def _breaking(text: str) -> str:
 
 def _cell(value: Value) -> str:
     if isinstance(value, Cell):
-        spread = "" if value.deviation is None else f"± {percent(value.deviation)} "
-        shown = _bold(value.value, value.best) + _marks(value) + _interval(value, spread)
-        return f'<td data-v="{value.value!r}">{shown}</td>'
-    if isinstance(value, PublishedCell):
-        interval = f' <span class="interval">{value.interval}</span>' if value.interval else ""
-        kind = "" if value.worse is None else ' class="loss"' if value.worse else ' class="gain"'
-        difference = f" <span{kind}>{value.difference}</span>" if value.difference else ""
-        return f'<td data-v="{value.value!r}">{percent(value.value)}{interval}{difference}</td>'
+        return f'<td data-v="{value.value!r}">{_figure(value)}{_beside(value)}</td>'
     return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
 
 
-def _bold(value: float, best: bool) -> str:
-    return f"<b>{percent(value)}</b>" if best else percent(value)
+def _figure(cell: Cell) -> str:
+    return f"<b>{percent(cell.value)}</b>" if cell.best else percent(cell.value)
 
 
-def _interval(value: Cell, before: str = "") -> str:
-    return f' <span class="interval">{before}[{percent(value.low)}, {percent(value.high)}]</span>'
+def _beside(cell: Cell) -> str:
+    """Return the marks of a figure, its spread, and its difference to a published one."""
+    mark = f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
+    deviation = "" if cell.deviation is None else f"± {percent(cell.deviation)} "
+    spread = f' <span class="interval">{deviation}{cell.interval}</span>' if deviation or cell.interval else ""
+    kind = "" if cell.worse is None else ' class="loss"' if cell.worse else ' class="gain"'
+    return mark + spread + (f" <span{kind}>{cell.difference}</span>" if cell.difference else "")
 
 
 def _leaderboard(part: Leaderboard, start: int) -> str:
@@ -338,15 +350,14 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
 def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, with a button that opens it."""
     record = part.records[number]
-    marked, equivalent = (
-        record[p_value] is not None and record[p_value] < part.alpha for p_value in ("p_adjusted", "p_equivalent")
-    )
-    figure = Cell(record["value"], record["deviation"], record["low"], record["high"], best, marked, equivalent)
+    p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
+    marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
+    figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
     place, measure = record["field"] or DATASET, label_of(record["measure"])
     named = f"{percent(figure.value)}, {record['label']}, {place}, {measure}: provenance"
     return (
         f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
-        f'data-record="{start + number}">{_bold(figure.value, best)}</button>{_marks(figure)}{_interval(figure)}</td>'
+        f'data-record="{start + number}">{_figure(figure)}</button>{_beside(figure)}</td>'
     )
 
 

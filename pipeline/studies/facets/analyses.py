@@ -19,8 +19,8 @@ from pipeline.core.csr import offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
-from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -176,18 +176,15 @@ def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
 def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
     """Return a measure with citations as judgements, float64 ``[queries that have a cited candidate]``."""
     cited = pl.DataFrame(pl.from_arrow(pool.qrels.filter(cited_of(pool)))).with_columns(grade=pl.lit(1, pl.Int16))
-    values = _measured(cited, pl.DataFrame({"query": ranking.query, "row": ranking.row}), pool, measure)
+    values = measured(cited, pl.DataFrame({"query": ranking.query, "row": ranking.row}), pool, measure)
     return values[~np.isnan(values)]
 
 
-def _measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
+def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
     """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
-    values = np.full(len(pool.query_rows), np.nan)
-    qrels = Qrels.from_table(judged.to_arrow(), len(values))
-    run = Run(offsets_of(ranked["query"].to_numpy(), len(values)), ranked["row"].to_numpy())
-    measurable = np.flatnonzero(qrels.positives())
-    run, qrels = select(run, qrels, measurable)
-    values[measurable] = evaluate(qrels, run, parse_measures(measure))[0]
+    queries = len(pool.query_rows)
+    run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
+    values: Floats = evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0]
     return values
 
 
@@ -204,13 +201,13 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
         given = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in named]
         judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in given]))
         ranked = pl.DataFrame({"query": ranking.query, "row": ranking.row})
-        whole = _measured(judged.drop("alone"), ranked, pool, measure)
+        whole = measured(judged.drop("alone"), ranked, pool, measure)
         for source in dict.fromkeys(name for of in sources.values() for names in of.values() for name in names):
             alone, others = judged.filter(alone=source), judged.filter(pl.col("alone") != source).drop("alone")
             left = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
-            found = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
-            values = {"value": whole, "without": _measured(others, left, pool, measure)}
-            parts.append(pl.DataFrame({"system": system, "form": form, **found, **values}))
+            counts = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
+            values = {"value": whole, "without": measured(others, left, pool, measure)}
+            parts.append(pl.DataFrame({"system": system, "form": form, **counts, **values}))
     if not parts:
         return
     systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by("source", "system", "form", maintain_order=True)

@@ -18,13 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
-from scipy.special import softmax
 
 from pipeline.core import files, order
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -52,15 +49,13 @@ from pipeline.studies.facets.pools import (
     ranked_rows,
     without_text,
 )
+from pipeline.studies.sentences import transport_score
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace
 
 _LAST = float(np.finfo(np.float32).min)
 """Score of a candidate that a system does not rank."""
-
-_BLUR = 0.05
-"""Regularisation of the entropic transport: the authors' blur, at power 1."""
 
 _FILE = re.compile(r"test-pid2pool-(?P<collection>[^-]+)-(?P<system>.+)-(?P<facet>[^-]+)-ranked\.json")
 
@@ -101,14 +96,9 @@ def rankings(
 ) -> list[FacetRanking]:
     """Return every system on every facet, facet by facet.
 
-    Args:
-        workspace: where the rankings are made.
-        corpus: the collection's papers.
-        collection: says which sentences are of a facet, for contextual encoders.
-        facets: which facets.
-        systems: names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``.
-        relevant: as :class:`pipeline.studies.facets.pools.FacetPool` has it.
-        depth: entries of a query; None: the whole judged pool.
+    ``systems`` are names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``. The collection says which
+    sentences are of a facet, for contextual encoders; ``relevant`` is as of
+    :class:`pipeline.studies.facets.pools.FacetPool`. Without a ``depth``, the whole judged pool is ranked.
 
     Raises:
         InputError: a system is unknown.
@@ -232,25 +222,6 @@ def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray
     """Return the vectors of each paper, ``[sentences, d]``."""
     grouped = store_of(store).grouped(rows)
     return [grouped.vectors[start:end] for start, end in itertools.pairwise(grouped.offsets)]
-
-
-def transport_score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
-    """Return the negated cost of moving a query's sentences to a paper's, vectors ``[m, d]`` and ``[n, d]``.
-
-    It is that of ASPIRE's released code (Mysore et al. 2022, section 3.3): entropic, of L2 distances; a sentence weighs
-    the softmax of its negated smallest distance. POT solves it.
-
-    Raises:
-        InputError: POT is not installed.
-    """
-    try:
-        import ot
-    except ImportError as error:
-        raise InputError(f"optimal transport needs POT ({error})", pip_extra("facets")) from error
-    distances = cdist(query, paper)
-    weights = [softmax(-distances.min(axis=axis)) for axis in (1, 0)]
-    plan = ot.sinkhorn(*weights, distances, _BLUR, method="sinkhorn_log", warn=False)
-    return -float((plan * distances).sum())
 
 
 def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevant: int) -> Iterator[FacetRanking]:

@@ -186,7 +186,7 @@ def _table(
     lines = []
     for rows in figures.partition_by("system", "form", maintain_order=True):
         cells = {
-            (row["facet"], row["measure"]): Cell(row["mean"], None, row["low"], row["high"], row["best"], marked=False)
+            (row["facet"], row["measure"]): Cell(row["mean"], row["low"], row["high"], best=row["best"])
             for row in rows.iter_rows(named=True)
         }
         lines.append(TableRow(rows["system"][0], (rows["form"][0], *(cells[column] for column in columns))))

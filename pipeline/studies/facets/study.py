@@ -94,24 +94,20 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[FacetRanking]:
-    """Return every system on every facet, those of files last.
-
-    Raises:
-        InputError: a system is unknown or none is the baseline, or the folder of ranked pools lacks a facet.
-    """
+    """Return every system on every facet, those of files last."""
     collection = collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
-    found = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
+    facet_rankings = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
     if recipe.ranked:
-        found += file_rankings(corpus, Path(recipe.ranked).expanduser(), recipe.facets, recipe.relevant)
-    names = dict.fromkeys(ranking.system for ranking in found)
+        facet_rankings += file_rankings(corpus, Path(recipe.ranked).expanduser(), recipe.facets, recipe.relevant)
+    names = dict.fromkeys(ranking.system for ranking in facet_rankings)
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
     if recipe.baseline not in ("", *names):
         raise InputError(
             f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
         )
-    return found
+    return facet_rankings
 
 
 def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task:
@@ -121,17 +117,17 @@ def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
     corpus, make = recipe.made(workspace), workspace.runner.make
-    found = _rankings(workspace, recipe, corpus)
+    facet_rankings = _rankings(workspace, recipe, corpus)
     collection_artifact = make(collection_task(corpus, recipe.release))
     collection = Collection.read(collection_artifact)
     asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
-    tasks = [*asked.values(), *(ranking.pool for ranking in found)]
+    tasks = [*asked.values(), *(ranking.pool for ranking in facet_rankings)]
     opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
     pools = {facet: opened[task.id] for facet, task in asked.items()}
-    ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in found}
+    ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in facet_rankings}
     values = pl.concat(
         values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
-        for ranking in found
+        for ranking in facet_rankings
     )
     graded = values
     chance = pl.concat(chance_of(pool, recipe.measures, recipe.seed) for pool in pools.values())

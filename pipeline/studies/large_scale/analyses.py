@@ -214,12 +214,12 @@ _ALIKE = 0.8  # Jaccard index of the words of two titles from which on they are 
 _FIRST = 10  # ranks of each system that are searched for near-duplicates
 
 
-def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTable:
+def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int | None) -> StudyTable:
     """Return shares of queries and positives that may leak (:func:`audit`)."""
     rows = []
     for pool in rankings:
         queries = np.arange(len(pool.pool.query_rows))
-        for finding, flags in audit(pool, trained).items():
+        for finding, flags in audit(pool, trained, until).items():
             drawn_with = queries if finding.startswith("queries") else query_of(pool.qrels.offsets)
             rows.append(Measurement(pool.group, finding, *share_of_clusters(flags, drawn_with)))
     notes = [
@@ -227,19 +227,22 @@ def leakage(rankings: Sequence[PoolRankings], trained: Mask | None) -> StudyTabl
         "system. Younger: of a later year than the query. Positives of one query are drawn as one."
     ]
     notes += ["Trained on: not audited, as the recipe names no training lists."] if trained is None else []
+    if until is not None:
+        notes.append(f"Up to {until}: the last year of any encoder's training data; --trained-until leaves it out.")
     return interval_table("leakage", "Leakage audit", "field", rows, notes)
 
 
-def audit(rankings: PoolRankings, trained: Mask | None) -> dict[str, Mask]:
+def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None) -> dict[str, Mask]:
     """Return which queries and positives of a pool may leak, by finding: bool ``[queries]`` or ``[positives]``.
 
     - trained on: in a training list; ``trained`` is bool ``[papers of the corpus]``, None without lists;
+    - up to a year: ``until``, the last of the training data of any encoder; None where it is not known;
     - younger: of a later year than the query;
     - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
     """
-    corpus, queries, positives = rankings.pool.corpus, rankings.pool.query_rows, rankings.qrels.rows
-    citing = queries[query_of(rankings.qrels.offsets)]
-    years = corpus.attributes["year"]
+    corpus, (queries, asked), positives = rankings.pool.corpus, rankings.pool.asking, rankings.qrels.rows
+    owner = query_of(rankings.qrels.offsets)
+    citing, years = queries[owner], corpus.attributes["year"]
     ranked = pl.concat(
         pl.DataFrame({"query": query_of(run.offsets), "row": run.rows.astype(np.int64)}).group_by("query").head(_FIRST)
         for run in rankings.runs.values()
@@ -247,11 +250,14 @@ def audit(rankings: PoolRankings, trained: Mask | None) -> dict[str, Mask]:
     query, row = (ranked[name].to_numpy() for name in ("query", "row"))
     hits = query[_alike(corpus, queries[query], row)]
     in_training = {} if trained is None else {
-        "queries trained on": trained[queries], "positives trained on": trained[positives]
+        "queries trained on": np.append(trained, False)[queries], "positives trained on": trained[positives]
     }  # fmt: skip
+    seen = {"queries": asked <= (until or 0), "positives": years[positives] <= (until or 0)}
+    by_year = {f"{who} up to {until}": flags for who, flags in seen.items() if until is not None}
     return {
         **in_training,
-        "positives younger": (years[positives] > years[citing]) & (years[positives] != NO_YEAR),
+        **by_year,
+        "positives younger": (years[positives] > asked[owner]) & (years[positives] != NO_YEAR),
         "positives alike": _alike(corpus, citing, positives),
         "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
     }
@@ -275,9 +281,13 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
 
 
 def _alike(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> Mask:
-    """Return which pairs of papers have near-duplicate titles, bool ``[pairs]``; a title without words is like none."""
+    """Return which pairs of papers have near-duplicate titles, bool ``[pairs]``.
+
+    A title without words is like none, and so is the paper -1.
+    """
     rows = np.union1d(papers, others)
+    rows = rows[rows >= 0]
     titles = corpus.take(rows, ["title"]).column(0).to_pylist()
-    words_of = dict(zip(rows.tolist(), map(words, titles), strict=True))
+    words_of = {-1: frozenset[str](), **dict(zip(rows.tolist(), map(words, titles), strict=True))}
     pairs = ((words_of[paper], words_of[other]) for paper, other in zip(papers.tolist(), others.tolist(), strict=True))
     return np.array([len(title & other) >= _ALIKE * len(title | other) > 0 for title, other in pairs], bool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.rng import generator
+from pipeline.measure.estimates import ENOUGH, components
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
@@ -21,8 +21,6 @@ from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 from pipeline.studies.tables import Measurement, interval_table, points
-
-_ENOUGH = 0.1  # share of the variance of a mean that may come from the draw of candidates
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
@@ -44,12 +42,12 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
     for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
         change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        found = paired_differences({row["field"] or "": change[None]}, seed)
+        differ = paired_differences({row["field"] or "": change[None]}, seed)
         rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": found.value.item(), "low": found.low.item(), "high": found.high.item(),
-            "effect": found.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
-            "wins": found.wins.item(), "losses": found.losses.item(),
+            "difference": differ.value.item(), "low": differ.low.item(), "high": differ.high.item(),
+            "effect": differ.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "wins": differ.wins.item(), "losses": differ.losses.item(),
         }  # fmt: skip
     shown = [
         {
@@ -66,35 +64,6 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
         )
         table = frame_table("Difference to the baseline", pl.DataFrame(shown), notes)
         yield StudyTable("tests", table, pl.DataFrame(list(rows.values()), infer_schema_length=None))
-
-
-class Components(NamedTuple):
-    """Variance components of a query's value on one sample; the rest is between samples, query by query."""
-
-    queries: float
-    samples: float
-    rest: float
-
-    def share(self, samples: int, queries: int) -> float:
-        """Return the share of the variance of a mean over queries and samples that more samples would lower."""
-        drawn = self.samples / samples + self.rest / (samples * queries)
-        total = drawn + self.queries / queries
-        return drawn / total if total else 0.0
-
-    def needed(self, queries: int) -> int:
-        """Return from how many samples on the draw of candidates has little of the variance (:data:`_ENOUGH`)."""
-        drawn, fixed = self.samples + self.rest / queries, self.queries / queries
-        return max(1, math.ceil(drawn * (1 - _ENOUGH) / (_ENOUGH * fixed) - 1e-9)) if fixed else 1
-
-
-def components(values: Floats) -> Components:
-    """Return the variance components of values float64 ``[samples, queries]``; negative estimates are 0."""
-    samples, queries = values.shape
-    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
-    rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
-    between_queries = (samples * ((by_query - mean) ** 2).sum() / (queries - 1) - rest) / samples
-    between_samples = (queries * ((by_sample - mean) ** 2).sum() / (samples - 1) - rest) / queries
-    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(rest))
 
 
 def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
@@ -124,7 +93,7 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
             "draw of candidates in the variance of a mean, with one sample and with all.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
-            f"Samples needed: from which on that share is at most {_ENOUGH:.0%}.",
+            f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
         table = frame_table("Variance between samples and between queries", frame, notes, 2)
         yield StudyTable("variance", table, frame)

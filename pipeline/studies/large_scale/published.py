@@ -14,7 +14,7 @@ from pipeline.scores.average import AVERAGE
 from pipeline.scores.layout import shown
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import Column, PublishedCell, grid, label_of
+from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
@@ -61,8 +61,8 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
         ]
         beside = pl.Series(known, dtype=pl.Float64)
         frame = frame.with_columns(published=beside, difference=pl.col("value") - beside)
-        figures = frame.select(*_KEY, "value", "published", "low", "high").iter_rows()
-        cell_of = {row[:4]: PublishedCell(*row[4:]) for row in figures}
+        figures = frame.select(*_KEY, "value", "low", "high", "published").iter_rows()
+        cell_of = {row[:4]: Cell(row[4], row[5], row[6], published=row[7]) for row in figures}
         systems = table["label"].unique(maintain_order=True).to_list()
         places = table.select("field", "size").unique(maintain_order=True).rows()
         groups = dict.fromkeys(field or DATASET for field, _ in places)

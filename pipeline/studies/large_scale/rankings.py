@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
-from pipeline.corpus.pool import Pool
-from pipeline.measure.inputs import Qrels, Run, query_of
+from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats, interval
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.store import artifact, opened_pool
+from pipeline.scores.store import Rankings, open_rankings
 from pipeline.scores.tables import frame_table
 from pipeline.studies.base import StudyTable
 from pipeline.studies.tables import Measurement, interval_table
@@ -40,27 +37,16 @@ Gaps = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class PoolRankings:
-    """One pool with its positives and the rankings of all systems.
+class PoolRankings(Rankings):
+    """The rankings of one pool, with what tables say of it.
 
     Attributes:
         group: its field, or :data:`DATASET`.
-        pool: opened.
-        qrels: its positives.
-        runs: rankings, by the label of their system.
         gaps: what its positives and negatives lack.
     """
 
     group: str
-    pool: Pool
-    qrels: Qrels
-    runs: Mapping[str, Run]
     gaps: Gaps
-
-    @cached_property
-    def ranks(self) -> dict[str, Integers]:
-        """Rank of each positive from 1, 0 where it was not retrieved, by system: int64 ``[positives]``."""
-        return {system: _ranks(run, self.qrels) for system, run in self.runs.items()}
 
     def attribute(self, name: str) -> npt.NDArray[np.int64]:
         """Return an attribute of the positives, int64 ``[positives]``."""
@@ -79,32 +65,11 @@ class PoolRankings:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def open_rankings(runs: pl.DataFrame) -> PoolRankings:
-    """Open the rankings of one pool, columns :data:`pipeline.scores.store.RUNS`.
-
-    Raises:
-        InputError: the corpus is gone.
-    """
-    first = runs.row(0, named=True)
-    pool = opened_pool(first)
-    if pool is None:
-        raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
-    queries = len(pool.query_rows)
-    by_system = {
-        run["label"]: Run.from_table(artifact(run, "ranking").arrow("ranking.arrow"), queries)
-        for run in runs.iter_rows(named=True)
-    }
-    qrels = Qrels.from_table(pool.qrels, queries)
-    return PoolRankings(first["field"] or DATASET, pool, qrels, by_system, json.loads(first["metadata_gaps"]))
-
-
-def _ranks(run: Run, qrels: Qrels) -> Integers:
-    query = query_of(run.offsets)
-    ranked = pl.DataFrame({"query": query, "row": run.rows, "rank": np.arange(len(query)) - run.offsets[query] + 1})
-    positives = pl.DataFrame({"query": query_of(qrels.offsets), "row": qrels.rows})
-    positives = positives.join(ranked, on=["query", "row"], how="left", maintain_order="left")
-    ranks: Integers = positives["rank"].fill_null(0).to_numpy()
-    return ranks
+def rankings_of(runs: pl.DataFrame) -> PoolRankings:
+    """Open the rankings of one pool (:func:`pipeline.scores.store.open_rankings`)."""
+    opened, first = open_rankings(runs), runs.row(0, named=True)
+    group, gaps = first["field"] or DATASET, json.loads(first["metadata_gaps"])
+    return PoolRankings(opened.pool, opened.qrels, opened.runs, group, gaps)
 
 
 def scopes(rankings: Sequence[PoolRankings]) -> dict[str, list[PoolRankings]]:

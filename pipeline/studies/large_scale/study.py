@@ -12,6 +12,7 @@ from pipeline.api import Workspace, selection
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
 from pipeline.scores.charts import figures
 from pipeline.scores.layout import shown
@@ -22,7 +23,7 @@ from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
-from pipeline.studies.large_scale.rankings import DATASET, open_rankings
+from pipeline.studies.large_scale.rankings import DATASET, rankings_of
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
@@ -108,7 +109,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     largest = pl.col("size") == pl.col("size").max().over("field")
     summaries = [summarise(part, baseline=recipe.baseline, draws=draws) for part in _parts(scores, largest)]
     baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
-    pools = [open_rankings(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    pools = [rankings_of(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
     curves = by_query.curves_of(averages)
     precisions = analyses.precisions(pools, seed)
@@ -117,6 +118,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     recall = rankings.recall(pools, seed, recipe.depth)
     lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
     trained = analyses.training_papers(lists, corpus) if lists else None
+    last_years = [of.until for of in trainings(recipe.systems).values()] + [dict(recipe.rules).get("trained_until")]
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
         *by_query.tests(summaries, averages, seed),
@@ -128,8 +130,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *analyses.without_marks(pools, precisions, baseline, seed),
         rankings.popularity(pools, seed),
         rankings.losses(pools, seed, recipe.depth),
-        *analyses.winners(pools, precisions, baseline),
-        analyses.leakage(pools, trained),
+        *(analyses.winners(pools, precisions, baseline) if pools[0].pool.queries_are_papers else ()),
+        analyses.leakage(pools, trained, max(filter(None, last_years), default=None)),
         *([] if trained is None else [rankings.training(pools, trained)]),
         rankings.origins(runs),
     ]

@@ -177,10 +177,7 @@ def systems_table(
 ) -> StudyTable:
     """Return a table of systems by columns; ``show`` says how a figure is shown, if not in percent."""
     frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
-    cells: dict[tuple[str, str], Value] = {
-        row[:2]: show(row) if show else Cell(row.value, row.deviation, row.low, row.high, best=False, marked=False)
-        for row in rows
-    }
+    cells: dict[tuple[str, str], Value] = {row[:2]: show(row) if show else Cell(*row[2:]) for row in rows}
     return StudyTable(name, grid(title, "system", cells, notes), frame)
 
 
@@ -218,9 +215,9 @@ def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
 
     The first of a pair is better in the benchmark; the intervals of a column hold together.
     """
-    names, own = precisions.systems, precisions.macro(OWN).value
+    names, in_benchmark = precisions.systems, precisions.macro(OWN).value
     pairs = [
-        (one, other) if own[one] >= own[other] else (other, one)
+        (one, other) if in_benchmark[one] >= in_benchmark[other] else (other, one)
         for one, other in itertools.combinations(range(len(names)), 2)
     ]
     redrawn = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
@@ -262,11 +259,11 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
     for other in others:
         neutral = [name for name in gains[system] if name not in (system, other)]
         if neutral:
-            own, theirs = (
+            of_system, of_other = (
                 gains[name][system] - np.mean([gains[name][left_out] for left_out in neutral], axis=0)
                 for name in (system, other)
             )
-            excess.append(own - theirs)
+            excess.append(of_system - of_other)
     return np.mean(excess, axis=0) if excess else None
 
 
@@ -275,10 +272,10 @@ def bias_table(precisions: Precisions) -> StudyTable:
     rows, chosen = [], precisions.chosen
     gains = {
         field: {
-            system: {name: precisions.values[f"without {name}"][field][place] - own[place] for name in chosen}
+            system: {name: precisions.values[f"without {name}"][field][place] - in_benchmark[place] for name in chosen}
             for place, system in enumerate(precisions.systems)
         }
-        for field, own in precisions.values[OWN].items()
+        for field, in_benchmark in precisions.values[OWN].items()
     }
     single = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
     for system in precisions.systems:
@@ -312,8 +309,8 @@ def power_table(precisions: Precisions, baseline: str, differences: Sequence[flo
             label, queries = f"{system}, {field}", of_systems.shape[1]
             spread = variance_interval(of_systems[place] - of_systems[base])
             for name, alpha in tests.items():
-                found = (100 * detectable(variance, queries, alpha) for variance in spread)
-                rows.append(Measurement(label, f"points detected, {name}", *found))
+                points = (100 * detectable(variance, queries, alpha) for variance in spread)
+                rows.append(Measurement(label, f"points detected, {name}", *points))
             for wanted in differences:
                 needed = (queries_needed(variance, wanted, first) for variance in spread)
                 rows.append(Measurement(label, f"{100 * wanted:g} points", *needed))

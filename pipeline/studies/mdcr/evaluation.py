@@ -25,7 +25,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import pairs
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
-from pipeline.stages.chain import Evaluation, evaluations
+from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
@@ -108,10 +108,9 @@ def evaluations_of_lists(
             tuned = any(isinstance(part, Bm25) and part.tuning == "required" for part in parts_of([system]))
             held_out = [validation[pool.config.field]] if weighted(system) and validation else []
             depth = max(task.config.longest for task in (pool, *held_out))
-            (evaluation,) = evaluations(
-                corpus, [pool], [system], (), depth=depth, tunings=tunings if tuned else (),
-                validation=held_out, allow_unknown=True,
-            )  # fmt: skip
+            used = tunings if tuned else ()
+            chain = Chain(corpus, depth=depth, tunings=used, validation=held_out, allow_unknown=True)
+            (evaluation,) = chain.evaluations([pool], [system])
             ranking = evaluation.ranking
             if index != "field" and isinstance(system, Bm25):
                 ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)

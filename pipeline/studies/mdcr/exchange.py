@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.data import DATA
+from pipeline.exchange import mteb
 from pipeline.exchange.pools import write_pool
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
@@ -30,7 +30,7 @@ from pipeline.studies.mdcr.lists import MEASURES, TRUE, BenchmarkLists, candidat
 
 _LARGEST = float(np.finfo(np.float32).max)
 
-TOP_RANKED, TASKS = "top_ranked.jsonl", "mteb_tasks.py"
+TOP_RANKED = "top_ranked.jsonl"
 
 _CONFIG = """\
 - config_name: top_ranked
@@ -87,8 +87,7 @@ def score(lists: BenchmarkLists, score_of: Mapping[str, float]) -> pl.DataFrame:
 def _entries(lists: BenchmarkLists) -> pl.DataFrame:
     """Return ``field``, ``query``, ``candidate``, ``key`` in a score file, and ``positive`` or not, of each pair.
 
-    Raises:
-        InputError: two pairs have one key.
+    Two pairs of one key are refused.
     """
     entries = pl.DataFrame(
         [
@@ -138,14 +137,14 @@ def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> No
     path.write_text(json.dumps({key: score_of[key] for key in wanted}) + "\n", encoding="utf-8")
 
 
-def export_folders(workspace: Workspace, folder: Path, split: str, output: Path) -> Iterator[Path]:
-    """Write a BEIR folder for each field, with the candidates of each query, and the tasks that ``mteb`` runs.
+def export_folders(workspace: Workspace, folder: Path, split: str, output: Path, form: str = "beir") -> Iterator[Path]:
+    """Write a BEIR folder for each field, with the candidates of each query, for ``mteb`` with cards and its tasks.
 
     Raises:
         InputError: the benchmark is not of the layout, or two fields have one folder.
 
     Yields:
-        The folder of each field, then the file of the tasks.
+        The folder of each field, then of ``mteb`` the file of the tasks.
     """
     lists = read_lists(folder, split)
     places: dict[str, str] = {}
@@ -163,6 +162,8 @@ def export_folders(workspace: Workspace, folder: Path, split: str, output: Path)
         files.write_text(place / TOP_RANKED, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         card = (place / "README.md").read_text(encoding="utf-8")
         files.write_text(place / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))
+        if form == "mteb":
+            mteb.describe(place, Pool(pool, Corpus(corpus)), f"MDCR {field}")
         yield place
-    files.write_text(output / TASKS, (DATA / "templates" / "mteb_tasks.txt").read_text(encoding="utf-8"))
-    yield output / TASKS
+    if form == "mteb":
+        yield mteb.write_tasks(output)

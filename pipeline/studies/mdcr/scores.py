@@ -47,8 +47,8 @@ from pipeline.studies.mdcr.lists import (
     read_lists,
 )
 
-BY_CHANCE = "random order"
-"""The row of table 4 that no system has."""
+BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
+"""Rows of table 4 that no system has."""
 
 MEANINGS = {
     GRAPH: "near the query in the citation graph, not cited",
@@ -101,11 +101,7 @@ def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Eval
 
 
 def _splits(recipe: Recipe) -> list[str]:
-    """Return the split that is scored; with weighted sums, also the one that their weights are chosen on.
-
-    Raises:
-        InputError: that is the one that is scored, or the benchmark does not have it.
-    """
+    """Return the split that is scored; with weighted sums, also the other one, which their weights are chosen on."""
     sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
     if not sums:
         return [recipe.split]
@@ -132,8 +128,11 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
             values_of[evaluation.system.title, name][lists.field] = lists.values(ranking, MEASURES, {name})
+    systems = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     for lists in lists_of.values():
         for name in lists.types:
+            of_systems = [values_of[system, name][lists.field] for system in systems]
+            values_of[OF_SYSTEMS, name][lists.field] = np.mean(of_systems, axis=0)
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     kinds = {name: typed(lists) for name, lists in lists_of.items()}
@@ -172,7 +171,7 @@ def types_frame(
     parts = []
     for (system, name), fields in values.items():
         means, p_values = mean_of_means(fields, seed), None
-        if baseline and system != baseline:
+        if baseline and system not in (baseline, OF_SYSTEMS):
             changes = {field: of_field - values[baseline, name][field] for field, of_field in fields.items()}
             p_values = permutation_of_means(changes, seed, item="fields")
         figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}
@@ -196,9 +195,9 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
     cells = {}
     for row in rows.iter_rows(named=True):
-        marked = row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA
-        cell = Cell(row["value"], None, row["low"], row["high"], best=False, marked=marked)
-        cells[row["type"], Column(label_of(row["measure"]), row["system"])] = cell
+        marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
+        place = Column(label_of(row["measure"]), row["system"])
+        cells[row["type"], place] = Cell(row["value"], row["low"], row["high"], marks=marks)
     return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 

@@ -13,12 +13,13 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
 from pipeline.core.rng import generator
 from pipeline.core.settings import Count
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
 from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
-from pipeline.scores.plot import COLOURS
+from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
@@ -38,12 +39,16 @@ _MARKS: dict[Mark, str] = {"strike": "deleted", "underline": "inserted", "bold":
 
 
 def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
-    """Return classes by systems, a view for each measure: means over the corpora, then each corpus.
+    """Return classes, and below them categories, by systems: means over the corpora, then a view for each corpus.
 
-    ``values`` has ``corpus``, ``system``, ``name``, ``measure`` and ``value`` in percent.
+    ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
     """
-    systems, present = values["system"].unique(maintain_order=True).to_list(), set(values["name"])
-    names = [name for name in ORDERED if name in present]
+    systems = values["system"].unique(maintain_order=True).to_list()
+    keys = ["corpus", "system", "category", "measure"]
+    of_category = values.group_by(keys, maintain_order=True).agg(pl.col("value").mean(), name=pl.first("category"))
+    values = pl.concat([values.select(*keys, "name", "value"), of_category.select(*keys, "name", "value")])
+    present = set(values["name"])
+    names = [name for name in (*ORDERED, *CATEGORIES) if name in present]
     corpora = values["corpus"].unique(maintain_order=True).to_list()
 
     def view(measure: str, chosen: Sequence[str]) -> list[list[float | None]]:
@@ -55,14 +60,19 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
     views = {measure: view(measure, corpora) for measure in measures}
     if len(corpora) > 1:
         views |= {f"{measure}, {corpus}": view(measure, [corpus]) for measure in measures for corpus in corpora}
-    return HeatMap(title, "class", [f"{CLASSES[name].category} {name}" for name in names], systems, views)
+    labels = [f"{CLASSES[name].category} {name}" if name in CLASSES else f"{name}, mean" for name in names]
+    return HeatMap(title, "class", labels, systems, views)
 
 
 def distributions(cosines: pl.DataFrame) -> Chart:
-    """Return how the cosines of each category are distributed (figure 4), two views an encoder; all corpora count."""
+    """Return how the cosines of each category are distributed, of each encoder (figure 4) and corpus (figure 9)."""
+    parts = {(system, ""): part for (system,), part in cosines.group_by("system", maintain_order=True)}
+    if cosines["corpus"].n_unique() > 1:
+        of_corpora = cosines.group_by("system", "corpus", maintain_order=True)
+        parts |= {(system, f", {corpus}"): part for (system, corpus), part in of_corpora}
     views = {
-        f"{system}: {title}": list(_shares(of_system, column))
-        for (system,), of_system in cosines.group_by("system", maintain_order=True)
+        f"{system}{corpus}: {title}": list(_shares(part, column))
+        for (system, corpus), part in parts.items()
         for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
     }
     return Chart("Distributions of similarities", "cosine", "%", views)
@@ -80,29 +90,15 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
 def drawings(shown: HeatMap) -> list[StudyFigure]:
     """Return the heat map of each measure as a drawing (figures 6 and 7)."""
     return [
-        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(_draw_heat, shown=shown, measure=name))
+        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(draw_heat, heat=shown, view=name))
         for name in ("NN1_Ret", "NN10_Ret", "AOP-10")
     ]
-
-
-def _draw_heat(figure_class: Any, shown: HeatMap, measure: str) -> Any:
-    values = 100 * np.array(shown.views[measure], np.float64)
-    figure = figure_class(figsize=(1.6 + 0.55 * values.shape[1], 0.9 + 0.16 * values.shape[0]), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(values, cmap="viridis", vmin=0, vmax=100, aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        colour = "white" if value < 60 else "black"
-        axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=colour)
-    axes.set_xticks(range(len(shown.columns)), shown.columns, rotation=30, ha="right")
-    axes.set_yticks(range(len(shown.rows)), shown.rows, fontsize=6)
-    axes.set_title(f"{measure} (%)", fontsize=8)
-    return figure
 
 
 def titles(
     workspace: Workspace, name: str, corpus: Artifact, rankings: Sequence[RankedPool], seed: int
 ) -> list[StudyFigure]:
-    """Return a t-SNE plot of titles and papers for each encoder on one corpus (figure 2)."""
+    """Return a t-SNE plot of titles and papers for each encoder on one corpus (figures 2 and 8)."""
     members = Members.read(corpus)
     chosen = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
     rows = np.union1d(members.rows[chosen], members.of[chosen])
@@ -113,7 +109,7 @@ def titles(
             vectors = unit_vectors(store_of(*workspace.make([ranked.vectors])), rows)
             title = f"{ranked.system}, {name}"
             draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
-            plots.append(StudyFigure(f"titles-{ranked.model.slug}", draw))
+            plots.append(StudyFigure(f"titles-{file_name(name)}-{ranked.model.slug}", draw))
     return plots
 
 

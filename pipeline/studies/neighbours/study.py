@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
+from pipeline.measure.statistics import Floats, mean_of_means, percentiles
 from pipeline.scores.page.parts import Part, TextEntry
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
@@ -48,36 +50,43 @@ QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
 _MORE = ("S1", "S10", *QUARTILES)
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
+_DRAWS = pl.List(pl.Float64)
+_BRACKETS = "[95% interval over papers]"
 _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Read the artifacts of the study and make its tables and figures."""
-    corpora, means, cosines = {}, [], []
+    corpora, means, of_categories, cosines = {}, [], [], []
     entries: list[TextEntry] = []
     plots: list[StudyFigure] = []
-    for name in recipe.corpora:
+    for number, name in enumerate(recipe.corpora):
         corpora[name] = corpus = neighbours_of(workspace, recipe, name)
         rankings = ranked_pools(workspace, recipe, corpus)
-        papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), []
+        papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), list[pl.DataFrame]()
+        of_systems: dict[str, list[pl.DataFrame]] = {}
         for ranked in rankings:
             values = values_of(workspace, corpus, ranked)
-            means.append(means_of(values, name, ranked))
+            means.append(means_of(values, name, ranked, recipe.seed))
             if ranked.kind not in TASKS:
+                of_systems.setdefault(ranked.system, []).append(values)
                 of_papers.append(
                     values.filter(pl.col("original").is_in(papers)).with_columns(system=pl.lit(ranked.system))
                 )
         entries += figures.text_entries(name, corpus, papers, pl.concat(of_papers))
         for system, task in similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
-        plots = plots or figures.titles(workspace, name, corpus, rankings, recipe.seed)
+        plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
+        for system, frames in of_systems.items():  # draws of each corpus are independent
+            of_categories.append(category_means(pl.concat(frames), name, system, recipe.seed + number))
     every = pl.concat(means)
     of_titles = every.filter(pl.col("category") == "")
-    classes = every.filter(pl.col("category") != "", pl.col("measure") != "MRR")
+    classes = every.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
+    by_category = with_means(pl.concat(of_categories))
     tables = [
-        titles(of_titles, recipe),
-        categories(classes, recipe),
-        optimality(classes, recipe),
+        titles(with_means(of_titles), recipe),
+        categories(by_category, recipe),
+        optimality(by_category, recipe),
         by_class(classes, recipe),
         counts(corpora),
     ]
@@ -90,7 +99,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         together = pl.concat(cosines)
         tables.append(similarities(together))
         measures = ("mean", "above mean", "mean with the original")
-        long = together.unpivot(measures, index=["corpus", "system", "name"], variable_name="measure")
+        index = ["corpus", "system", "category", "name"]
+        long = together.unpivot(measures, index=index, variable_name="measure")
         percent = long.with_columns(pl.col("value") * 100)
         parts += [
             figures.distributions(together),
@@ -122,15 +132,21 @@ def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.
     return scores.select(pl.col("original").cast(pl.Int64), "name", pl.col("measure").replace(names), "value")
 
 
-def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool) -> pl.DataFrame:
+def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool, seed: int) -> pl.DataFrame:
     """Return the means of :func:`values_of` in percent, a row for each class and measure.
 
     Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
-    ``queries``.
+    ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (null of a quartile).
     """
-    means = values.group_by("name", "measure", maintain_order=True).agg(pl.col("value").mean() * 100, queries=pl.len())
+    means = values.group_by("name", "measure", maintain_order=True).agg(
+        pl.col("value").mean() * 100, queries=pl.len(), of_queries=pl.col("value") * 100
+    )
+    drawn = [mean_of_means({corpus: values.to_numpy()[None]}, seed) for values in means["of_queries"]]
+    ends = {end: np.array([getattr(row, end)[0] for row in drawn]) for end in ("low", "high")}
+    draws = pl.Series([row.draws[0] for row in drawn], dtype=_DRAWS)
+    means = means.drop("of_queries").with_columns(**ends, draws=draws)
     if ranked.kind in TASKS:
-        means = pl.concat([means, quartiles_of(values)])
+        means = pl.concat([means, quartiles_of(values)], how="diagonal")
     named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
     columns = {key: pl.lit(text) for key, text in named.items()}
     return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
@@ -153,6 +169,38 @@ def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) -> pl.DataFrame:
+    """Return the mean over the classes of each category of :func:`values_of` in percent; a paper is one draw in all.
+
+    Columns: ``corpus``, ``system``, ``category``, ``measure``, ``value``, ``low``, ``high``, ``draws``.
+    """
+    rows = []
+    of_categories = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
+    for (category, measure), part in of_categories:
+        groups, units = dict[str, Floats](), dict[str, list[str]]()
+        for (name,), of_class in part.group_by("name", maintain_order=True):
+            groups[str(name)] = 100 * of_class["value"].to_numpy()[None]
+            units[str(name)] = of_class["original"].cast(pl.String).to_list()
+        means = mean_of_means(groups, seed, units=units)
+        rows.append((corpus, system, category, measure, *means.at(0), means.draws[0]))
+    columns = ["corpus", "system", "category", "measure", "value", "low", "high"]
+    return pl.DataFrame(rows, [*columns, ("draws", _DRAWS)], orient="row")
+
+
+def with_means(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the means over the corpora, where there are several, with intervals of their independent draws."""
+    figure, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
+    keys, rows = frame.drop("corpus", "queries", *figure, strict=False).columns, []
+    for key, part in frame.group_by(keys, maintain_order=True) if several else ():
+        draws = [of_corpus.to_numpy() for of_corpus in part["draws"] if of_corpus is not None]
+        least = min(map(len, draws), default=0)
+        ends = percentiles(np.mean([of_corpus[:least] for of_corpus in draws], axis=0)) if least else (None, None)
+        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": part["value"].mean(),
+                     **dict(zip(figure[1:], ends, strict=False))})  # fmt: skip
+    means = pl.DataFrame(rows, {name: kind for name, kind in frame.schema.items() if name != "draws"})
+    return pl.concat([frame.drop("draws"), means])
+
+
 def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
     """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), category by category."""
     cosines = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
@@ -168,7 +216,8 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
-        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind."
+        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
+        f"{_BRACKETS}"
     )
     return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
 
@@ -182,24 +231,24 @@ def best_of_titles(values: pl.DataFrame) -> str:
     return f"{system}: MRR {value:.1f} (titles as queries, task I{over})"
 
 
-def categories(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 4: AOP-10 by category, the paper's rows below."""
-    cells = _by_category(classes, "AOP-10")
+def categories(means: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return table 4: AOP-10 by category (:func:`category_means`), the paper's rows below."""
+    cells = means.filter(measure="AOP-10")
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    named = cells.with_columns(column="category")
-    table = _wide("AOP-10 by category", named, CATEGORIES, [note, *recipe.limitations], published)
+    named, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
+    table = _wide("AOP-10 by category", named, CATEGORIES, notes, published)
     return StudyTable("categories", table, cells)
 
 
-def optimality(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 5: AOP-20 by category, with a mark where the paper calls it optimal."""
+def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
+    """Return table 5: AOP-20 by category (:func:`category_means`), with a mark where the paper calls it optimal."""
     low, high = (pl.col("category").replace_strict({name: ends[at] for name, ends in OPTIMAL.items()}) for at in (0, 1))
-    means = _by_category(classes, "AOP-20")
+    means = by_category.filter(measure="AOP-20")
     means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
-    mark = pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))
-    cells = means.with_columns(column="category", value=pl.format("{}{}", pl.col("value").round(1), mark))
-    note = f"* optimal: {', '.join(f'{category} {low} to {high}' for category, (low, high) in OPTIMAL.items())}."
+    cells = means.with_columns(column="category", mark=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
+    ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
+    note = f"* optimal: {ranges}. {_BRACKETS}"
     return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), means)
 
 
@@ -286,14 +335,6 @@ def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
     return float(test.pvalue)
 
 
-def _by_category(classes: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Return the mean of a measure over the classes of each category, a row a corpus, system and category."""
-    of_measure = classes.filter(pl.col("measure") == measure)
-    return of_measure.group_by("corpus", "system", "category", "measure", maintain_order=True).agg(
-        pl.col("value").mean()
-    )
-
-
 def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     """Return the paper's figures for the corpora that are comparable; ``{}`` in a key stands for the data set."""
     rows = [
@@ -306,12 +347,23 @@ def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
+def _shown(row: Mapping[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
+    return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
+
+
 def _wide(
     title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
 ) -> Table:
-    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows."""
-    parts = [part.select("corpus", "system", "column", "value") for part in (cells, below) if part is not None]
-    wide = pl.concat(parts).pivot(on="column", index=["corpus", "system"], values="value")
+    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows.
+
+    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one.
+    """
+    parts = pl.concat([part for part in (cells, below) if part is not None], how="diagonal").drop_nulls("value")
+    texts = pl.Series([_shown(row) for row in parts.iter_rows(named=True)], dtype=pl.String)
+    wide = parts.select("corpus", "system", "column", value=texts).pivot(
+        on="column", index=["corpus", "system"], values="value"
+    )
     wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
     label = pl.format("{} {}", "corpus", "system").alias("")
     return frame_table(title, wide.select(label, *(name for name in columns if name in wide.columns)), notes)

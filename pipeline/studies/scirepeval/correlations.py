@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from pipeline.measure.statistics import Floats
-from pipeline.scores.plot import WIDTH
+from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.tables import frame_table
 from pipeline.studies.base import StudyTable
 
@@ -71,14 +70,8 @@ def correlated(figures: pl.DataFrame) -> StudyTable:
     return StudyTable("correlations", table, pairs.filter(pl.col("figure") != pl.col("other")))
 
 
-def draw_correlations(figure_class: Any, figures: pl.DataFrame) -> Any:
-    """Correlation of each two figures over systems."""
+def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
+    """Return the correlation of each two figures over systems."""
     names, matrix = correlations(figures)
-    side = WIDTH + 0.2 * len(names)
-    figure = figure_class(figsize=(side, side), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(matrix, cmap="PuOr", vmin=-1, vmax=1)
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    figure.colorbar(image, ax=axes, label="Pearson's correlation", shrink=0.7)
-    return figure
+    cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
+    return HeatMap("Correlation of tasks over systems", "task", names, names, {"correlation": cells}, source)

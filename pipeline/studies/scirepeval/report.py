@@ -22,11 +22,11 @@ import polars as pl
 from pipeline.core.artifact import Artifact, published
 from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
-from pipeline.measure.statistics import Floats, percentiles, permutation_of_means
+from pipeline.measure.statistics import Floats, percentiles, permutation_of_means, standardised_effect
 from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
-from pipeline.scores.tables import Cell, Column, PublishedCell, Value, frame_table, grid, percent
+from pipeline.scores.tables import Cell, Column, Value, frame_table, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlations
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
@@ -114,10 +114,10 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
     """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
 
     There is no row where nothing is averaged.
-    ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``better`` is the number of figures that are
-    higher. The interval resamples test items, with the same draws for both systems. The test, whose p-value is ``p``,
-    flips the signs of the differences task by task, all figures of a task at once: it asks whether the one system is
-    better over tasks.
+    ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``effect`` is over the deviation between
+    tasks, null of one task; ``better`` is the number of figures that are higher. The interval resamples test items,
+    with the same draws for both systems. The test, whose p-value is ``p``, flips the signs of the differences task by
+    task, all figures of a task at once: it asks whether the one system is better over tasks.
     """
     counted, rows = figures.filter("averaged"), []
     formats = [kind for kind in FORMATS if kind in counted["format"]]
@@ -126,11 +126,13 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
             of_format = counted.filter(pl.col("format") == kind) if kind else counted
             first, second = (of_format.filter(system=system) for system in (name, baseline))
             change = _values(first) - _values(second)
-            units = {"scirepeval": first["task"].to_list()}
-            p_value = float(permutation_of_means({"scirepeval": change[None]}, seed, units=units)[0])
+            changes, units = {"scirepeval": change[None]}, {"scirepeval": first["task"].to_list()}
+            p_value = float(permutation_of_means(changes, seed, units=units)[0])
+            effect = float(standardised_effect(changes, units)[0])
             mean = _mean(change, _draws(first) - _draws(second))
-            rows.append((name, baseline, kind, *mean, p_value, int(np.count_nonzero(change > 0))))
-    return pl.DataFrame(rows, ["system", "baseline", "format", *_MEAN, "p", "better"], orient="row")
+            rows.append((name, baseline, kind, *mean, effect, p_value, int(np.count_nonzero(change > 0))))
+    frame = pl.DataFrame(rows, ["system", "baseline", "format", *_MEAN, "effect", "p", "better"], orient="row")
+    return frame.with_columns(pl.col("effect").fill_nan(None))
 
 
 def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
@@ -194,7 +196,7 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
         row = of_system[f"~{name}", group, kind]
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
-        cells[f"{kind}, {group}", code] = None if row["value"] is None else PublishedCell(row["value"], beside)
+        cells[f"{kind}, {group}", code] = None if row["value"] is None else Cell(row["value"], published=beside)
     note = (
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
@@ -229,9 +231,13 @@ def difference_table(different: pl.DataFrame) -> StudyTable:
     frame, cells = different.filter(format="").drop("format"), dict[tuple[str, str], Value]()
     for row in frame.iter_rows(named=True):
         cells[row["system"], "difference"] = _cell(row)
+        cells[row["system"], "effect"] = None if row["effect"] is None else f"{row['effect']:+.2f}"
         cells[row["system"], "p"] = f"{row['p']:.4f}"
         cells[row["system"], "better"] = f"{row['better']} of {row['figures']}"
-    notes = ("p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items.",)
+    notes = (
+        "p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items. Effect: the "
+        "difference over its deviation between tasks.",
+    )
     return StudyTable(
         "differences", grid(f"SciRepEval: differences from {frame['baseline'][0]}", "system", cells, notes), frame
     )
@@ -319,9 +325,7 @@ def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> It
     systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
-        _, matrix = correlations(figures)
-        cells = [[None if np.isnan(value) else value for value in row] for row in matrix.tolist()]
-        yield HeatMap("Correlation of tasks over systems", "task", names, names, {"percent": cells}, source)
+        yield correlation_heat(figures, source)
     if confused is not None:
         table = confused.table
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
@@ -337,4 +341,4 @@ def _cell(row: Row, *, best: bool = False) -> Value:
     if row["value"] is None:
         return None
     low, high = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
-    return Cell(row["value"], None, low, high, best, marked=False)
+    return Cell(row["value"], low, high, best=best)

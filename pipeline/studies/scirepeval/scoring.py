@@ -13,14 +13,15 @@ import numpy.typing as npt
 
 from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
-from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import Floats, bootstrap_means
 from pipeline.studies.scirepeval import probes
 from pipeline.studies.scirepeval.data import DataSet, Judged, Labelled, load_authors, load_judged, load_labelled
 from pipeline.studies.scirepeval.tasks import Entry, Folder, VectorsOf
+from pipeline.studies.sentences import SCORES, Pairing
 
 Ints = npt.NDArray[np.int64]
 _BEST = 3
@@ -36,12 +37,14 @@ class FiguresConfig:
         seed: of the bootstrap.
         resamples: of the bootstrap.
         probe_seed: of the fits of probes.
+        pairing: how papers with a vector a sentence are compared; None: papers have one vector.
     """
 
     task: Entry
     seed: int
     resamples: int
     probe_seed: int = field(default=probes.SEED, metadata=OMIT_DEFAULT)
+    pairing: Pairing | None = field(default=None, metadata=OMIT_DEFAULT)
 
 
 class TaskFigure(NamedTuple):
@@ -77,18 +80,21 @@ def score(
         return list(make(config, data, vectors, workers)), data.counts
     judged, names = load_judged(entry, folder), list(entry.measures)
     if entry.kind == "reviewers":
-        values = match(judged, vectors, names)
+        values = match(judged, vectors, names, config.pairing)
         names = [f"{labels} {measure}" for labels in ("hard", "soft") for measure in names]
     else:
-        values = rank(entry.name, judged, vectors, names)
+        values = rank(entry.name, judged, vectors, names, config.pairing)
     rows = [row[np.isfinite(row)] for row in values]
     return [_mean(config, name, row) for name, row in zip(names, rows, strict=True)], judged.keys.counts
 
 
-def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str]) -> Floats:
+def rank(
+    task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: Pairing | None = None
+) -> Floats:
     """Return the measures of each query by ascending Euclidean distance, ``[measures, queries]``; NaN: no positive.
 
-    Each query ranks its own candidates. Ties go by paper key, descending. Queries without a positive are counted.
+    Each query ranks its own candidates, with vectors a sentence by ``pairing``. Ties go by paper key, descending.
+    Queries without a positive are counted.
     """
     queries, candidates = judged.queries, judged.pairs["candidate"]
     keys, row = np.unique([judged.keys[paper] for paper in candidates], return_inverse=True)
@@ -99,30 +105,38 @@ def rank(task: str, judged: Judged, vectors: VectorsOf, measures: Sequence[str])
         asked = vectors([judged.keys[name] for name in queries], "paper")
     query = _query_numbers(judged)
     scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(queries) + 1))
-    for vector, start, end in zip(asked.astype(np.float64), starts, starts[1:], strict=False):
-        scores[start:end] = -np.sqrt(np.square(papers[row[start:end]] - vector).sum(axis=1))
+    for vector, start, end in zip(asked, starts, starts[1:], strict=False):
+        listed = papers[row[start:end]]
+        if pairing:
+            scores[start:end] = [SCORES[pairing](vector, paper) for paper in listed]
+        else:
+            scores[start:end] = -np.sqrt(np.square(listed - vector.astype(np.float64)).sum(axis=1))
     values = _measure(query, row, scores, judged.pairs["grade"].to_numpy(), measures)
     judged.keys.counts["queries_without_positive"] += int(np.isnan(values[0]).sum())
     return values
 
 
-def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str]) -> Floats:
+def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: Pairing | None = None) -> Floats:
     """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
-    A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper; either of them
-    may be the query. The pairs are those with hard labels, as in the published evaluation; one without a soft label is
-    not relevant by these. NaN: a query without a positive. A reviewer without papers is not ranked; both are counted.
+    A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper, or of scores by
+    ``pairing``; either of them may be the query. The pairs are those with hard labels, as in the published evaluation;
+    one without a soft label is not relevant by these. NaN: a query without a positive. A reviewer without papers is not
+    ranked; both are counted.
     """
     pairs = []
     for query, candidate in judged.pairs.select("query", "candidate").iter_rows():
         reviewer, paper = (query, candidate) if query in judged.groups else (candidate, query)
         pairs.append(([judged.keys[other] for other in judged.groups.get(reviewer, ())], judged.keys[paper]))
     keys = sorted({key for papers, paper in pairs for key in (*papers, paper)})
-    units = vectors(keys, "paper").astype(np.float64)
-    lengths = np.linalg.norm(units, axis=1, keepdims=True)
-    unit = dict(zip(keys, units / np.where(lengths > 0, lengths, 1), strict=True))
-    best = [np.sort([unit[key] @ unit[paper] for key in papers])[-_BEST:] for papers, paper in pairs]
-    scores = np.array([cosines.mean() if len(cosines) else np.nan for cosines in best])
+    rows, score = vectors(keys, "paper"), SCORES[pairing] if pairing else np.dot
+    if not pairing:
+        rows = rows.astype(np.float64)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.where(lengths > 0, lengths, 1)
+    of_key = dict(zip(keys, rows, strict=True))
+    best = [np.sort([score(of_key[key], of_key[paper]) for key in papers])[-_BEST:] for papers, paper in pairs]
+    scores = np.array([nearest.mean() if len(nearest) else np.nan for nearest in best])
     judged.keys.counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
     row, values = np.unique(judged.pairs["candidate"], return_inverse=True)[1], []
     for labels, column in (("hard", "grade"), ("soft", "soft")):
@@ -147,12 +161,7 @@ def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequ
     ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
     run = Run(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
     qrels = Qrels(np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16))
-    values = np.full((len(measures), len(starts) - 1), np.nan)
-    measurable = np.unique(query[judged])
-    if len(measurable):
-        run, qrels = select(run, qrels, measurable)
-        values[:, measurable] = evaluate(qrels, run, parse_measures(measures))
-    return values
+    return evaluate_all(qrels, run, parse_measures(measures))
 
 
 def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:

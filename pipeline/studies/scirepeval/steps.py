@@ -34,6 +34,7 @@ from pipeline.studies.pools import write_pool
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folder, Format, Keys, VectorsOf
+from pipeline.studies.sentences import Pairing
 
 Encoders = Mapping[Format, Model]
 _TEMPLATE = "fields-sep"
@@ -63,19 +64,41 @@ def multi_format(more: str = "") -> dict[str, dict[str, str]]:
 def encoders(name: str, more: str = "") -> Encoders:
     """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
 
-    An encoder whose entry has a prompt for a format takes it: ``task=classification``.
+    An encoder whose entry has a prompt for a format takes it: ``task=classification``. ``ot(ENCODER)`` has ENCODER's.
 
     Raises:
-        InputError: there is no such encoder, or it has several vectors a paper.
+        InputError: there is no such encoder, or ``ot`` has one with a vector a paper.
     """
-    row = multi_format(more).get(name) or {kind: registry.for_task(name, kind) for kind in FORMATS}
+    transported = _transported(name)
+    row = multi_format(more).get(name) or {kind: registry.for_task(transported or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
-    for model in models.values():
-        if model.several:
-            raise InputError(f"an encoder must have one vector a paper, got {model.name}", "Choose another encoder")
+    if transported and not models["proximity"].several:
+        raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")
     if "query" in row:
         models["search"] = dataclasses.replace(models["search"], query=row["query"])
     return models
+
+
+def _transported(name: str) -> str:
+    """Return ENCODER of ``ot(ENCODER)``; empty for another name."""
+    typed = names.one(name)
+    return ",".join(map(str, typed.parts or ())) if typed.base == "ot" else ""
+
+
+def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
+    """Return how a system with several vectors a paper compares papers (appendix C); None for one vector a paper.
+
+    Raises:
+        InputError: the task needs one vector a paper.
+    """
+    if not model.several:
+        return None
+    if entry.format != "proximity" or entry.kind == "authors":
+        raise InputError(
+            f"task {entry.name} needs one vector a paper, {name} has several",
+            "Set tasks to those of the format proximity but s2and",
+        )
+    return "transport" if _transported(name) else "best pair"
 
 
 def alone(name: str) -> Encoders:
@@ -186,7 +209,7 @@ def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vector
         inputs["queries"] = vectors["query"]
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        figures, counts = score(config, folder, vectors_of(inputs), resources.workers)
+        figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
         rows = [figure._asdict() for figure in figures]
         out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
         return {**counts, "figures": len(figures)}
@@ -195,17 +218,20 @@ def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vector
     return Task("scirepeval", 3, FOLDER, slug, config, inputs, run)
 
 
-def vectors_of(inputs: Inputs) -> VectorsOf:
+def vectors_of(inputs: Inputs, pairing: Pairing | None = None) -> VectorsOf:
     """Return the vectors of one system for one task; a paper without one, or of another text, is an error."""
     corpus = Corpus(inputs["corpus"])
 
-    def read(keys: Sequence[str], role: Role) -> npt.NDArray[np.float32]:
+    def read(keys: Sequence[str], role: Role) -> npt.NDArray[Any]:
         if role == "query":
             place = {name: row for row, name in enumerate(corpus.query_texts.column("query_id").to_pylist())}
             store, rows = store_of(inputs["queries"]), np.array([place[key] for key in keys])
         else:
             store, rows = store_of(inputs["papers"]), _rows(corpus, keys)
         distinct, places = np.unique(rows, return_inverse=True)
+        if pairing:
+            grouped = store.grouped(distinct)
+            return np.fromiter(np.split(grouped.vectors, grouped.offsets[1:-1]), object, len(distinct))[places]
         vectors: npt.NDArray[np.float32] = np.concatenate([block.vectors for block in store.blocks(distinct, _BLOCK)])
         return vectors[places]
 
@@ -264,8 +290,8 @@ def _sources(
     test, sources = set(titles), dict[str, Titles]()
     if entry.format in ("classification", "regression"):
         labelled = data.load_labelled(entry, folder)
-        own, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
-        sources["its own"] = ((paper, titles[paper]) for paper in own)
+        trained, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
+        sources["its own"] = ((paper, titles[paper]) for paper in trained)
     elif entry.kind != "authors":
         judged = data.load_judged(entry, folder)
         test &= {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())

@@ -17,13 +17,14 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.task import Task
 from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
+from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, draw_correlations
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, correlation_heat
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.steps import (
@@ -34,9 +35,11 @@ from pipeline.studies.scirepeval.steps import (
     figures_task,
     leaks_task,
     multi_format,
+    pairing_of,
     vector_tasks,
 )
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
+from pipeline.studies.sentences import Pairing
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
     recipe.chosen()
     _ = recipe.compared, recipe.lists
-    _systems(recipe)  # before the papers are read
+    _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
     corpus = made(workspace, papers)
@@ -209,12 +212,25 @@ def _vectors(corpus: Artifact, recipe: Recipe) -> Vectors:
 
 def _figures(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str], Task]:
     """Return the figures of each task and system."""
+    pairings = _pairings(recipe)
     return {
         (entry, name): figures_task(
-            corpus, recipe.folder, FiguresConfig(entry, recipe.seed, recipe.resamples), of_system[entry.format]
+            corpus,
+            recipe.folder,
+            FiguresConfig(entry, recipe.seed, recipe.resamples, pairing=pairings[entry, name]),
+            of_system[entry.format],
         )
         for entry in recipe.chosen()
         for name, of_system in vectors.items()
+    }
+
+
+def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
+    """Return how each system compares the papers of each task; a system that has no way is an InputError."""
+    return {
+        (entry, name): pairing_of(name, system[entry.format], entry)
+        for name, system in _systems(recipe).items()
+        for entry in recipe.chosen()
     }
 
 
@@ -264,7 +280,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= LEAST_SYSTEMS:
         tables.append(correlated(figures))
-        drawings.append(StudyFigure("correlations", partial(draw_correlations, figures=figures)))
+        heat = correlation_heat(figures, "")
+        draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
+        drawings.append(StudyFigure("correlations", draw))
     repeats = _repeats(corpus, recipe, vectors).items()
     if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in repeats]:
         tables.append(report.seeds(figures, again))

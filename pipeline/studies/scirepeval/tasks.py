@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.config import from_mapping
@@ -28,8 +27,9 @@ from pipeline.encode.spec import FIELD_MARK, Role
 from pipeline.sources.base import find_files
 from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 
-VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[np.float32]]
-"""The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``."""
+VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[Any]]
+"""The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``, or with a vector a
+sentence objects ``[n]``, float32 ``[sentences, dimension]`` each."""
 
 FOLDER = "runs/scirepeval"
 """Folder of the artifacts, in a workspace."""

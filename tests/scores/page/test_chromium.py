@@ -16,7 +16,8 @@ from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
 from pipeline.scores.page.index import write_index, write_page
-from pipeline.scores.page.parts import Mark, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.parts import Mark, TablePart, TextBrowser, TextEntry, TextTable
+from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -41,13 +42,33 @@ TEXTS = TextBrowser(
 )
 
 
+FIGURES = [("MIT", "7", 0.1), ("MIT", "1,100", 0.2), ("Apache-2.0", "22.7", 0.3), (None, None, 0.4)] * 2
+CHOSEN = TablePart(
+    "chosen",
+    Table(
+        "Chosen",
+        "system",
+        tuple(Column("", name) for name in ("licence", "million", "value")),
+        tuple(
+            TableRow(f"s{n}", (licence, million, Cell(value, None, 0, 1, best=n == 7, marked=False)))
+            for n, (licence, million, value) in enumerate(FIGURES)
+        ),
+        (),
+    ),
+    choosers={"licence": "=", "million": "≤"},
+    records=[
+        {"label": f"s{n}", "field": EVIL, "measure": "map", "value": value} for n, (_, _, value) in enumerate(FIGURES)
+    ],
+)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
     runs, scores = scored(root)
     (root / "reports/one").mkdir(parents=True)
     page = report_page(runs, scores)
-    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS]), root / "reports/one")
+    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS, CHOSEN]), root / "reports/one")
     draws = Draws(resamples=50)
     differences = compare(scores, "bm25", "lsa", draws=draws)
     queries = most_different(scores, runs, ("bm25", "lsa"), "map", 10)
@@ -332,3 +353,25 @@ def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
     ]
     other.locator("main a", has_text="one").click()
     other.wait_for_url("**/one/index.html")
+
+
+def test_a_reader_chooses_rows_by_value_and_by_limit(page: Any) -> None:
+    section = page.locator("section", has=page.get_by_role("heading", name="Chosen"))
+    shown = section.locator("tbody tr:visible")
+
+    def systems() -> list[str]:
+        return list(shown.locator("th").all_inner_texts())
+
+    licence, million = section.get_by_label("licence"), section.get_by_label("million")
+    assert million.locator("option").all_inner_texts() == ["any", "≤ 7", "≤ 22.7", "≤ 1100"]
+    licence.select_option(label="MIT")
+    assert systems() == ["s0", "s1", "s4", "s5"]
+    million.select_option(label="≤ 22.7")
+    assert systems() == ["s0", "s4"]
+    licence.select_option(label="any")
+    assert systems() == ["s0", "s2", "s4", "s6"]  # what is unknown is not within a limit
+    million.select_option(label="any")
+    section.get_by_role("searchbox").fill("s7")
+    assert systems() == ["s7"]
+    section.get_by_role("button", name="40.0: provenance").locator("visible=true").click()
+    assert page.locator("#record-title").inner_text() == f"s7, {EVIL}, map: 40.0"

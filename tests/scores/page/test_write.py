@@ -25,7 +25,7 @@ from pipeline.scores.page.parts import (
 )
 from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, PublishedCell, Table, TableRow, Value
+from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
 from tests.scores.page.workspace import EVIL, report_page, scored
 
 SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
@@ -36,7 +36,7 @@ TABLE = Table(
 )
 TEXT = TextEntry([EVIL], EVIL, [(EVIL, "bold")], [TextTable(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
 PARTS: list[Part] = [
-    TablePart("table", TABLE, {"csv": EVIL}),
+    TablePart("table", TABLE, EVIL),
     Chart(EVIL, EVIL, "%", {EVIL: [Series(EVIL, [1.0], [0.5])], "b": []}, provenance=EVIL),
     HeatMap(EVIL, EVIL, [EVIL], [EVIL], {EVIL: [[0.5]], "b": [[None]]}, EVIL),
     Image(EVIL, "<svg xmlns='http://www.w3.org/2000/svg'/>", EVIL),
@@ -99,11 +99,11 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
-        (PublishedCell(0.25, 0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
-        (PublishedCell(0.25, 0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
-        (PublishedCell(0.25, 0.2, 0.21, 0.29),
+        (Cell(0.25, published=0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
+        (Cell(0.25, published=0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
+        (Cell(0.25, 0.21, 0.29, published=0.2),
          '<td data-v="0.25">25.0 <span class="interval">[21.0, 29.0]</span> <span class="gain">(+5.0)</span></td>'),
-        (Cell(0.25, 0.01, 0.2, 0.3, best=True, marked=False),
+        (Cell(0.25, 0.2, 0.3, 0.01, best=True),
          '<td data-v="0.25"><b>25.0</b> <span class="interval">± 1.0 [20.0, 30.0]</span></td>'),
         ("1,234", "<td>1,234</td>"),
         (None, "<td>–</td>"),

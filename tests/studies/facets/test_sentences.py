@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
-from pipeline.studies.facets.rankings import transport_score
+from pipeline.studies.sentences import transport_score
 from tests.cli.run import mdcr_json
 from tests.encode.test_aspire import one_by_one
 from tests.encode.tiny import save_in_cache

@@ -14,13 +14,12 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import counted, sentence
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.estimates import rank_correlation
+from pipeline.measure.estimates import Components, components, rank_correlation
 from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval
 from pipeline.studies.large_scale import analyses, by_query, rankings
-from pipeline.studies.large_scale.by_query import Components
 from pipeline.studies.large_scale.rankings import PoolRankings
 from pipeline.studies.tables import Measurement, share, text
 from tests.builders import made_up_paper, make_corpus, make_pool
@@ -47,7 +46,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
     runs = {name: made_up_run(random) for name in ("a", "b")}
     runs["empty"] = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
-    return PoolRankings("dataset", pool, Qrels.from_table(pool.qrels, QUERIES), runs, {})
+    return PoolRankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs, "dataset", {})
 
 
 def made_up_run(random: np.random.Generator) -> Run:
@@ -214,12 +213,12 @@ def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
 def test_components_are_recovered_and_tell_how_many_samples_are_needed(seed: int) -> None:
     random = np.random.default_rng(seed)
     values = random.normal(0, 2, (1, 4000)) + random.normal(0, 0.5, (60, 1)) + random.normal(0, 1, (60, 4000))
-    found = by_query.components(values)
+    found = components(values)
     assert found.queries == pytest.approx(4, rel=0.1)
     assert found.samples == pytest.approx(0.25, rel=0.5)
     assert found.rest == pytest.approx(1, rel=0.05)
     same = np.tile(np.arange(50.0), (3, 1))
-    assert by_query.components(same) == pytest.approx((np.var(same[0], ddof=1), 0, 0))
+    assert components(same) == pytest.approx((np.var(same[0], ddof=1), 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -259,13 +258,15 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
     file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
-    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus))
+    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
     assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
     assert (found["positives trained on"] == (rows == 20)).all()
     assert (found["positives younger"] == (years > 2019)).all()
     assert found["positives younger"].any()
+    assert (found["positives up to 2018"] == (years <= 2018)).all()
+    assert not found["queries up to 2018"].any()
     assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
     assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):

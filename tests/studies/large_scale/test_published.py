@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -12,7 +13,7 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.render import render_table
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Column, PublishedCell, Table, TableRow
+from pipeline.scores.tables import Cell, Column, Table, TableRow
 from pipeline.studies.large_scale.published import MEASURES, published, tables
 from tests.scores.cases import figure, made_up
 from tests.shared import SHARED
@@ -78,7 +79,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     ]
     assert [line.label for line in first.table.lines] == systems
     cell = first.table.lines[1].values[3]
-    assert isinstance(cell, PublishedCell)
+    assert isinstance(cell, Cell)
     assert cell.published == pytest.approx(0.216)
     row = figure(dataset, "scincl", None, 2_000_000, "map")
     assert (cell.value, cell.low, cell.high) == (row["value"], row["low"], row["high"])
@@ -103,28 +104,28 @@ def test_tables_have_the_layout_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("cell", "plain", "ansi", "latex"),
     [
-        (PublishedCell(0.25, 0.2), "25.0 (+5.0)", "\x1b[32m25.0 (+5.0)\x1b[0m", r"\textcolor{teal}{25.0 (+5.0)}"),
-        (PublishedCell(0.15, 0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
-        (PublishedCell(0.2004, 0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
-        (PublishedCell(0.2, None), "20.0", "20.0", "& 20.0"),
+        (Cell(0.25, published=0.2), "25.0 (+5.0)", "\x1b[32m25.0 (+5.0)\x1b[0m", r"\textcolor{teal}{25.0 (+5.0)}"),
+        (Cell(0.15, published=0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
+        (Cell(0.2004, published=0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
+        (Cell(0.2), "20.0", "20.0", "& 20.0"),
         (
-            PublishedCell(0.25, 0.2, 0.21, 0.29),
+            Cell(0.25, 0.21, 0.29, published=0.2),
             "25.0 [21.0, 29.0] (+5.0)",
             "\x1b[32m25.0 [21.0, 29.0] (+5.0)\x1b[0m",
             r"\textcolor{teal}{25.0 {\scriptsize [21.0, 29.0]} (+5.0)}",
         ),
         (
-            PublishedCell(0.2, None, 0.1, 0.3),
+            Cell(0.2, 0.1, 0.3),
             "20.0 [10.0, 30.0]",
             "20.0 [10.0, 30.0]",
             r"& 20.0 {\scriptsize [10.0, 30.0]}",
         ),
     ],
 )
-def test_a_difference_has_a_sign_and_a_colour(cell: PublishedCell, plain: str, ansi: str, latex: str) -> None:
+def test_a_difference_has_a_sign_and_a_colour(cell: Cell, plain: str, ansi: str, latex: str) -> None:
     table = Table("t", "system", (Column("", "MAP"),), (TableRow("a", (cell,)),), ())
-    assert plain in render_table(table)
+    assert plain in " ".join(render_table(table).split())
     assert "\x1b" not in render_table(table)
-    assert ansi in render_table(table, ansi=True)
+    assert ansi in re.sub(" +", " ", render_table(table, ansi=True))
     assert f"| {plain} |" in render_table(table, "markdown")
     assert latex in render_table(table, "latex")

@@ -75,7 +75,8 @@ def test_mteb_runs_the_exported_tasks(
     """It loads each field with the candidates of each query, and measures what we measure."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    exported = mdcr_json(workspace, *flags(f"export benchmark --benchmark {folder} --output {tmp_path / 'beir'}"))
+    command = flags(f"export benchmark --format mteb --benchmark {folder} --output {tmp_path / 'beir'}")
+    exported = mdcr_json(workspace, *command)
     assert [Path(path).name for path in exported["exported"]] == ["art", "physics", "mteb_tasks.py"]
     lists, scores = read_lists(folder, "test"), export_scores(workspace, folder, "lsa", tmp_path / "scores.json")
     expected = by_pytrec_eval(lists, scores)

@@ -23,7 +23,7 @@ from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, opened
 from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, Lists, candidates_of, read_lists
-from pipeline.studies.mdcr.scores import BY_CHANCE
+from pipeline.studies.mdcr.scores import BY_CHANCE, OF_SYSTEMS
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.studies.mdcr.conftest import (
@@ -90,8 +90,11 @@ def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
             means = of_field.values(ranking, tuple(MEASURES.values()), {kind}).mean(axis=1)
             assert means == pytest.approx(list(values.values()), abs=5e-7)
             expected.setdefault((evaluation.system.title, kind), []).append(values)
+    for kind in TYPES:
+        pairs = zip(expected["bm25", kind], expected["lsa", kind], strict=True)
+        expected[OF_SYSTEMS, kind] = [{name: (one[name] + other[name]) / 2 for name in one} for one, other in pairs]
     of_systems = [row for row in tables["types"] if row["system"] != BY_CHANCE]
-    assert len(of_systems) == 3 * len(expected) == 18
+    assert len(of_systems) == 3 * len(expected) == 27
     by_chance = [row for row in tables["types"] if row["system"] == BY_CHANCE]
     assert {(row["type"], 0 < row["value"] < 1) for row in by_chance} == {(kind, True) for kind in TYPES}
     for row in of_systems:

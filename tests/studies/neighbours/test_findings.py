@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -9,7 +10,7 @@ from pipeline.core.errors import InputError
 from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import read_quality
-from pipeline.studies.neighbours.study import best_of_titles, correlation
+from pipeline.studies.neighbours.study import best_of_titles, category_means, correlation, with_means
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -49,6 +50,23 @@ def test_the_best_system_is_that_of_task_i(corpora: str, over: str) -> None:
     titles = pl.DataFrame(rows, ["corpus", "system", "task", "measure", "value"], orient="row")
     best = "c: MRR 65.0" if over else "b: MRR 60.0"
     assert best_of_titles(titles) == f"{best} (titles as queries, task I{over})"
+
+
+def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> None:
+    """A paper's classes agree, so they are one draw; two sets halve the variance of a mean."""
+    random, frames = np.random.default_rng(4), []
+    for number, corpus in enumerate(("one", "two")):
+        shares = random.random(150)
+        rows = [(paper, name, "AOP-10", share) for name in ("T_ARot", "T_AShuff") for paper, share in enumerate(shares)]
+        values = pl.DataFrame(rows, ["original", "name", "measure", "value"], orient="row")
+        frames.append(category_means(values, corpus, "bm25", 13 + number))
+        expected = 100 * np.array([shares.mean() + z * shares.std() / np.sqrt(150) for z in (0, -1.96, 1.96)])
+        assert frames[-1].select("value", "low", "high").row(0) == pytest.approx(expected, abs=0.6)
+    means = with_means(pl.concat(frames))
+    assert means["corpus"].to_list() == ["one", "two", "mean over sets"]
+    width = means["high"] - means["low"]
+    assert width[2] == pytest.approx(np.sqrt(width[0] ** 2 + width[1] ** 2) / 2, rel=0.08)
+    assert len(with_means(frames[0])) == 1
 
 
 def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:

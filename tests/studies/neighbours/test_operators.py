@@ -64,7 +64,7 @@ WORDS = st.sampled_from(
 )
 SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=7).map(lambda words: f"The {' '.join(words)}."), max_size=6)
 SEEDS = st.integers(0, 1_000)
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=40)
 """The tagger loads its model in the first example."""
 WAYS = ("Asc", "Desc")
 

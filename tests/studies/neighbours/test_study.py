@@ -64,7 +64,7 @@ def test_it_writes_every_table_and_figure(study: Any) -> None:
     folder = Path(study["folder"])
     written = {path.name for path in folder.iterdir()}
     tables = ("titles", "categories", "optimality", "classes", "counts", "similarities", "correlation")
-    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-lsa")
+    figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-iclr-lsa")
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
     shown = dict(re.findall(r"<h2>(.*?)</h2>(.*?)</section>", (folder / "index.html").read_text(), re.DOTALL))
@@ -73,7 +73,7 @@ def test_it_writes_every_table_and_figure(study: Any) -> None:
         ("Classes by systems", "classes", "AOP-10", "value", 1),
         ("Similarities by class (percent)", "similarities", None, "mean", 100),
     ):
-        cells = dict(re.findall(r'<th scope="row">\S+ (\w+)</th><td>([-\d.]+)</td>', shown[title]))
+        cells = dict(re.findall(r'<th scope="row">[A-Z-]+ (\w+)</th><td>([-\d.]+)</td>', shown[title]))
         first = {row["name"]: row for row in reversed(study["tables"][name]) if row.get("measure") == measure}
         assert cells == {name: f"{scale * row[column]:.1f}" for name, row in first.items()}
     assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in (folder / "titles.md").read_text()

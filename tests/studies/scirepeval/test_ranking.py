@@ -14,6 +14,7 @@ from pipeline.studies.scirepeval import probes
 from pipeline.studies.scirepeval.data import DataSet, Judged
 from pipeline.studies.scirepeval.scoring import match, rank
 from pipeline.studies.scirepeval.tasks import Doc, Keys
+from pipeline.studies.sentences import SCORES, Pairing
 
 Grades = Mapping[str, Mapping[str, int]]
 
@@ -64,6 +65,33 @@ def test_queries_rank_their_candidates_by_euclidean_distance() -> None:
 def test_equal_distances_go_by_key_descending() -> None:
     judged = _judged({"p0": {"p1": 1, "p2": 0}})
     assert rank("task", judged, lambda keys, _: np.ones((len(keys), 2), np.float32), ("map",)).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("pairing", SCORES)
+def test_papers_with_several_vectors_are_compared_sentence_by_sentence(pairing: Pairing) -> None:
+    """Papers have one to three rows of ``TABLE``, queries one, whose transport is the weighted mean of distances."""
+    sentences = [TABLE[number : number + 1 + number % 3] for number in range(30)]
+
+    def vectors(keys: Sequence[str], _role: str) -> np.ndarray:
+        return np.fromiter((sentences[int(key.partition("~")[0][1:])] for key in keys), object, len(keys))
+
+    def score(query: str, paper: str) -> float:
+        (distances,) = euclidean_distances(*(sentences[int(name[1:])].astype(np.float64) for name in (query, paper)))
+        weights = np.exp(-distances) / np.exp(-distances).sum()
+        return -float(distances.min() if pairing == "best pair" else weights @ distances)
+
+    random = np.random.default_rng(5)
+    grades = {f"p{q}": {f"p{c}": int(random.integers(0, 2)) for c in range(10, 20)} for q in (0, 3, 6)}
+    run = {query: {paper: score(query, paper) for paper in row} for query, row in grades.items()}
+    values = rank("task", _judged(grades), vectors, ("map", "ndcg"), pairing)
+    np.testing.assert_allclose(values, _trec(grades, run, ("map", "ndcg")), atol=1e-9)
+    groups = {f"r{r}": [f"p{10 + 4 * r + step}" for step in range(4)] for r in range(3)}
+    labels = {query: {f"r{r}": int(r == place) for r in range(3)} for place, query in enumerate(grades)}
+    for query in labels:
+        nearest = {r: np.sort([score(query, paper) for paper in papers])[-3:] for r, papers in groups.items()}
+        run[query] = {reviewer: float(scores.mean()) for reviewer, scores in nearest.items()}
+    values = match(_judged(labels, labels, groups), vectors, ("map",), pairing)
+    np.testing.assert_allclose(values[0], _trec(labels, run, ("map",))[0], atol=1e-9)
 
 
 def test_reviewers_score_by_their_three_nearest_papers() -> None:

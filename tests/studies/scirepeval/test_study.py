@@ -103,6 +103,21 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     assert "system mine must have an encoder for each of" in one_line_error(again)
 
 
+def test_encoders_of_sentences_rank_proximity_tasks_alone(tmp_path: Path) -> None:
+    folder, encoder = write(tmp_path / "in"), f"sentences:encoder={save_bert(tmp_path / 'bert')}"
+    systems = f"{encoder},ot({encoder})"
+    one_vector = mdcr(tmp_path, *_study(folder, "--model", systems))
+    assert "task cite_count needs one vector a paper" in one_line_error(one_vector)
+    chosen = ("--set", 'tasks=["reviewers","scidocs_cite"]')
+    study = mdcr_json(tmp_path, *_study(folder, "--model", systems, *chosen))
+    maps = [row["value"] for row in study["tables"]["tasks"] if row["measure"] == "map"]
+    assert len(maps) == 2  # the papers are one sentence each: its best pair is its transport
+    assert maps[0] == pytest.approx(maps[1])
+    assert [row["figures"] for row in study["tables"]["averages"] if row["group"] == "average"] == [3, 3]
+    wrong = mdcr(tmp_path, *_study(folder, "--model", "ot(lsa)", *chosen))
+    assert "ot(lsa) must name an encoder with a vector a sentence" in one_line_error(wrong)
+
+
 def test_the_listing_names_every_task(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     rows = mdcr_json(tmp_path, "study", "scirepeval", "--list", "--input", str(folder))["tasks"]

@@ -1,0 +1,1 @@
+"""From which number of candidates on dense retrieval overtakes sparse."""

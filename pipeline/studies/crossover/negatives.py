@@ -1,0 +1,117 @@
+"""Pools with the queries of another and negatives of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipeline.core.artifact import Artifact
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.pools import drawable
+from pipeline.corpus.prefilter import prefilter
+from pipeline.corpus.reader import Corpus, Rows
+from pipeline.measure.inputs import Qrels, query_of
+from pipeline.stages.search import read_ranking
+from pipeline.studies.pools import ExternalPoolConfig, write_pool
+
+RANDOM, GRAPH, MATCHED, MODEL = "random", "graph", "matched", "model"
+KINDS = (RANDOM, GRAPH, MATCHED, MODEL)
+"""Kinds of negatives. ``random``: as in every pool. ``graph``: papers that a cited paper cites or is cited by.
+``matched``: papers of the positives' years and lengths, with an abstract in the same proportion. ``model``: what the
+first dense system ranks for any of the queries in the largest random pool."""
+
+
+@dataclass(frozen=True)
+class KindConfig(ExternalPoolConfig):
+    """Settings of a pool whose negatives are of one kind."""
+
+    negatives: str = ""
+
+
+def kind_pool_task(corpus: Artifact, base: Task, kind: str, more: Mapping[str, Task | Artifact]) -> Task:
+    """Return the task of a pool with the queries and positives of another, and as many negatives of a kind.
+
+    Where there are fewer of the kind, the pool is smaller. Samples and sizes are drawn as those of random negatives.
+    """
+    settings = base.config
+    config = KindConfig(**{**vars(settings), "negatives": kind})
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        corpus, qrels = pool.corpus, Qrels.from_table(pool.qrels, len(pool.query_rows))
+        positives = np.unique(qrels.rows)
+        source = drawable(corpus, settings, prefilter(corpus.attributes, settings.prefilter)[0])
+        source[positives] = False
+        wanted = len(pool.candidates) - len(positives)
+        if kind == MATCHED:
+            drawn = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, wanted, settings)
+        else:
+            near = _near(corpus, pool) if kind == GRAPH else np.unique(read_ranking(inputs["ranking"]).row)
+            rows = near[source[near]]
+            item = f"{kind}|{settings.field}|{settings.sample}"
+            drawn = rows[
+                smallest(priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item), wanted)
+            ]
+        candidates = np.union1d(positives, drawn).astype(np.uint32)
+        offsets, excluded = pool.exclusions
+        query = query_of(offsets)
+        kept = np.isin(excluded, candidates)
+        names = pool.artifact.arrow("queries.arrow").column("field")
+        judged = [pool.qrels.column(name) for name in ("query", "row", "grade")]
+        write_pool(out, (pool.query_rows, names), candidates, judged, (query[kept], excluded[kept]))
+        return {
+            **{name: pool.artifact.manifest.counts[name] for name in ("queries", "positives")},
+            "candidates": len(candidates),
+            "candidates_positive": len(positives),
+            "candidates_drawn": len(drawn),
+            "candidates_wanted": wanted,
+        }
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": base, **more}
+    return Task("pool", 1, POOLS, f"{base.slug}-{kind}", config, inputs, run)
+
+
+def _near(corpus: Corpus, pool: Pool) -> Rows:
+    """Return the papers that a paper cited by a query cites or is cited by, rising rows."""
+    cited = np.unique(corpus.outgoing.of_many(pool.query_rows)[1])
+    return np.unique(np.concatenate([corpus.outgoing.of_many(cited)[1], corpus.incoming.of_many(cited)[1]]))
+
+
+def _matched(corpus: Corpus, rows: Rows, positives: Rows, wanted: int, settings: Any) -> Rows:
+    """Return negatives that have an abstract, three years and a length in the positives' proportions.
+
+    Within a stratum papers are drawn by priority. The n-th of a stratum with the share s enters in order of n / s, so a
+    smaller sample is a subset of a larger one, and what runs out is made up by the other strata.
+    """
+
+    def strata(papers: Rows) -> pl.DataFrame:
+        attributes = corpus.attributes
+        return pl.DataFrame(
+            {
+                "row": papers,
+                "text": attributes["abstract_chars"][papers] > 0,
+                "years": attributes["year"][papers] // 3,
+                "length": np.floor(2 * np.log2(np.maximum(corpus.characters(papers), 1))),
+            }
+        )
+
+    stratum = ["text", "years", "length"]
+    shares = strata(positives).group_by(stratum).agg((pl.len() / len(positives)).alias("share"))
+    item = f"{MATCHED}|{settings.field}|{settings.sample}"
+    chance = priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item)
+    papers = strata(rows).with_columns(chance=chance).join(shares, on=stratum).sort("chance", "row")
+    ordered = papers.with_columns(turn=(pl.int_range(pl.len()).over(stratum) + 1) / pl.col("share")).sort(
+        "turn", "chance"
+    )
+    drawn: Rows = ordered["row"].head(wanted).to_numpy()
+    return drawn

@@ -1,0 +1,136 @@
+"""What a system costs, read from the manifests of the vectors and terms that its rankings were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import SHORT_ID
+from pipeline.core.files import read_json
+from pipeline.core.workspace import RANKINGS, TERMS, VECTORS
+from pipeline.encode import names, registry
+from pipeline.encode.store import VectorStore
+from pipeline.scores.labels import trainings_of
+from pipeline.studies.leaderboard.benchmarks import Benchmark
+from pipeline.studies.scirepeval.tasks import FOLDER
+
+COSTS = {
+    "system": pl.String,
+    "parameters": pl.Float64,
+    "dimension": pl.Float64,
+    "bytes": pl.Float64,
+    "tokens": pl.Float64,
+    "papers_per_second": pl.Float64,
+    "machine": pl.String,
+    "licence": pl.String,
+    "trained_on": pl.String,
+    "trained_until": pl.Int64,
+}
+"""Columns of costs; null: unknown. ``parameters`` (0: no weights are loaded), ``dimension`` and ``tokens`` of a paper
+are of all encoders, ``bytes`` of a paper and ``papers_per_second`` of all parts one after the other, on ``machine``."""
+
+SUBMISSIONS = "runs/submissions"
+_BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
+
+
+def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
+    """Return what each system costs on the first benchmark that has it, columns :data:`COSTS`.
+
+    A submission says it itself.
+    """
+    indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
+    places = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
+    made = {one.id[:SHORT_ID]: one for place in places for one in published(place)}
+    licences = {model.name: model.licence for model in registry.known_models()}
+    sources: dict[str, Sequence[str]] = {}
+    for one in found:
+        for system, named in zip(one.systems, one.sources, strict=True):
+            sources.setdefault(system, named)
+    rows = []
+    for system, named in sources.items():
+        given = next(filter(None, (read_json(root / SUBMISSIONS / system / "manifest.json") for root in roots)), None)
+        if given is not None:
+            rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
+            continue
+        stores: dict[tuple[str, int, str], dict[Path, None]] = {}
+        for used, dimension, quantise in (
+            part for name in named for part in _read(name.rpartition("-")[2], made, (0, ""))
+        ):
+            part = used.manifest.provenance.get("model", used.manifest.stage)
+            stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
+        parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
+        encoders = [part for part in parts if part["dimension"]]
+        trained = [training for training in trainings_of(system).values() if training.on]
+        bases = [inner.base for name in names.parse(system.partition("@")[0]) for inner in name.walk()]
+        seconds = _total(parts, "seconds")
+        rows.append({
+            "system": system,
+            **{name: _total(parts, name) for name in ("parameters", "bytes")},
+            **{name: _total(encoders, name) for name in ("dimension", "tokens")},
+            "papers_per_second": 1 / seconds if seconds else None,
+            "machine": "; ".join(dict.fromkeys(part["machine"] for part in parts)) or None,
+            "licence": ", ".join(dict.fromkeys(filter(None, (licences.get(base) for base in bases)))) or None,
+            "trained_on": "; ".join(training.on for training in trained) or None,
+            "trained_until": max((training.until for training in trained if training.until), default=None),
+        })  # fmt: skip
+    return pl.DataFrame(rows, schema=COSTS, orient="row")
+
+
+def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
+    """Return the years of training data that may hold citations by queries of a year; None: unknown, empty: none."""
+    trained, until = cost["trained_on"], cost["trained_until"]
+    if trained is None or "citations:" not in trained:
+        return None if trained is None and cost["parameters"] != 0 else ""
+    return None if year is None else f"to {until}" if until is None or until >= year else ""
+
+
+def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) -> Iterator[tuple[Artifact, int, str]]:
+    """Yield the vectors and terms that an artifact was made from, with the view that its ranking took."""
+    one = made.get(identity[:SHORT_ID])
+    if one is None:
+        return
+    manifest = one.manifest
+    if manifest.stage in ("embed", "terms"):
+        yield one, *view
+        return
+    taken = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
+    for name, inner in {**manifest.inputs, **manifest.provenance.get("derived", {})}.items():
+        if name != "query":
+            yield from _read(inner, made, taken if any(taken) else view)
+
+
+def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, Any]:
+    """Return what a paper costs in the stores of one part, over all segments, as vectors are compared in a view."""
+    segments = [one for folder in folders for one in published(folder)]
+    manifests = [one.manifest for one in segments]
+    first, spec = manifests[0], manifests[0].config.get("encoder")
+    counts = [one.counts.get("embedded", one.counts.get("analysed", 0)) for one in manifests]
+    seconds = [
+        count / rate if (rate := one.provenance.get("documents_per_second")) else one.provenance["wall_seconds"]
+        for one, count in zip(manifests, counts, strict=True)
+    ]
+    papers = max(sum(counts), 1)
+    stored = float(sum(output.bytes for one in segments for output in one.outputs("[vt]*.arrow")))
+    weights = first.provenance.get("weight_bytes")
+    if spec:
+        whole, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
+        dimension = dimension or whole
+        stored *= dimension / whole * _BITS.get(quantise, bits) / bits
+    return {
+        "parameters": weights * 8 / _BITS[spec["compute"]] if weights and spec else None if spec else 0,
+        "dimension": dimension,
+        "bytes": stored / papers,
+        "tokens": sum(one.counts.get("tokens", 0) for one in manifests) / papers,
+        "seconds": sum(seconds) / papers,
+        "machine": f"{first.provenance.get('device', 'cpu').upper()}, {first.provenance['processor']}",
+    }
+
+
+def _total(parts: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Return a sum; None where there is nothing, or a part is unknown."""
+    numbers = [part[name] for part in parts]
+    return None if not numbers or None in numbers else sum(numbers)

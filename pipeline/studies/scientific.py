@@ -1,0 +1,161 @@
+"""Scientific retrieval on sets that others made, tasks of MTEB: one table over sets, ranks, and published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipeline.api import Workspace, selection
+from pipeline.core.task import Task
+from pipeline.encode.names import MTEB, Name, parse
+from pipeline.measure.measures import sign_of
+from pipeline.measure.ranks import ends, ranks
+from pipeline.scores.average import AVERAGE, Draws, average
+from pipeline.scores.layout import shown
+from pipeline.scores.published import made_with, with_published
+from pipeline.scores.store import runs_of, values
+from pipeline.scores.summary import summarise
+from pipeline.scores.tables import Cell, Column, grid, label_of
+from pipeline.sources.mteb import corpus_name, task_names
+from pipeline.stages.chain import Evaluation
+from pipeline.stages.corpus import task_of
+from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import pool_result
+from pipeline.studies.tables import Measurement, interval_table
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        input: folder with a folder for each task, as ``mdcr fetch mteb`` writes them.
+        tasks: names of tasks with commas, or of a list of them; those that the folder lacks are an error.
+        systems: what ranks, with commas; ``mteb:NAME`` takes its prompts for each task.
+        baseline: the system that the others are tested against.
+        depth: ranks kept of each query; mteb keeps 1,000.
+        measures: what is shown; systems are ranked by the first.
+        seed: of resamples and tests.
+    """
+
+    input: str
+    tasks: str
+    systems: str
+    baseline: str
+    depth: int
+    measures: tuple[str, ...]
+    seed: int
+
+
+def _corpora(recipe: Recipe) -> dict[str, Task]:
+    """Return the corpus of each task, by the task."""
+    shared = {"source": "mteb", "input": str(Path(recipe.input).expanduser().resolve()), "duplicates": None}
+    return {
+        task: task_of({**shared, "name": corpus_name(task), "options": {"task": task}})
+        for task in task_names(recipe.tasks)
+    }
+
+
+def _for_task(system: Name, task: str) -> Name:
+    """Return a system whose registered models of mteb take their prompts for a task."""
+
+    def prompted(name: Name) -> Name:
+        asked = name.base.startswith(MTEB) and "task" not in dict(name.options)
+        return replace(name, options=(*name.options, ("task", task))) if asked else name
+
+    return system.map(prompted)
+
+
+def _evaluated(workspace: Workspace, recipe: Recipe) -> Iterator[tuple[str, str, str, Evaluation]]:
+    """Yield set, row, system as published and evaluation."""
+    for task, corpus in _corpora(recipe).items():
+        (pool,) = selection(seed=recipe.seed).pools(workspace.runner.make(corpus))
+        for system in parse(recipe.systems):
+            name = str(_for_task(system, task))
+            (evaluation,) = workspace.evaluations(pool, name, depth=recipe.depth, measures=list(recipe.measures))
+            yield corpus_name(task), system.title, str(replace(system, label="")), evaluation
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the corpora, then the scores of all sets."""
+    yield list(_corpora(recipe).values())
+    yield [score for *_, evaluation in _evaluated(workspace, recipe) for score in evaluation.scores]
+
+
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
+    """Return the table over sets with the macro average, ranks by the first measure, and published figures."""
+    evaluated = list(_evaluated(workspace, recipe))
+    names = {
+        "field": [e[0] for e in evaluated],
+        "label": [e[1] for e in evaluated],
+        "system": [e[2] for e in evaluated],
+    }
+    runs = runs_of(workspace.runner, [evaluation for *_, evaluation in evaluated])
+    runs = runs.with_columns(**{name: pl.Series(column) for name, column in names.items()}, kind=pl.lit("sets"))
+    scores, draws = values(runs), Draws(seed=recipe.seed)
+    summary = summarise(scores, baseline=recipe.baseline, draws=draws)
+    result = pool_result(runs, scores, [summary], recipe.measures, draws)
+    first, *others = result.tables
+    table = first.table
+    if table.corner == "field":
+        table = replace(table, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
+    tables = [replace(first, table=table), *others, rank_table(scores, recipe.measures[0], draws)]
+    if (beside := _published(shown(summary, recipe.measures))) is not None:
+        tables.append(beside)
+    return replace(result, tables=tables)
+
+
+def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
+    """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
+
+    The interval of a rank is that of its resamples: systems are ranked anew on each resample of a set's queries.
+    """
+    averages = {key: one for key, one in average(scores, draws).items() if key[2] == measure}
+    setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
+    ranked = {
+        str(setup[0]): ranks(
+            np.array([[one.values.mean(), *one.draws] for one in (averages[setup, label, measure] for label in labels)])
+            * sign_of(measure)
+        )
+        for setup in setups
+    }
+    ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
+    rows = [
+        Measurement(label, column, *map(float, figures))
+        for column, of_set in ranked.items()
+        for label, *figures in zip(labels, of_set[:, 0], *ends(of_set), strict=True)
+    ]
+    notes = [f"Ranks by {label_of(measure)}; 1 is best. Intervals: of the ranks on resampled queries."]
+    return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
+
+
+def _published(summary: pl.DataFrame) -> StudyTable | None:
+    """Return each figure beside the published one, with the text that was made with; None where none is known."""
+    figures = summary.select("field", "label", "system", "measure", "value", "low", "high")
+    frame = with_published(figures, pl.col("field")).filter(pl.col("published").is_not_null())
+    if frame.is_empty():
+        return None
+    cells = {
+        (row["field"], Column(label_of(row["measure"]), row["label"])): Cell(
+            row["value"], row["low"], row["high"], published=row["published"]
+        )
+        for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
+    }
+    made = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
+    texts = dict.fromkeys(f"{label}: {text}" for label, *of in made if (text := made_with(*of)))
+    notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]
+    return StudyTable("published", grid("Beside published figures", "set", cells, notes), frame)
+
+
+STUDY = Study(
+    "scientific",
+    "retrieval on scientific sets of MTEB, in one table",
+    Recipe,
+    batches,
+    results,
+    needs="The sets come by mdcr fetch mteb --task scientific, or from a copy with a folder for each",
+)

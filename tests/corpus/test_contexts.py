@@ -1,0 +1,118 @@
+"""Citation contexts as queries: from JSON lines to pools by year, field and size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.api as mdcr_api
+from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.releases import write_lines
+
+YEARS = [2015 + number % 6 for number in range(120)]
+
+
+def paper(number: int) -> dict[str, Any]:
+    field = "Medicine" if number % 5 < 3 else "Biology"
+    cited = [f"p{other:03}" for other in range(number % 7, 120, 11) if other != number]
+    text = " ".join(f"w{number * factor % 31}" for factor in range(3, 40))
+    return {
+        "paper_id": f"p{number:03}", "title": f"Title {number % 110}", "abstract": text, "year": YEARS[number],
+        "fields": [field], "references": cited,
+    }  # fmt: skip
+
+
+def context(number: int, **changes: Any) -> dict[str, Any]:
+    cited = [f"p{other:03}" for other in range(number % 9, 120, 13)]
+    values = {"context": f"as w{number} shows w{number % 31}", "citing": f"p{number:03}", "year": YEARS[number]}
+    return {**values, "cited": cited, **changes}
+
+
+BAD = [
+    (context(1, context=" "), "no_context"),
+    (context(1, cited=[]), "no_cited"),
+    (context(1, year=3019), "impossible_year"),
+    (context(1, id="twice"), ""),
+    (context(2, id="twice"), "context_repeated"),
+    ({"context": "without year"}, "wrong_type"),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "papers" / "papers.jsonl", [paper(number) for number in range(120)])
+    contexts = [context(number) for number in range(110)]
+    contexts += [context(5, citing="elsewhere", cited="p000"), context(11, cited=["p004", "gone"])]
+    write_lines(tmp_path / "contexts.jsonl", [*contexts, *(record for record, _ in BAD)])
+    options = f"--source jsonl --input {tmp_path / 'papers'} --contexts {tmp_path / 'contexts.jsonl'} --corpus cited"
+    made = mdcr_json(tmp_path, "corpus", *options.split())
+    assert made["counts"]["noted"] == {reason: 1 for _, reason in BAD if reason}
+    assert (made["counts"]["queries"], made["counts"]["judgements_of_nothing"]) == (113, 1)
+    return tmp_path
+
+
+def test_candidates_are_up_to_the_year_and_the_citing_paper_is_left_out(workspace: Path) -> None:
+    opened = mdcr_api.open(workspace)
+    pool = opened.pool("cited", year=2017, size=45, queries=5, field="Medicine").pool
+    corpus, years = pool.corpus, pool.corpus.attributes["year"]
+    assert len(pool.candidates) == 45
+    assert years[pool.candidates].max() <= 2017
+    assert len(pool.query_rows) == 5
+    citing = [name.partition(":")[0] for name in pool.query_ids()]
+    numbers = [int(name[1:]) for name in citing]
+    assert {YEARS[number] for number in numbers} == {2017}
+    assert all(number % 5 < 3 for number in numbers)  # the field is that of the citing paper
+    judged = {(query, paper) for query, paper, _ in zip(*pool.qrels.to_pydict().values(), strict=True)}
+    for query, number in enumerate(numbers):
+        excluded = corpus.ids(pool.excluded(query))
+        titles = {f"p{other:03}" for other in range(120) if other % 110 == number % 110}
+        assert set(excluded) == titles & set(corpus.ids(pool.candidates))
+        cited = {p for p in context(number)["cited"] if p not in titles and YEARS[int(p[1:])] <= 2017}
+        assert {corpus.ids(np.array([row]))[0] for of, row in judged if of == query} == cited
+    again = opened.pool("cited", year=2017, size=42, queries=5, field="Medicine").pool
+    assert again.query_ids() == pool.query_ids()
+    held_out = opened.pool("cited", year=2017, size=45, queries=5, field="Medicine", split="validation").pool
+    assert not {*held_out.query_ids()} & {*pool.query_ids()}
+
+
+def test_contexts_are_ranked_and_tuned_on_as_any_queries(workspace: Path) -> None:
+    pools = ["--corpus", "cited", "--year", "2018", "--size", "80", "--queries", "8", "--samples", "2"]
+    rows = mdcr_json(workspace, "eval", *pools, "--model", "bm25,lsa,random")["rows"]
+    assert {row["queries"] for row in rows} == {8}
+    assert {row["measure"]: row["value"] for row in rows if row["system"] == "bm25"}["map"] > 0
+    tuned = mdcr_json(workspace, "tune", *pools[:-2])["tunings"]
+    assert tuned[0]["pool"]["split"] == "validation"
+
+
+def test_a_strict_split_has_nothing_that_an_encoder_has_seen(workspace: Path) -> None:
+    opened = mdcr_api.open(workspace)
+    settings = {"year": 2020, "size": "all", "queries": "all"}
+    pool, loose = (opened.pool("cited", **settings, **more).pool for more in ({"trained_until": 2018}, {}))
+    years = pool.corpus.attributes["year"]
+    assert years[pool.candidates].min() == 2019 > years[loose.candidates].min()
+    removed = pool.artifact.manifest.counts["positives_dropped_trained_on"]
+    assert removed > 0
+    papers = mdcr_json(workspace, "corpus", "--source", "jsonl", "--input", str(workspace / "papers"))["corpus"]
+    citing = opened.pool(papers, **settings, trained_until=2018, min_citations=1).pool
+    assert years[citing.candidates].min() == 2019
+    assert "after_cutoff" not in citing.artifact.manifest.config
+    command = ["pool", "--corpus", "cited", "--year", "2018", "--trained-until", "2018"]
+    assert "queries must be later than 2018" in one_line_error(mdcr(workspace, *command))
+
+
+def test_a_file_without_contexts_is_refused(workspace: Path) -> None:
+    (workspace / "none.jsonl").write_text('{"context": "x"}\n')
+    command = ["corpus", "--source", "jsonl", "--input", str(workspace / "papers"), "--contexts"]
+    assert "must hold a context" in one_line_error(mdcr(workspace, *command, str(workspace / "none.jsonl")))
+
+
+def test_the_leakage_audit_takes_contexts_and_a_strict_split(workspace: Path) -> None:
+    recipe = "corpus=cited; fields=dataset; sizes=18; year=2019; queries=4; samples=1; depth=30; training=[]; own={}"
+    command = ["study", "large_scale", "--model", "bm25,lsa", "--set", f"{recipe}; baseline=bm25; trained_until=2018"]
+    rows = mdcr_json(workspace, *command)["tables"]["leakage"]
+    shares = {row["column"]: float(row["value"]) for row in rows}
+    assert (shares["queries up to 2018"], shares["positives up to 2018"]) == (0, 0)
+    assert {"positives younger", "positives alike", "queries with an alike hit"} <= shares.keys()

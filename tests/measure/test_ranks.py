@@ -1,0 +1,82 @@
+"""Ranks against plain definitions, and letters against brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.measure.ranks import all_pairs, ends, letters, ranks, standings
+from pipeline.measure.statistics import holm, paired_permutation
+
+
+def test_a_rank_counts_the_higher_values_and_equal_ones_share_the_mean() -> None:
+    drawn = np.random.default_rng(1).integers(0, 4, (6, 50)) / 4
+    higher = (drawn[None] > drawn[:, None]).sum(axis=1)
+    equal = (drawn[None] == drawn[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(ranks(drawn), 1 + higher + (equal - 1) / 2)
+
+
+def test_ends_leave_out_what_was_observed_and_are_ranks() -> None:
+    drawn = np.concatenate([[9.0], np.repeat([1.0, 2.0, 3.0], [20, 960, 20])])[None]
+    assert [float(end[0]) for end in ends(drawn)] == [2.0, 2.0]
+    drawn = np.concatenate([[9.0], np.repeat([1.0, 2.0, 3.0], [30, 940, 30])])[None]
+    assert [float(end[0]) for end in ends(drawn)] == [1.0, 3.0]
+
+
+def test_all_pairs_are_the_paired_permutation_of_each() -> None:
+    random = np.random.default_rng(4)
+    for queries in (9, 60):  # all signs, drawn signs
+        values = random.random((5, queries)) + 0.3 * np.arange(5)[:, None]
+        values[1] = values[0]
+        pairs = list(itertools.combinations(range(5), 2))
+        changes = np.stack([values[a] - values[b] for a, b in pairs])
+        expected = holm(paired_permutation(changes, seed=3, item="x"))
+        found = all_pairs(values, seed=3, item="x")
+        np.testing.assert_allclose([found[pair] for pair in pairs], expected, atol=1e-3)
+        assert (found == found.T).all()
+        assert found[0, 1] == 1
+        assert found.min() < 0.05
+
+
+def test_so_many_pairs_can_still_be_told_apart() -> None:
+    values = np.random.default_rng(0).random((20, 40)) * 0.01 + np.arange(20)[:, None]
+    assert all_pairs(values, seed=1)[np.triu_indices(20, 1)].max() < 0.05
+
+
+@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, 2 ** (n * (n - 1) // 2) - 1))))
+def test_letters_are_the_largest_sets_of_which_no_two_are_apart(drawn: tuple[int, int]) -> None:
+    systems, bits = drawn
+    apart = np.zeros((systems, systems), bool)
+    for place, (a, b) in enumerate(itertools.combinations(range(systems), 2)):
+        apart[a, b] = apart[b, a] = bits >> place & 1
+    sets = [
+        set(some)
+        for size in range(1, systems + 1)
+        for some in itertools.combinations(range(systems), size)
+        if not any(apart[a, b] for a, b in itertools.combinations(some, 2))
+    ]
+    largest = {frozenset(some) for some in sets if not any(some < other for other in sets)}
+    found = letters(apart)
+    groups = {frozenset(n for n, text in enumerate(found) if letter in text) for letter in "".join(found)}
+    assert groups == largest
+    first = [min(n for n, text in enumerate(found) if letter in text) for letter in sorted({*"".join(found)})]
+    assert first == sorted(first)
+
+
+def test_standings_leave_out_what_was_not_measured() -> None:
+    nan = np.nan
+    first = np.array([[1.0, 1], [2, 3], [3, 2], [nan, nan]])
+    second = np.array([[2.0, 2], [1, 1], [3, 3], [4, 4]])
+    third = np.array([[2.0, 1], [3, 3], [1, 2], [nan, nan]])
+    found = standings([first, second, third])
+    assert found.benchmarks.tolist() == [3, 3, 3, 1]
+    np.testing.assert_allclose(found.mean_rank[:, 0], [5 / 3, 2, 7 / 3, 4])
+    np.testing.assert_allclose(found.mean_rank[:, 1], [4 / 3, 7 / 3, 7 / 3, 4])
+    np.testing.assert_allclose(found.borda[:, 0], [(1 + 2 / 3 + 0.5) / 3, (0.5 + 1 + 0) / 3, (0 + 1 / 3 + 1) / 3, 0])
+    np.testing.assert_array_equal(found.rank[:, 0], [1, 2, 3, nan])
+    np.testing.assert_array_equal(found.rank[:, 1], [1, 2.5, 2.5, nan])
+    # without the first: 4, 4, 4; without the second: 3, 5, 4; without the third: 3, 3, 6
+    np.testing.assert_array_equal(found.without, [[2, 2, 2, nan], [1, 3, 2, nan], [1.5, 1.5, 3, nan]])

@@ -1,0 +1,308 @@
+"""Tasks of MTEB from local copies: what we read and score against the package itself. All tests that import it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import runpy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipeline.api as mdcr_api
+from pipeline.encode.registry import resolve
+from tests.cli.run import mdcr, mdcr_json, one_line_error
+from tests.encode.conftest import cache
+from tests.encode.tiny import save_bert, snapshot
+from tests.releases import write_lines
+from tests.sources.server import SHA, Hub, answering
+
+__all__ = ["cache"]
+
+DOCUMENTS, DIMENSION = 60, 6
+QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
+"""One has the id of a document."""
+
+MEASURES = {"ndcg@10": "ndcg_at_10", "map@1000": "map_at_1000", "recall@100": "recall_at_100", "mrr@10": "mrr_at_10"}
+
+INSTRUCTION = "Given a scientific paper title, retrieve paper abstracts that are cited by the given paper"
+"""Of SCIDOCS."""
+
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write_task(folder: Path, tables: Tables, split: str = "test") -> Path:
+    """Write the tables of a data set by configuration, and its card, as they are on the hub."""
+    configurations = []
+    for name, rows in tables.items():
+        path = folder / name / f"{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+        files = f"[{{split: {split}, path: {path.relative_to(folder)}}}]"
+        configurations.append(f"- config_name: {name}\n  data_files: {files}\n")
+    (folder / "README.md").write_text(f"---\nconfigs:\n{''.join(configurations)}---\n")
+    return folder
+
+
+def drawn(*, lists: bool = False, instructions: bool = False, seed: int = 3) -> dict[str, list[dict[str, Any]]]:
+    """Return a task with graded judgements; every tenth document is the copy of another."""
+    chance = np.random.default_rng(seed)
+    documents = [f"d{number:02}" for number in range(DOCUMENTS)]
+    judged = {query: chance.choice(DOCUMENTS, 6, replace=False) for query in QUERIES}
+    listed = {query: {*papers[:4], *chance.choice(DOCUMENTS, 20)} for query, papers in judged.items()}
+    tables: dict[str, list[dict[str, Any]]] = {
+        "corpus": [{"_id": name, "title": f"Title {name}", "text": f"Text of {name}."} for name in documents],
+        "queries": [{"_id": query, "text": f"asks {query}"} for query in [*QUERIES, "unjudged"]],
+        "default": [
+            {"query-id": query, "corpus-id": documents[paper], "score": grade}
+            for query, papers in judged.items()
+            for paper, grade in zip(papers, (2, 1, 1, 0, 0, 1), strict=True)
+        ],
+    }
+    if lists:
+        rows = [{"query-id": query, "corpus-ids": [documents[i] for i in papers]} for query, papers in listed.items()]
+        tables["top_ranked"] = rows
+    if instructions:
+        tables["instruction"] = [{"query-id": query, "instruction": f"Only {query}."} for query in QUERIES]
+    return tables
+
+
+def write_vectors(folder: Path) -> dict[str, np.ndarray]:
+    """Write vectors of documents and of queries, and return them by id of paper or ``asks ID``; copies are equal."""
+    chance = np.random.default_rng(9)
+    documents = chance.normal(size=(DOCUMENTS, DIMENSION)).astype(np.float32)
+    documents[9::10] = documents[8::10]
+    asked = chance.normal(size=(len(QUERIES), DIMENSION)).astype(np.float32)
+    asked[-1] = documents[7]
+    ids = [f"d{number:02}" for number in range(DOCUMENTS)]
+    for name, names, vectors in (("documents", ids, documents), ("queries", QUERIES, asked)):
+        write_lines(folder / f"{name}.jsonl", [{"id": i, "vector": v.tolist()} for i, v in zip(names, vectors)])  # noqa: B905
+    return {**dict(zip(ids, documents, strict=True)), **{f"asks {q}": v for q, v in zip(QUERIES, asked, strict=True)}}
+
+
+def encoder_of(vectors: Mapping[str, np.ndarray]) -> Any:
+    """Return a model of mteb that gives each text its vector."""
+    from mteb.models.abs_encoder import AbsEncoder
+
+    class Encoder(AbsEncoder):
+        mteb_model_meta = None
+
+        def encode(self, inputs: Any, **settings: Any) -> np.ndarray:
+            texts = [text for batch in inputs for text in batch["text"]]
+            return np.stack([vectors[text if text[:4] == "asks" else text.split()[1]] for text in texts])
+
+    return Encoder()
+
+
+def by_mteb(name: str, folder: Path, model: Any) -> dict[str, float]:
+    """Return what ``mteb.evaluate`` measures of a model on a local copy of a task."""
+    import mteb
+
+    task = mteb.get_task(name)
+    place = {**task.metadata.dataset, "path": str(folder)}
+    task.metadata = task.metadata.model_copy(update={"dataset": place})
+    return scored_by_mteb(task, model)
+
+
+def scored_by_mteb(task: Any, model: Any) -> dict[str, float]:
+    import mteb
+
+    (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
+    (scores,) = result.scores["test"]
+    return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
+
+
+def ours(root: Path, corpus: str, system: str, **settings: Any) -> dict[str, float]:
+    workspace = mdcr_api.open(root)
+    pool = workspace.pool(corpus, **settings)
+    frame = workspace.evaluate(pool, system, depth=1000, measures=",".join(MEASURES))
+    means = frame.group_by("measure").agg(pl.col("value").mean()).rows()
+    return {measure: value for measure, value in means if measure in MEASURES}
+
+
+def close(values: Mapping[str, float]) -> Any:
+    return pytest.approx(values, abs=5e-5)  # the package rounds to five digits
+
+
+@pytest.mark.parametrize(("task", "kept"), [("SCIDOCS", True), ("ArguAna", False), ("SciDocsRR", True)])
+def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None:
+    """Of a task that ranks all documents, one that ignores the query's own id, and one that reranks lists."""
+    import mteb
+
+    lists = task == "SciDocsRR"
+    folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
+    theirs = by_mteb(task, folder, encoder_of(write_vectors(tmp_path)))
+    made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
+    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    assert ours(tmp_path, made["corpus"], system) == close(theirs)
+    exported = mdcr_json(tmp_path, "export", "scores", "--format", "mteb", "--output", str(tmp_path / "out"))[
+        "exported"
+    ]
+    result = mteb.TaskResult.from_disk(Path(exported[0]))  # refuses what a leaderboard cannot read
+    assert (len(exported), result.task_name, result.languages) == (1, task, ["eng"])
+    (scores,) = result.scores["test"]
+    assert {ours: scores[name] for ours, name in MEASURES.items()} == close(theirs)
+    assert result.get_score() == scores[mteb.get_task(task).metadata.main_score]
+    (loaded,) = mteb.ResultCache(tmp_path / "out").load_results(tasks=[task]).model_results
+    assert loaded.model_name == Path(exported[0]).parts[-3].replace("__", "/")
+    if not lists:  # the query d07 has the vector of the document d07
+        assert ours(tmp_path, made["corpus"], system, drop_identical_id=kept) != close(theirs)
+
+
+def test_subsets_splits_and_instructions(tmp_path: Path) -> None:
+    tables = {
+        name if name != "default" else "qrels": rows for name, rows in drawn(lists=True, instructions=True).items()
+    }
+    write_task(tmp_path / "copy", {f"en-{name}": rows for name, rows in tables.items()}, "dev")
+    command = ["corpus", "--source", "mteb", "--task", "MIRACLReranking", "--input", str(tmp_path / "copy")]
+    assert "--subset must be one of MIRACLReranking" in one_line_error(mdcr(tmp_path, *command))
+    assert "no judgements of split 'test'" in one_line_error(
+        mdcr(tmp_path, *command, "--subset", "en", "--judged", "test")
+    )
+    made = mdcr_json(tmp_path, *command, "--corpus", "miracl")
+    corpus = mdcr_api.open(tmp_path).corpus("miracl")
+    assert made["counts"]["queries"] == len(QUERIES)
+    texts = dict(zip(*corpus.query_texts.to_pydict().values(), strict=True))
+    assert texts == {query: f"asks {query} Only {query}." for query in QUERIES}
+    listed = {row["query-id"]: set(row["corpus-ids"]) for row in tables["top_ranked"]}
+    pool = mdcr_api.open(tmp_path).pool("miracl").pool
+    for number, query in enumerate(pool.query_ids()):
+        assert not listed[query] & {*corpus.ids(pool.excluded(number))}
+        assert len(pool.excluded(number)) == DOCUMENTS - len(listed[query])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--task SCIDOC", "has no task 'SCIDOC'"),
+        ("--task STS12", "STS12 must retrieve or rerank texts"),
+        ("--task SCIDOCS --judged dev", "SCIDOCS has no judgements of split 'dev'"),
+        ("--judged test", "source mteb must have a task"),
+        ("--task SciFact", "holds no data of SciFact"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, options: str, said: str) -> None:
+    (tmp_path / "data" / "SciFact").mkdir(parents=True)
+    write_task(tmp_path / "data" / "SCIDOCS", drawn())
+    command = ["corpus", "--source", "mteb", "--input", str(tmp_path / "data"), *options.split()]
+    assert said in one_line_error(mdcr(tmp_path, *command))
+
+
+def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "held")
+    for dataset in ("scidocs", "scifact"):
+        write_task(hub.root / dataset, drawn())
+    broken = "corpus/test-00000-of-00001.parquet"
+    hub.breaks[broken] = 7  # the next request continues
+    with answering(hub.answer) as hub.address:
+        command = ["fetch", "mteb", "--task", "SCIDOCS,SciFact", "--endpoint", hub.address]
+        assert mdcr(tmp_path, *command).stdout.count("\n") == 2
+        before = hub.requests.copy()
+        assert mdcr(tmp_path, *command).returncode == 0
+        assert all(path.startswith("/api/") for path in hub.requests - before)  # nothing is fetched twice
+        assert "fetch mteb must have a task" in one_line_error(mdcr(tmp_path, "fetch", "mteb"))
+    fetched = tmp_path / "corpora" / "releases" / "mteb"
+    record = json.loads((fetched / "SCIDOCS" / "release.json").read_text())
+    assert record["release"] == f"mteb-SCIDOCS-{SHA}"
+    assert set(record["files"][broken]) == {"bytes", "sha256"}
+    assert hub.requests[f"/datasets/mteb/scidocs/resolve/{SHA}/{broken}"] == 2
+    built = mdcr(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS,SciFact", "--input", str(fetched))
+    assert built.returncode == 0, built.stderr
+    assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [
+        ("intfloat/e5-base-v2", {"paper_prefix": "passage: ", "query_prefix": "query: "}),
+        ("BAAI/bge-base-en-v1.5", {"query_prefix": "Represent this sentence for searching relevant passages: "}),
+        (
+            "intfloat/multilingual-e5-large-instruct",
+            {"query_prefix": f"Instruct: {INSTRUCTION}\nQuery: "},
+        ),
+    ],
+)
+def test_a_registered_model_scores_as_mteb_scores_it(
+    tmp_path: Path, cache: Path, name: str, prompts: dict[str, str]
+) -> None:
+    """Weights are random, in the layout and at the commit that the package names; prompts are its own."""
+    import mteb
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    meta = mteb.get_model_meta(name)
+    transformer = Transformer(str(save_bert(tmp_path / "bert")))
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), "mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(snapshot(cache, name, meta.revision)))
+    folder = write_task(tmp_path / "data" / "SCIDOCS", drawn())
+    loaded = meta.load_model(device="cpu", model_kwargs={"dtype": "float32"}, cache_folder=str(cache))
+    theirs = by_mteb("SCIDOCS", folder, loaded)
+    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS", "--input", str(folder))
+    system = f"mteb:{name}:task=SCIDOCS"
+    spec = resolve(system).spec
+    assert spec.revision == meta.revision
+    assert {key: value for key in ("paper_prefix", "query_prefix") if (value := getattr(spec, key))} == prompts
+    assert ours(tmp_path, "scidocs", system) == close(theirs)
+
+
+@pytest.mark.parametrize("task", ["ArguAna", "SciDocsRR"])
+def test_mteb_runs_an_exported_pool_as_we_do(tmp_path: Path, task: str) -> None:
+    """With what a query's ranking leaves out: its own document, or all that is not on its list."""
+    write_task(tmp_path / "data", drawn(lists=task == "SciDocsRR"))
+    vectors = write_vectors(tmp_path)
+    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
+    command = ["export", "pool", "--corpus", task.lower(), "--format", "mteb", "--output", str(tmp_path / "out")]
+    folder, tasks = map(Path, mdcr_json(tmp_path, *command)["exported"])
+    (exported,) = runpy.run_path(str(tasks))["tasks"]()
+    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    assert ours(tmp_path, task.lower(), system) == close(scored_by_mteb(exported, encoder_of(vectors)))
+    described = json.loads((folder / "croissant.json").read_text())
+    assert [record["@id"] for record in described["recordSet"]] == ["corpus", "queries", "qrels"]
+    for file in described["distribution"]:
+        body = (folder / file["contentUrl"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(body).hexdigest()
+        columns = next(record["field"] for record in described["recordSet"] if file["@id"].startswith(record["@id"]))
+        assert [field["name"] for field in columns] == list(json.loads(body.splitlines()[0]))
+    assert "mteb.evaluate" in (folder / "README.md").read_text()
+
+
+def test_the_study_of_sets_gives_one_table(tmp_path: Path) -> None:
+    """Sets count alike in the macro average; ranks and published figures stand beside."""
+    for seed, task in enumerate(("SCIDOCS", "SciFact")):
+        tables = drawn(seed=seed)
+        words = [f"w{number % 7} w{number % 11} w{number % 13}" for number in range(DOCUMENTS)]
+        for number, document in enumerate(tables["corpus"]):
+            document["text"] = words[number]
+        for number, query in enumerate(tables["queries"]):
+            query["text"] = words[seed + 3 * number]
+        write_task(tmp_path / "data" / task, tables)
+    settings = "tasks=SCIDOCS,SciFact; depth=100; measures=['ndcg@10', 'map']"
+    command = ["study", "scientific", "--input", str(tmp_path / "data"), "--model", "bm25,lsa", "--set", settings]
+    result = mdcr(tmp_path, *command, "--output", str(tmp_path / "out"))
+    assert result.returncode == 0, result.stderr
+    scores, ranks, beside = (pl.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("scores", "ranks", "published"))
+    value = {row[:3]: row[3] for row in scores.select("field", "system", "measure", "value").iter_rows()}
+    assert {field for field, *_ in value} == {"scidocs", "scifact", "AVG"}
+    for system in ("bm25", "lsa"):
+        mean = (value["scidocs", system, "ndcg@10"] + value["scifact", system, "ndcg@10"]) / 2
+        assert value["AVG", system, "ndcg@10"] == pytest.approx(mean, abs=1e-12)
+    for field in ("scidocs", "scifact"):
+        better = max(("bm25", "lsa"), key=lambda system: value[field, system, "ndcg@10"])
+        assert ranks.filter(column=field, value=1)["system"].to_list() == [better]
+    assert ranks.filter(pl.col("low") > pl.col("value")).is_empty()
+    assert set(ranks.filter(column="AVG")["value"]) <= {1.0, 1.5, 2.0}
+    assert dict(beside.select("field", "published").rows()) == pytest.approx({"scidocs": 0.149, "scifact": 0.6789})
+    note = (tmp_path / "out" / "published.md").read_text()
+    assert "title and text in one field, k1=0.9, b=0.4, without the query's own id" in note

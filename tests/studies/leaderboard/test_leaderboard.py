@@ -1,0 +1,187 @@
+"""The leaderboard of a workspace, its submissions, and the card of an encoder, run as users run them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+
+from pipeline.studies.leaderboard.card import push
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
+
+POOLS = "--corpus tiny --year 2019 --queries 20 --nested"
+SYSTEMS = ("bm25", "lsa", "random", "rrf(bm25,lsa)")
+
+
+@pytest.fixture(scope="module")
+def board(root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table, of three benchmarks on one of which two systems were not scored."""
+    mdcr_json(root, *flags(f"eval {POOLS} --size 500,800 --samples 2 --model {','.join(SYSTEMS)}"))
+    mdcr_json(root, *flags(f"eval {POOLS} --field Medicine --size 500 --samples 1 --model bm25,lsa"))
+    mdcr_json(root, *flags(f"eval {POOLS} --size 500 --samples 1 --depth 20 --model bm25"))  # another depth
+    tables: dict[str, list[dict[str, Any]]] = mdcr_json(root, "leaderboard")["tables"]
+    return tables
+
+
+def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
+    shown = mdcr_json(root, *flags("show table --depth 500 --measures map"))["rows"]
+    shown.sort(key=lambda row: len(row["samples"]))  # those of single samples first
+    expected = {(row["system"], row["size"], row["field"]): row["value"] for row in shown}
+    found = {(row["system"], row["size"], row["field"]): row["value"] for row in board["benchmarks"]}
+    assert len(found) == 10
+    for key, value in found.items():
+        assert value == pytest.approx(expected[key], abs=1e-12)
+    for row in board["benchmarks"]:
+        rivals = [other for other in board["benchmarks"] if other["benchmark"] == row["benchmark"]]
+        assert row["rank"] == 1 + sum(other["value"] > row["value"] for other in rivals)
+        assert row["low"] <= row["value"] <= row["high"]
+        assert row["rank_low"] <= row["rank"] <= row["rank_high"]
+    letters = {row["system"]: row["group"] for row in board["benchmarks"] if row["size"] == 800}
+    assert not {*letters["random"]} & {*letters["bm25"]}
+
+
+def test_what_was_not_scored_is_missing_and_not_last(board: dict[str, list[dict[str, Any]]]) -> None:
+    overall = {row["system"]: row for row in board["overall"]}
+    assert {name: row["benchmarks"] for name, row in overall.items()} == dict(zip(SYSTEMS, (3, 3, 2, 2), strict=True))
+    assert {name for name, row in overall.items() if row["rank"] is None} == {"random", "rrf(bm25,lsa)"}
+    for name, row in overall.items():
+        ranks = [other["rank"] for other in board["benchmarks"] if other["system"] == name]
+        assert row["mean_rank"] == pytest.approx(np.mean(ranks))
+        assert row["mean_rank_low"] <= row["mean_rank"] <= row["mean_rank_high"]
+    assert {*board["without"][0]} == {"left out", "bm25", "lsa"}
+    assert len(board["without"]) == 3
+
+
+def test_the_command_of_a_figure_makes_nothing_new(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
+    for row in board["benchmarks"]:
+        first, *words = shlex.split(row["command"])
+        assert first == "mdcr"
+        plan = mdcr_json(root, *words, "--dry-run")["plan"]
+        assert plan
+        assert all(step["present"] for step in plan), row["command"]
+
+
+def test_costs_are_those_of_what_was_stored(board: dict[str, list[dict[str, Any]]]) -> None:
+    cost = {row["system"]: row for row in board["overall"]}
+    assert cost["lsa"]["dimension"] == 256
+    assert cost["lsa"]["bytes"] == pytest.approx(4 * 256, rel=0.1)
+    assert (cost["bm25"]["parameters"], cost["bm25"]["dimension"]) == (0, None)
+    assert cost["rrf(bm25,lsa)"]["bytes"] == pytest.approx(cost["bm25"]["bytes"] + cost["lsa"]["bytes"])
+    parts = [1 / cost[name]["papers_per_second"] for name in ("bm25", "lsa")]
+    assert cost["rrf(bm25,lsa)"]["papers_per_second"] == pytest.approx(1 / sum(parts))
+    assert cost["random"]["bytes"] is None
+
+
+def test_the_page_has_filters_and_every_value_opens_its_record(root: Path, board: dict[str, Any]) -> None:
+    page = (root / "runs/reports/leaderboard/index.html").read_text()
+    assert len(page) < 600_000
+    columns = ("kind", "benchmark", "field", "candidates", "year", "licence", "bytes a paper", "papers a second")
+    for name in columns:
+        assert re.search(f'data-choose="[=≤≥]"><button type="button" data-sort>{name}<', page), name
+    assert len(re.findall('data-record="', page)) == len(board["benchmarks"])
+    assert page.index("Leaderboard</h2>") < page.index("Value against bytes a paper</h2>")
+    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 3
+
+
+def test_a_card_compares_with_bm25_and_goes_into_a_model_card(
+    root: Path, board: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text(
+        "---\nlicense: mit\nmodel-index:\n- name: mine\n  results:\n  - task:\n      type: STS\n    dataset:\n"
+        "      name: other\n      type: other\n    metrics:\n    - type: spearman\n      value: 50\n---\n\nIts text.\n"
+    )
+    rows = mdcr_json(root, "card", "lsa")["tables"]["differences"]
+    of_lsa = {row["benchmark"]: row for row in rows if row["system"] == "lsa"}
+    assert {row["less"] for row in of_lsa.values()} == {"bm25"}
+    fused = [row for row in rows if row["system"] == "rrf(bm25,lsa)"]
+    assert len(fused) == 2
+    values = {(row["benchmark"], row["system"]): 100 * row["value"] for row in board["benchmarks"]}
+    for row in rows:
+        change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["less"]]
+        assert float(row["difference"].split()[0]) == pytest.approx(change, abs=0.051)
+    for _ in range(2):  # a second push replaces the first
+        push(root / "runs/reports/card-lsa/README.md", str(tmp_path))
+        card = ModelCard.load(tmp_path / "README.md")
+        results = {one.dataset_name: one.metric_value for one in card.data.eval_results}
+        assert results == {"other": 50} | {
+            name: pytest.approx(values[name, "lsa"], abs=0.005) for name in {row["benchmark"] for row in rows}
+        }
+        assert len(card.data.eval_results) == 4
+        assert (card.data.license, card.data.model_name, card.text.strip()) == ("mit", "mine", "Its text.")
+    assert "must be scored beside another system" in one_line_error(mdcr(root, "card", "minilm"))
+
+
+@pytest.fixture(scope="module")
+def packed(root: Path, board: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "theirs.zip"
+    assert mdcr(root, "submission", "lsa", "--output", str(path)).returncode == 0
+    return path
+
+
+def test_a_submission_counts_once_its_run_gives_its_measures(root: Path, packed: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(root, tmp_path / "other")
+    rows = mdcr_json(other, "leaderboard", "--add", str(packed.parent))["tables"]
+    theirs, ours = (
+        {row["benchmark"]: row for row in rows["benchmarks"] if row["system"] == name} for name in ("theirs", "lsa")
+    )
+    assert len(theirs) == 3
+    for name, row in theirs.items():
+        assert (row["value"], row["rank"], row["group"]) == (
+            ours[name]["value"],
+            ours[name]["rank"],
+            ours[name]["group"],
+        )
+        assert not row["rank"].is_integer()  # both share the mean of two ranks
+    bytes_of = {row["system"]: row["bytes"] for row in rows["overall"]}
+    assert bytes_of["theirs"] == bytes_of["lsa"]
+
+
+def rewritten(packed: Path, path: Path, change: Any) -> Path:
+    """Write a submission with a changed manifest or run."""
+    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(path, "w") as other:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name == "manifest.json":
+                manifest = json.loads(data)
+                change(manifest)
+                data = json.dumps(manifest).encode()
+            other.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda manifest: manifest["runs"][0].update(sha256="0" * 64), "its digest"),
+        (lambda manifest: manifest["runs"][1]["scores"]["map"].reverse(), "must have map as its run"),
+        (lambda manifest: manifest["runs"][1]["scores"]["map"].pop(), "must have map as its run"),
+        (lambda manifest: manifest["runs"][0].update(pool="0" * 64), "which is not in the workspace"),
+        (lambda manifest: manifest["runs"].append(manifest["runs"][0]), "must be a submission"),
+        (lambda manifest: manifest.pop("runs"), "must be a submission"),
+    ],
+)
+def test_a_submission_that_is_not_what_it_says_is_refused(
+    root: Path, packed: Path, tmp_path: Path, change: Any, named: str
+) -> None:
+    before = scores_of(root)
+    path = rewritten(packed, tmp_path / "changed.zip", change)
+    assert named in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
+    assert scores_of(root) == before
+
+
+def test_a_workspace_without_two_systems_is_one_line(tmp_path: Path) -> None:
+    assert "two systems must be scored on one benchmark" in one_line_error(mdcr(tmp_path, "leaderboard"))
+
+
+def test_the_csv_has_every_figure(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
+    rows = list(csv.DictReader((root / "runs/reports/leaderboard/benchmarks.csv").open()))
+    assert [float(row["value"]) for row in rows] == [row["value"] for row in board["benchmarks"]]
