@@ -67,9 +67,9 @@ def _scores(inputs: Inputs, counts: Mapping[str, Any]) -> str:
     losses = counts["loss"]
     text = f"Loss {losses[0][1]:.4f} at step {losses[0][0]}, {losses[-1][1]:.4f} at step {losses[-1][0]}."
     if counts["map"]:
-        first, best = counts["map"][0], max(counts["map"], key=lambda point: point[1])
+        by_step = dict(map(tuple, counts["map"]))
         text += (
-            f" MAP on the validation pool `{inputs['pool'].name}`: {first[1]:.2%} before training, "
-            f"{best[1]:.2%} at step {best[0]}, which is the step that was kept."
+            f" MAP on the validation pool `{inputs['pool'].name}`: {by_step[0]:.2%} before training, "
+            f"{by_step[counts['best_step']]:.2%} at step {counts['best_step']}, which is the step that was kept."
         )
     return text

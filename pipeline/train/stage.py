@@ -17,6 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import parse_field
 from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
+from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
 from pipeline.core.settings import Count, convert
 from pipeline.core.task import Inputs, Task
@@ -171,6 +172,9 @@ def _train(
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
     counts = {**architecture.trained(), **train(architecture, sets, settings, scratch, resources, evaluator)}
+    by_step = dict(map(tuple, counts["map"]))
+    if by_step and by_step[counts["best_step"]] <= by_step[0]:
+        warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
     out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
     with out.folder(name) as (place, written):
         architecture.save(place)
