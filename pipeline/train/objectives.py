@@ -49,16 +49,18 @@ class Objective(nn.Module):  # type: ignore[misc]
         for feature, form in zip(features, self._formats, strict=True):
             self._switch(form)
             vectors.append(self.model(feature)["sentence_embedding"].float())
+        with torch.autocast(vectors[0].device.type, enabled=False):  # cosines and logits in full precision
+            return self._loss(vectors, labels)
+
+    def _loss(self, vectors: list[torch.Tensor], labels: Any) -> torch.Tensor:
+        if self._goal == "triplet":
+            query, positive, negative = vectors
+            return functional.triplet_margin_loss(query, positive, negative, margin=self._margin, p=2)
         if self.head is None:
-            if self._goal == "triplet":
-                query, positive, negative = vectors
-                return functional.triplet_margin_loss(query, positive, negative, margin=self._margin, p=2)
-            return self._contrast.compute_loss_from_embeddings(vectors, cast("Any", None))
-        given: Any = labels
-        with torch.autocast(vectors[0].device.type, enabled=False):
-            guessed = self.head(vectors[0])
+            return self._contrast.compute_loss_from_embeddings(vectors, labels)
+        guessed = self.head(vectors[0])
         if self._goal == "classes":
-            return functional.cross_entropy(guessed, given)
+            return functional.cross_entropy(guessed, labels)
         if self._goal == "labels":
-            return functional.binary_cross_entropy_with_logits(guessed, given.float())
-        return functional.mse_loss(guessed.squeeze(-1), given.float())
+            return functional.binary_cross_entropy_with_logits(guessed, labels.float())
+        return functional.mse_loss(guessed.squeeze(-1), labels.float())
