@@ -39,7 +39,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest quick torture check format bench docs image notebooks clean $(COMMANDS)
+.PHONY: help setup demo test test-latest test-lowest quick torture check format bench docs image notebooks clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -98,9 +98,9 @@ demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tu
 	@$(MDCR) demo
 
 # Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
-test quick: $(VENV)/.dev  ## lint, types and tests; quick: no Slurm, no Ray, no kills, nothing slow
+test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every room that take seconds
 	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
-	$(BIN)/pytest -n 3 $(if $(filter quick,$@),-m "not (slurm or ray or kill or slow)"); tests=$$?; \
+	$(BIN)/pytest $(if $(filter quick,$@),-n 2 -m quick,-n 3); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
 LATEST := $(or $(TMPDIR),/tmp)/mdcr-latest
@@ -108,6 +108,14 @@ test-latest:  ## run the tests of encoders with transformers 5 and the newest se
 	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
 	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,dev]"
 	$(LATEST)/bin/pytest tests/encode
+
+LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest
+test-lowest:  ## run tests of the lower rooms with the lowest versions that pyproject.toml admits, in an environment of their own
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@sed -n '/^dependencies/,/^ray/s/"/\n/gp' pyproject.toml | sed -n 's/^\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p' >$(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -c $(LOWEST)/constraints.txt -e ".[$(FAISS),demo,specter2,neighbours,facets]" \
+	  pytest pytest-xdist hypothesis ir-measures pytrec-eval-terrier
+	$(LOWEST)/bin/pytest -n 2 -m "not (slurm or ray or kill or slow or browser)" -k "not mteb" $(addprefix tests/,core corpus measure retrieve encode exchange stages scores)
 
 docs: $(VENV)/.dev  ## build the site, build/site, with a gallery of studies of the demo: WORKSPACE=build/demo
 	@$(BIN)/python docs/gallery.py $(WORKSPACE)
@@ -157,7 +165,8 @@ models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT
 plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
-leaderboard card submission: ## leaderboard of all that was scored (ADD=submissions/); card of an encoder, or its submission: MODEL
+leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH
+submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 triplets: ## draw training triplets of a corpus's past: TRIPLETS UNTIL FIELD QUERIES EXCLUDE
 train: ## train an encoder by a recipe, and print its folder, which MODEL takes: RECIPE=train_past

@@ -22,8 +22,9 @@ BOARD = (
 )
 """Systems of the leaderboard on the pool of the demo."""
 
+POOL = "--corpus demo --year 2019 --size 1k --queries 100 --samples 1 --seed 13"
 LEADERBOARD = [
-    ["eval", *"--corpus demo --year 2019 --size 1k --queries 100 --samples 1 --seed 13 --model".split(), BOARD],
+    ["eval", *POOL.split(), "--model", BOARD],
     ["leaderboard"],
     ["card", "minilm"],
 ]

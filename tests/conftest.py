@@ -18,8 +18,14 @@ from tests.faults.tally import summary
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "numba"))
 
+# Before NumPy and torch are loaded: threads of small products wait for each other longer than they take.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 settings.register_profile("here", deadline=None)  # examples may wait for other work on the machine
 settings.load_profile("here")
+
+TESTS = Path(__file__).parent
 
 _LONG = (
     "test_first_hour.py",
@@ -66,24 +72,51 @@ _LONG = (
     "test_skipped.py",
     "faults/test_models.py",
 )
-"""The modules that take longest, in this order: ``make quick`` leaves them out.
+"""The modules that take longest, in this order.
 
 pytest-xdist deals modules out whole, so a long one that begins last would keep a core alone.
 """
+
+_QUICK = {
+    "core": "config install order parallel progress rng text units workdir",
+    "sources": "beir collection csfcube openalex s2orc2020",
+    "corpus": "duplicates graph pools",
+    "encode": "lsa store",
+    "retrieve": "canonical fusion",
+    "measure": "differences inputs measures statistics trec",
+    "exchange": "runs",
+    "stages": "score systems",
+    "scores": "files render rows summary",
+    "cluster": "script slurm_output",
+    "studies": "pool_size",
+    "studies/neighbours": "operators",
+    "studies/scirepeval": "data",
+    "cli": "refusals",
+    ".": "docs papers",
+}
+"""The modules of ``make quick``, by room: what takes no more than seconds."""
+_QUICK_FILES = {TESTS / room / f"test_{name}.py" for room, names in _QUICK.items() for name in names.split()}
 
 _LACKS = {"Chromium": "Chromium is missing", "Ray": "Ray ", "Slurm": "Slurm ", "real data": "MDCR_SHARED"}
 """What a machine may lack, and what the reason of a skipped test then says."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not read other modules for ``-m quick``: to load them takes longer than its tests."""
+    other = collection_path.name.startswith("test_") and collection_path not in _QUICK_FILES
+    return True if other and config.option.markexpr == "quick" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest modules, and mark them ``slow``."""
-    tests = Path(__file__).parent
-    places = {tests / name: place for place, name in enumerate(_LONG)}
+    """Begin with the longest modules, and mark them ``slow``; mark those of ``make quick``."""
+    places = {TESTS / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(_LONG)))
     for item in items:
         if item.path in places:
             item.add_marker("slow")
+        if item.path in _QUICK_FILES:
+            item.add_marker("quick")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

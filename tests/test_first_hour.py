@@ -127,10 +127,13 @@ def test_the_second_demo_finds_everything_there(demo: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_after_the_studies(path: Path, studied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs_after_the_studies(
+    path: Path, studied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From top to bottom, in a shell of IPython in this process; it is kept without outputs."""
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03"]
     monkeypatch.setenv("MDCR_ROOT", str(studied))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
     shell = InteractiveShell()

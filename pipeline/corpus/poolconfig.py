@@ -129,8 +129,8 @@ class PoolConfig:
         checked(self)
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool needs a query year", "Give --year")
-        cutoff = max(self.after_cutoff or 0, self.trained_until or 0)
-        if cutoff and self.year is not None and self.year <= cutoff:
+        cutoffs = [cutoff for cutoff in (self.after_cutoff, self.trained_until) if cutoff is not None]
+        if cutoffs and self.year is not None and self.year <= (cutoff := max(cutoffs)):
             raise InputError(
                 f"queries must be later than {cutoff}, where the training data ends, got year {self.year}",
                 f"Give --year={cutoff + 1} or later",

@@ -72,6 +72,9 @@ class Network(ABC):
         StageError: the device has no memory for the weights.
     """
 
+    output = "sentence_embedding"
+    """What the last module calls its result."""
+
     def __init__(
         self,
         modules: Iterable[nn.Module],
@@ -116,10 +119,10 @@ class Network(ABC):
 
     def try_out(self, prepared: Tokens) -> None:
         """Compute a text, so that what does not fit together, or is not finite, shows before the corpus is read."""
-        if not all(np.isfinite(batch.vectors).all() for batch in self.batches(prepared)):
+        if not all(np.isfinite(batch.vectors).all() for batch in self.finish(prepared)):
             raise InputError("the weights of the model give NaN or infinity", "Download it again or use float32")
 
-    def batches(self, prepared: Tokens) -> Iterator[Encoded]:
+    def finish(self, prepared: Tokens) -> Iterator[Encoded]:
         """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
 
         While a batch is yielded the next ones are computed: one a thread on a CPU, one on a GPU.
@@ -170,12 +173,8 @@ class Network(ABC):
     def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
         """Return what the modules read beside ids and mask ``[batch, width]``; ``batch`` is positions in ``tokens``."""
 
-    @abstractmethod
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
-        """Return the vectors of a batch, float32 ``[vectors, dimension]``, on the device."""
-
-    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Return what the modules make of the features; what the transformer gives goes on in float32."""
+        """Return the vectors of a batch, float32 ``[vectors, dimension]``; states go on in float32."""
         first, *after = self._modules
         features = {
             name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -183,7 +182,8 @@ class Network(ABC):
         }
         for module in after:
             features = module(features)
-        return features
+        vectors: torch.Tensor = features[self.output]
+        return vectors
 
     def send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
         """Return an array on the device."""

@@ -22,9 +22,11 @@ _AT_A_TIME = 64
 class CrossEncoder(Network):
     """A cross-encoder of sentence-transformers with one label on one device.
 
-    :meth:`batches` yields the score of each pair as a vector of one component, the one of sentence-transformers'
-    ``CrossEncoder.predict``. The last of the modules gives ``scores``, to which the activation is applied.
+    :meth:`finish` yields the score of each pair as a vector of one component, the one of sentence-transformers'
+    ``CrossEncoder.predict``: the activation of what the last of the modules gives.
     """
+
+    output = "scores"
 
     def __init__(
         self, spec: CrossSpec, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int
@@ -64,11 +66,11 @@ class CrossEncoder(Network):
 
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
         """Return the scores of one batch."""
-        scores: torch.Tensor = self._activation(self.forward(features)["scores"])
+        scores: torch.Tensor = self._activation(super().compute(features))
         return scores.reshape(-1, 1)
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
-        """Return pairs as :meth:`batches` takes them; the longer of the two texts is cut first until both fit.
+        """Return pairs as :meth:`finish` takes them; the longer of the two texts is cut first until both fit.
 
         The tokenizer does not cut: it would keep every part that it cuts off of one text with every part of the other.
         """
@@ -79,6 +81,7 @@ class CrossEncoder(Network):
                 [self._spec.prompt + pair.query for pair in some],
                 [pair.paper for pair in some],
                 return_attention_mask=False,
+                verbose=False,
             )
             for number, whole in enumerate(encoding["input_ids"]):
                 kept = _kept(encoding.sequence_ids(number), most)

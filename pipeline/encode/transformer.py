@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode.adapter import activate, choose_pals, name_pals
 from pipeline.encode.aspire import SentenceTokeniser
-from pipeline.encode.base import Encoded, Encoder
+from pipeline.encode.base import Encoder
 from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, Tokens
@@ -28,7 +28,7 @@ _ASPIRE_SPECIAL = 2
 
 
 class TransformerEncoder(Network, Encoder):
-    """Modules on one device, of which the last gives ``sentence_embedding``; see :class:`Network`."""
+    """Modules on one device that make vectors of texts; see :class:`Network`."""
 
     def __init__(
         self,
@@ -76,10 +76,6 @@ class TransformerEncoder(Network, Encoder):
         """Return texts as tokens."""
         return self._tokenise(texts, role)
 
-    def finish(self, prepared: Tokens) -> Iterator[Encoded]:
-        """Yield vectors, longest texts first."""
-        return self.batches(prepared)
-
     def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
         """Return the spans that are pooled, where a module pools spans, else the length of the prompt."""
         if not self._spans:
@@ -93,11 +89,6 @@ class TransformerEncoder(Network, Encoder):
         starts = np.cumsum(end - first) - (end - first)
         places = np.arange((end - first).sum()) + np.repeat(first - starts, end - first)
         return {"places": self.send(places), "offsets": self.send(starts)}
-
-    def compute(self, features: dict[str, Any]) -> torch.Tensor:
-        """Return the vectors of one batch."""
-        vectors: torch.Tensor = self.forward(features)["sentence_embedding"]
-        return vectors
 
 
 class SpanPooling(nn.Module):  # type: ignore[misc]

@@ -8,7 +8,8 @@ approximate.
 
 The default engine multiplies tiles of a block with all queries, once for all pools. A tile is every n-th candidate, so
 the first is a sample of the block and gives the goals; every pair whose estimate and bound exceed one is scored. From
-the second block on, the floors of full lists are the goals, and few candidates are nominated.
+the second block on, the floors of full lists are the goals, and few candidates are nominated. On a CPU each worker has
+a tile of its own.
 
 Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
 :func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), 8
@@ -21,15 +22,18 @@ from __future__ import annotations
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import starmap
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.core.errors import InputError
+from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Done, Groups, Metric, Ranking, Subset, Vectors, ignored
 from pipeline.retrieve.estimates import Candidates
@@ -46,6 +50,10 @@ _LOW_PAYS, _GPU_PAYS = 4e9, 4e11
 
 _FEW = 32
 """Queries below which memory, not arithmetic, is what products wait for."""
+
+
+Pairs = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What :meth:`Search.rescore` takes of a tile: queries, positions, pools, bounds."""
 
 
 class DenseEngine(ABC):
@@ -80,7 +88,7 @@ class DenseEngine(ABC):
                 device that is not there.
         """
         search = Search(queries, metric, depth, subsets, resources, self.device(resources))
-        with _threads(resources.workers), _memory_errors(search.device):
+        with _one_thread(), _memory_errors(search.device):
             for block in _ahead(search.blocks(blocks), search.device):
                 if search.queries:
                     self._rank(search, block)
@@ -131,17 +139,40 @@ def scan(
     Returns:
         The goal.
     """
-    count = min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
-    for number, tile in enumerate(search.estimates(low).tiles(block, count, queries)):
+    estimates, count = search.estimates(low), min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
+    every = torch.arange(goal.shape[1], device=goal.device)
+
+    def exceeding(first: int, some: Tensor) -> Pairs:
+        """Return the pairs of a tile and some of the queries that may exceed their goal."""
+        tile = estimates.tile(block, first, count, some if queries is None else queries[some])
         members = block.members[tile.positions]
-        if guess and number == 0:
-            for pool in (goal == -torch.inf).any(1).nonzero()[:, 0].tolist():
+        if guess and first == 0:
+            for pool in (goal[:, some] == -torch.inf).any(1).nonzero()[:, 0]:
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
-                goal[pool] = torch.maximum(goal[pool], sampled)
-        owners, columns, most = tile.above(goal.amin(0))
-        pools = members[columns] & _bits(most > goal[:, owners])
-        search.rescore(block, tile.queries[owners], tile.positions[columns], pools, most)
+                goal[pool, some] = torch.maximum(goal[pool, some], sampled)
+        limit = goal[:, some]
+        owners, columns, most = tile.above(limit.amin(0))
+        pools = members[columns] & _bits(most > limit[:, owners])
+        return tile.queries[owners], tile.positions[columns], pools, most
+
+    workers = search.resources.workers if search.device.type == "cpu" else 1
+    parts = every.split(max(-(-len(every) // workers), _FEW))
+    for jobs in ([(0, some) for some in parts], [(first, every) for first in range(1, count)]):
+        for pairs in _in_threads(search, exceeding, jobs):
+            search.rescore(block, *pairs)
     return goal
+
+
+def _in_threads(search: Search, function: Callable[..., Pairs], jobs: Iterable[tuple[Any, ...]]) -> Iterator[Pairs]:
+    """Yield what a function makes of each job: on a CPU in the workers, each with one thread for its products."""
+    if search.device.type != "cpu":
+        return starmap(function, jobs)
+
+    def alone(job: tuple[Any, ...]) -> Pairs:
+        torch.set_num_threads(1)
+        return function(*job)
+
+    return in_order(alone, jobs, search.resources.workers)
 
 
 def _bits(pools: Tensor) -> Tensor:
@@ -184,16 +215,21 @@ class ExactEngine(DenseEngine):
 
 
 def tile_size(search: Search) -> int:
-    """Return how many vectors fit in a tile: estimates of all queries take an eighth of memory, or half of a GPU's."""
+    """Return how many vectors fit in a tile: those of all workers take an eighth of memory, or one half of a GPU's."""
     cuda = search.device.type == "cuda"
-    room = torch.cuda.mem_get_info(search.device)[0] // 2 if cuda else search.resources.memory // 8
+    room = (
+        torch.cuda.mem_get_info(search.device)[0] // 2
+        if cuda
+        else search.resources.memory // 8 // search.resources.workers
+    )
     return int(np.clip(room // (_ENTRY * max(len(search.side.vectors), 1)), 64, 1 << 17 if cuda else TILE))
 
 
 @contextmanager
-def _threads(workers: int) -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread: the workers are ours. Threads of torch wait actively for each other."""
     before = torch.get_num_threads()
-    torch.set_num_threads(workers)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -213,7 +249,7 @@ def _memory_errors(device: torch.device) -> Iterator[None]:
 
 def _ahead(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:
     """Yield blocks; on a GPU, each is sent on a stream of its own while the one before is searched."""
-    if device.type == "cpu":
+    if device.type != "cuda":
         yield from blocks
         return
     stream = torch.cuda.Stream(device)
@@ -241,7 +277,7 @@ def gpus() -> int:
 def bfloat16_pays() -> bool:
     """Whether this processor multiplies bfloat16 much faster than float32: some milliseconds of products tell."""
     seconds = []
-    with _threads(1):
+    with _one_thread():
         for kind in (torch.float32, torch.bfloat16):
             a, b = torch.ones((128, 768), dtype=kind), torch.ones((1_024, 768), dtype=kind)
             times = []

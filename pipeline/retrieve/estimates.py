@@ -22,7 +22,8 @@ cover underflow. So every pair has ``e - estimate <= length * spread + extra``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +102,7 @@ class Tile(NamedTuple):
     Attributes:
         queries: int64 ``[q]``.
         positions: int64 ``[m]``, in the block.
-        values: float32 ``[q, m]``, of ``e``. The next tile is written over them.
+        values: float32 ``[q, m]``, of ``e``.
         length: float32 ``[q]``, of the queries.
         spread: float32 ``[m]``, times the length: an error bound.
         extra: float32 ``[m]``, added to that.
@@ -190,15 +191,16 @@ class Estimates:
         self._fixed = dimension * (2.0**-50 * float(torch.linalg.vector_norm(centre)) + _TINY)
         if metric == "cosine":
             self._fixed += 2 * relative
-        self._rooms: dict[str, Tensor] = {}
+        self._rooms = threading.local()
         self.relative, self._tiny = relative, dimension * _TINY
 
-    def tiles(self, block: Candidates, count: int, queries: Tensor | None = None) -> Iterator[Tile]:
-        """Yield estimates of every candidate of a block: each tile has every ``count``-th.
+    def tile(self, block: Candidates, first: int, count: int, queries: Tensor | None = None) -> Tile:
+        """Return estimates of every ``count``-th candidate of a block; a thread's next tile is written over its last.
 
         Args:
             block: the candidates.
-            count: number of tiles.
+            first: position of the first candidate, below ``count``.
+            count: number of tiles of the block.
             queries: int64, rising; None: all.
         """
         if queries is None:
@@ -207,20 +209,18 @@ class Estimates:
         starts, counts = self._side.spans(queries)
         vectors = _ranges(starts, counts)
         points, length = self.points[vectors], _greatest(self.length[vectors], counts)
+        positions = torch.arange(first, len(block.rows), count, device=points.device)
+        if block.papers.offsets is None:
+            placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
+            return Tile(queries, positions, self.products(points, placed), length, placed.spread, placed.extra)
+        starts, several = block.papers.spans(positions)
+        rows = block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
+        placed = self.place(block.papers.vectors[_ranges(starts, several)], rows)
         shift = (self.shift[vectors] / self.scale).float()
-        for first in range(count):
-            positions = torch.arange(first, len(block.rows), count, device=points.device)
-            if block.papers.offsets is None:
-                placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
-                values, spread, extra = self.products(points, placed), placed.spread, placed.extra
-            else:
-                starts, several = block.papers.spans(positions)
-                rows = block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
-                placed = self.place(block.papers.vectors[_ranges(starts, several)], rows)
-                best = _greatest(self.products(points, placed).T + shift, several)
-                values, spread = _greatest(best.T.contiguous(), counts), _greatest(placed.spread, several)
-                extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
-            yield Tile(queries, positions, values, length, spread, extra)
+        best = _greatest(self.products(points, placed).T + shift, several)
+        extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
+        values, spread = _greatest(best.T.contiguous(), counts), _greatest(placed.spread, several)
+        return Tile(queries, positions, values, length, spread, extra)
 
     def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
@@ -271,15 +271,15 @@ class Estimates:
         return torch.add(placed.bias, values, alpha=1 + _STORED, out=values)
 
     def _room(self, name: str, shape: Sequence[int], kind: torch.dtype) -> Tensor:
-        """Return a matrix in memory that was used before (fresh memory costs more than filling it).
+        """Return a matrix in memory that the thread used before (fresh memory costs more than filling it).
 
         Rows that do not start at cache lines cost half a product more, rows of a power of two bytes a twentieth.
         """
         wide = (-(-shape[1] // _LINE) | 1) * _LINE
-        size = shape[0] * wide
-        if name not in self._rooms or self._rooms[name].numel() < size:
-            self._rooms[name] = torch.empty(size, dtype=kind, device=self._origin.device)
-        return self._rooms[name][:size].view(-1, wide)[:, : shape[1]]
+        size, rooms = shape[0] * wide, vars(self._rooms)
+        if name not in rooms or rooms[name].numel() < size:
+            rooms[name] = torch.empty(size, dtype=kind, device=self._origin.device)
+        return rooms[name][:size].view(-1, wide)[:, : shape[1]]
 
 
 def check_lengths(lengths: Tensor, whose: str, rows: Rows | None = None) -> None:

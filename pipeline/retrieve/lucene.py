@@ -10,7 +10,6 @@ however many documents tie there. Scores are Lucene's float32, unrounded.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -18,21 +17,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
-from pipeline.core import files
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
-from pipeline.core.schema import CANDIDATES
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking, check_depth
 from pipeline.retrieve.bm25.formula import check_parameters
-from pipeline.retrieve.java import anserini_version, declare, java_errors, start_java
+from pipeline.retrieve.java import declare, java_errors, start_java
 
 ANALYZER = "io.anserini.analysis.DefaultEnglishAnalyzer"
 
-_DESCRIPTION, _ROWS, _FORMAT = "description.json", "rows.arrow", 1
 _BATCH = 512
 
 _MAX_CLAUSES = 65_536
@@ -53,14 +48,12 @@ class Lucene:
         memory: bytes of the run; Java's heap may take half of them.
 
     Attributes:
-        version: such as ``9.9.1``.
         analyzer: Anserini's default English analyzer.
     """
 
     def __init__(self, memory: int) -> None:
         self._jnius = start_java(memory)
         self._java = java = self._jnius.autoclass
-        self.version: str = java("org.apache.lucene.util.Version").LATEST.toString()
         self.analyzer = java(ANALYZER).newDefaultInstance()
         self._bag_of_words = java("io.anserini.search.query.BagOfWordsQueryGenerator")()
         self._json = java("com.fasterxml.jackson.databind.ObjectMapper")()
@@ -235,8 +228,6 @@ def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: 
     if documents != len(rows):
         raise StageError(f"Lucene holds {documents:,} documents in {folder}, not {len(rows):,}")
     (folder / "write.lock").unlink(missing_ok=True)
-    files.write_arrow(folder / _ROWS, [pa.record_batch([rows], schema=CANDIDATES)], CANDIDATES)
-    files.write_text(folder / _DESCRIPTION, json.dumps(_describe(lucene, rows), indent=1) + "\n")
     return {"documents": documents, "blank": blank}
 
 
@@ -262,29 +253,24 @@ def joined(text: Text) -> str:
 
 
 class LuceneIndex:
-    """An index, open for search.
+    """An index, open for search; an artifact vouches for its content and for the analyzer that built it."""
 
-    Attributes:
-        rows: uint32 ``[documents]``, rising: what it holds.
-    """
-
-    def __init__(self, folder: Path, memory: int) -> None:
-        """Open the index in ``folder``; Java's heap may take half of ``memory`` bytes.
+    def __init__(self, folder: Path, rows: Rows, memory: int) -> None:
+        """Open the index of rising ``rows`` in ``folder``; Java's heap may take half of ``memory`` bytes.
 
         Raises:
-            InputError: Java or Pyserini is missing or unfit, or another version of Lucene built the index.
-            CorruptError: its contents differ from its description.
+            InputError: Java or Pyserini is missing or unfit.
+            StageError: Lucene cannot read it.
+            CorruptError: it is not the index of as many rows.
         """
-        self._folder = folder
-        self._lucene = Lucene(memory)
-        self.rows = _check_description(self._lucene, folder)
+        self._folder, self._rows, self._lucene = folder, rows, Lucene(memory)
         with java_errors(folder):
             self._reader = self._lucene.reader(folder)
             documents, segments = self._reader.maxDoc(), self._reader.leaves().size()
-        if documents != len(self.rows) or segments > 1:
+        if documents != len(rows) or segments > 1:
             self.close()
             raise CorruptError(
-                f"{folder} holds {documents:,} documents in {segments} segments, not {len(self.rows):,} in one",
+                f"{folder} holds {documents:,} documents in {segments} segments, not {len(rows):,} in one",
                 "Build it again with --repair",
             )
 
@@ -310,7 +296,7 @@ class LuceneIndex:
         def rank(asked: tuple[int, Text]) -> tuple[Rows, Scores]:
             number, text = asked
             numbers, scores = self._lucene.best(searcher, joined(text), depth + len(removed[number]))
-            rows = self.rows[len(self.rows) - 1 - np.array(numbers, np.int64)]
+            rows = self._rows[len(self._rows) - 1 - np.array(numbers, np.int64)]
             kept = np.flatnonzero(~np.isin(rows, removed[number]))[:depth]
             return rows[kept], np.array(scores, np.float32)[kept]
 
@@ -326,34 +312,3 @@ class LuceneIndex:
         rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in results)])
         scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in results)])
         return Ranking.from_counts(counts, rows, scores)
-
-
-def _describe(lucene: Lucene, rows: Rows) -> dict[str, Any]:
-    """Return the description of an index of these rows, built now."""
-    return {
-        "format": _FORMAT,
-        "documents": len(rows),
-        "rows_sha256": hashlib.sha256(rows.tobytes()).hexdigest(),
-        "analyzer": ANALYZER,
-        "lucene": lucene.version,
-        "anserini": anserini_version(),
-    }
-
-
-def _check_description(lucene: Lucene, folder: Path) -> Rows:
-    """Return the rows of an index after comparing its description with that of an index built now."""
-    try:
-        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-        rows: Rows = files.read_arrow(folder / _ROWS).column("row").chunk(0).to_numpy()
-    except (OSError, ValueError) as error:
-        raise CorruptError(f"{folder} is not an index ({error})", "Build it again with --repair") from error
-    expected = _describe(lucene, rows)
-    for name in ("format", "analyzer", "lucene", "anserini"):
-        if description.get(name) != expected[name]:
-            raise InputError(
-                f"the index {folder} was built with {name} {description.get(name)}, here is {expected[name]}",
-                "Scores would differ: remove it and run the same command again",
-            )
-    if description != expected:
-        raise CorruptError(f"{folder} is not what its {_DESCRIPTION} says", "Build it again with --repair")
-    return rows

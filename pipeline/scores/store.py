@@ -102,8 +102,10 @@ EXPORTED = [*IDENTITY, *_OF_QUERIES]
 """Columns of a file of scores."""
 
 
-def stored(root: Path) -> pl.DataFrame:
+def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
     """Return everything that was scored in a workspace, columns :data:`RUNS`; what cannot be read is said and left out.
+
+    ``folder`` is where the scores lie; those of studies may lie elsewhere.
 
     The scores of one ranking may be spread over several artifacts, one a list of measures; those published last come
     first.
@@ -111,7 +113,7 @@ def stored(root: Path) -> pl.DataFrame:
     parents = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({one.id: one for one in published(root / parent)} for parent in parents)
     together: dict[tuple[str, str, str], list[Artifact]] = {}
-    for artifact in sorted(published(root / SCORES), key=_published_at, reverse=True):
+    for artifact in sorted(published(root / folder), key=_published_at, reverse=True):
         inputs, config = artifact.manifest.inputs, artifact.manifest.config
         lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
         lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []

@@ -199,7 +199,7 @@ def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
         return out.counts(FOLDER)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("index", 1, LUCENE, slug_of(pool), AnalyzerConfig(*installed_analyzer()), inputs, run)
+    return Task("index", 2, LUCENE, slug_of(pool), AnalyzerConfig(*installed_analyzer()), inputs, run)
 
 
 def bm25_ranking_task(
@@ -253,12 +253,12 @@ def _search_lucene(inputs: Inputs, pool: Pool, resources: Resources, k1: float, 
     from pipeline.retrieve.lucene import LuceneIndex
 
     artifact = inputs["lucene"]
+    if artifact.manifest.inputs["pool"] != inputs["pool"].id:
+        raise InputError(f"{artifact.name} is the index of another pool", "Index this one first")
     artifact.verify()
     with (
-        closing(LuceneIndex(artifact.path / FOLDER, resources.memory)) as index,
+        closing(LuceneIndex(artifact.path / FOLDER, pool.candidates, resources.memory)) as index,
         Progress(len(pool.query_rows), "search bm25", "queries") as progress,
     ):
-        if not np.array_equal(index.rows, pool.candidates):
-            raise InputError(f"{artifact.name} is the index of another pool", "Index this one first")
         texts = progress.over(pool.query_texts(block=64), len)
         return index.search(texts, pool.exclusions, k1=k1, b=b, depth=depth, threads=resources.workers)

@@ -120,7 +120,7 @@ class Reranking:
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
             for unit in _units(jobs, self.head):
-                unit.write(_scores(encoder.batches(encoder.prepare(unit.pairs())), unit, progress))
+                unit.write(_scores(encoder.finish(encoder.prepare(unit.pairs())), unit, progress))
         return encoder.describe()
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002

@@ -58,7 +58,7 @@ def scores(model: CrossModel) -> np.ndarray[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BATCH_TOKENS, "cpu", 700)  # several batches
         encoder = CrossEncoder.load(model, CPU)
-    return in_order(encoder.batches(encoder.prepare(PAIRS)), 1)[1].ravel()
+    return in_order(encoder.finish(encoder.prepare(PAIRS)), 1)[1].ravel()
 
 
 @pytest.mark.parametrize("change_folder", [Path, resaved, with_activation, short, lowered, prompted])

@@ -91,7 +91,7 @@ def by_lucene(
     if not folder.is_dir():
         folder.mkdir(parents=True)
         build_index([[texts[row] for row in asked.candidates]], asked.candidates, folder, 2, MEMORY)
-    with closing(LuceneIndex(folder, MEMORY)) as index:
+    with closing(LuceneIndex(folder, asked.candidates, MEMORY)) as index:
         queries = [[texts[row] for row in asked.queries]]
         return [index.search(queries, asked.excluded, k1=k1, b=b, depth=depth, threads=2) for k1, b in points]
 

@@ -15,7 +15,7 @@ from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import canonical_scores, fixed_sum
 from pipeline.retrieve.estimates import Estimates, mean_of
-from pipeline.retrieve.pairs import Side, fixed_tensor_sum, lengths, score_pairs, tensor_scores
+from pipeline.retrieve.pairs import Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import TopK, merged, pack, unpack
 from tests.retrieve.cases import METRICS, make_case, named, same, search
 
@@ -127,15 +127,6 @@ def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None
             assert ranking.score[ranking.query == query].tolist() == values[best].tolist()
             full = len(best) == depth
             assert floors[query] == (np.nextafter(values[best[-1]], np.float32(-np.inf)) if full else -np.inf)
-
-
-def test_steps_of_a_gpu_mix_no_devices() -> None:
-    """On a device without values, which refuses operands in main memory as a GPU does."""
-    q, places = torch.empty(5, 128, device="meta"), torch.arange(5, device="meta")
-    steps = [fixed_tensor_sum(q.double()), pack(q[:, 0], places), *unpack(places)]
-    assert {step.device.type for step in steps} == {"meta"}
-    with pytest.raises(RuntimeError, match="device"):
-        fixed_tensor_sum(q.double() - torch.ones(128))
 
 
 def test_merged_rankings_are_the_ranking_of_all() -> None:

@@ -30,9 +30,10 @@ if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 texts = [[Text(f"title{n} word{n % 7}", f"abstract{n * n}") for n in range(2000)]]
 try:
-    build_index(texts, np.arange(2000, dtype=np.uint32), folder, 2, 1 << 30)
-    ranking = LuceneIndex(folder, 1 << 30).search(texts, no_exclusions(2000), k1=0.9, b=0.4, depth=1, threads=2)
-    assert (ranking.row == np.arange(2000)).all()
+    rows = np.arange(2000, dtype=np.uint32)
+    build_index(texts, rows, folder, 2, 1 << 30)
+    ranking = LuceneIndex(folder, rows, 1 << 30).search(texts, no_exclusions(2000), k1=0.9, b=0.4, depth=1, threads=2)
+    assert (ranking.row == rows).all()
     assert "pyserini" not in sys.modules and "torch" not in sys.modules
 except MdcrError as error:
     print(error, file=sys.stderr)

@@ -168,9 +168,8 @@ def test_subsets_splits_and_instructions(tmp_path: Path) -> None:
     write_task(tmp_path / "copy", {f"en-{name}": rows for name, rows in tables.items()}, "dev")
     command = ["corpus", "--source", "mteb", "--task", "MIRACLReranking", "--input", str(tmp_path / "copy")]
     assert "--subset must be one of MIRACLReranking" in one_line_error(mdcr(tmp_path, *command))
-    assert "no judgements of split 'test'" in one_line_error(
-        mdcr(tmp_path, *command, "--subset", "en", "--judged", "test")
-    )
+    command += ["--subset", "en"]
+    assert "no judgements of split 'test'" in one_line_error(mdcr(tmp_path, *command, "--judged", "test"))
     made = mdcr_json(tmp_path, *command, "--corpus", "miracl")
     corpus = mdcr_api.open(tmp_path).corpus("miracl")
     assert made["counts"]["queries"] == len(QUERIES)

@@ -273,16 +273,9 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
-    """Return the cells of a line, of which the first figure opens a record."""
-    cells, first = (
-        list(map(_cell, values)),
-        next((n for n, value in enumerate(values) if isinstance(value, Cell)), None),
-    )
-    if record is not None and first is not None:
-        before, value, after = re.split(r"(<b>.*?</b>|(?<=>)[\d.]+)", cells[first], maxsplit=1)
-        named = f'aria-label="{re.sub("<.*?>", "", value)}: provenance" data-record="{record}"'
-        cells[first] = f'{before}<button type="button" class="figure" {named}>{value}</button>{after}'
-    return "".join(cells)
+    """Return the cells of a line; its first figure opens a record."""
+    first = next((place for place, value in enumerate(values) if isinstance(value, Cell)), None)
+    return "".join(_cell(value, record if place == first else None) for place, value in enumerate(values))
 
 
 def _breaking(text: str) -> str:
@@ -290,9 +283,15 @@ def _breaking(text: str) -> str:
     return re.sub(r",(?=\S)", ",<wbr>", escape(text))
 
 
-def _cell(value: Value) -> str:
+def _cell(value: Value, record: int | None = None, named: str = "") -> str:
+    """Return a cell; a figure may be a button that opens a record, with a name of its own."""
     if isinstance(value, Cell):
-        return f'<td data-v="{value.value!r}">{_figure(value)}{_beside(value)}</td>'
+        figure, label = _figure(value), escape(f"{named or percent(value.value)}: provenance")
+        if record is not None:
+            figure = (
+                f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
+            )
+        return f'<td data-v="{value.value!r}">{figure}{_beside(value)}</td>'
     return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
 
 
@@ -348,17 +347,13 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
 
 
 def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
-    """Return the cell of a record, with a button that opens it."""
+    """Return the cell of a record, which it opens."""
     record = part.records[number]
     p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
     marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
     figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
     place, measure = record["field"] or DATASET, label_of(record["measure"])
-    named = f"{percent(figure.value)}, {record['label']}, {place}, {measure}: provenance"
-    return (
-        f'<td data-v="{figure.value!r}"><button type="button" class="figure" aria-label="{escape(named)}" '
-        f'data-record="{start + number}">{_figure(figure)}</button>{_beside(figure)}</td>'
-    )
+    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {place}, {measure}")
 
 
 def as_index(pages: Mapping[str, Sequence[str]]) -> str:

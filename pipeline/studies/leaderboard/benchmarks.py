@@ -18,7 +18,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, digest, format_count, from_mapping
-from pipeline.core.workspace import VECTORS, corpus_folders
+from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
@@ -29,10 +29,10 @@ from pipeline.scores.choose import option
 from pipeline.scores.store import artifact, stored, values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import stored_system
+from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
-from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.steps import multi_format
-from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS
+from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Entry
 
 COMMANDS = {
     "pools": "mdcr eval --corpus {corpus}",
@@ -120,13 +120,16 @@ class Benchmark:
 
 def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
-    runs = pl.concat([stored(root) for root in roots]).filter(pl.col("split").ne_missing("validation"))
-    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String)
+    every = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
+    runs = pl.concat(every).filter(pl.col("split").ne_missing("validation"))
+    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
+    counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    parts = runs.with_columns(settings.alias("of")).sort("published").partition_by("corpus", "of")
-    of_pools = (_of_pools(part.drop("of"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
+    parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
+    of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
     found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
-    return sorted(found, key=lambda one: (list(COMMANDS).index(one.kind), one.name, one.size or 0))
+    place = {kind: number for number, kind in enumerate(COMMANDS)}
+    return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
 
 
 def _shared(pool_settings: str) -> str:
@@ -215,7 +218,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
     for one in published(root / FOLDER):
         config, inputs = one.manifest.config, one.manifest.inputs
         if one.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
-            entry = from_mapping(FiguresConfig, config).task
+            entry = from_mapping(Entry, config["task"])
             system, figures = _system_of(encoder[inputs["papers"]], entry.format), one.arrow("figures.arrow")
             if entry.averaged and "scirepeval" in recipe.measures:
                 counted = counted_figures(entry, pl.DataFrame(figures))

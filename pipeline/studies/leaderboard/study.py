@@ -33,7 +33,7 @@ _LIMITS = {
 _FACTS = {"licence": "licence", "trained_until": "data to"}
 _MORE = {"dimension": "dimension", "tokens": "tokens a paper", "machine": "machine", "trained_on": "trained on"}
 _CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(_FACTS.values(), "=")
-_OF_BENCHMARK = ("kind", "benchmark", "field", "candidates", "year")
+_OF_BENCHMARK = ("kind", "field", "candidates", "year")
 
 
 def found_in(workspace: Workspace, recipe: Recipe) -> tuple[list[Path], list[Benchmark]]:
@@ -135,7 +135,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
             figure = Cell(value, interval[0], interval[1], best=best)
             size = None if one.size is None else format_count(one.size)
             year = None if one.year is None else str(one.year)
-            cells: list[Value] = [one.kind, one.name, one.field, size, year, one.label, figure, rank, groups[place]]
+            cells: list[Value] = [one.name, one.label, figure, rank, groups[place], one.kind, one.field, size, year]
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
             rows.append(row)
             alike = [name for name, p in zip(one.systems, one.apart[place], strict=True) if p >= recipe.alpha]
@@ -143,13 +143,13 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
                 "not told apart from": [name for name in alike if name != system], "rankings": one.sources[place],
                 "drawn": f"{recipe.resamples:,} resamples of queries, seed {recipe.seed}",
             })  # fmt: skip
-    heads = (*_OF_BENCHMARK, "measure", "value", "rank", "group", *_CHOOSERS, "leak")
+    heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_CHOOSERS, "leak")
     notes = (
         "Percent [95% interval]; rank [95% of the resamples of queries]. Each value opens its provenance and command. "
         "Systems of a benchmark that share a letter are not told apart: paired permutation tests of all pairs, Holm's "
         f"correction, p < {recipe.alpha:g}. Leak: training data with citations as late as the queries; –: unknown.",
     )
-    choosers = dict.fromkeys(_OF_BENCHMARK, "=") | _CHOOSERS
+    choosers = dict.fromkeys(("benchmark", *_OF_BENCHMARK), "=") | _CHOOSERS
     frame = pl.DataFrame(rows, infer_schema_length=None)
     return StudyTable("benchmarks", _table("Every benchmark", heads, lines, notes), frame, choosers, records)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,7 +113,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
             manifest = archive.read(_MANIFEST)
             for number, one in enumerate(msgspec.json.decode(manifest, type=Submission).runs):
                 tasks += _verified(workspace, path, folder, one, archive.read(f"{number}.trec.gz"))
-    except (OSError, KeyError, NotImplementedError, zipfile.BadZipFile, msgspec.MsgspecError) as error:
+    except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     with files.replacing(folder / _MANIFEST) as temporary:
         temporary.write_bytes(manifest)

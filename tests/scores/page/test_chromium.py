@@ -50,7 +50,7 @@ CHOSEN = TablePart(
         "system",
         tuple(Column("", name) for name in ("licence", "million", "value")),
         tuple(
-            TableRow(f"s{n}", (licence, million, Cell(value, None, 0, 1, best=n == 7, marked=False)))
+            TableRow(f"s{n}", (licence, million, Cell(value, 0, 1, best=n == 7)))
             for n, (licence, million, value) in enumerate(FIGURES)
         ),
         (),

@@ -33,9 +33,9 @@ def board(root: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
-    shown = mdcr_json(root, *flags("show table --depth 500 --measures map"))["rows"]
+    shown = mdcr_json(root, *flags("show table --depth 500"))["rows"]
     shown.sort(key=lambda row: len(row["samples"]))  # those of single samples first
-    expected = {(row["system"], row["size"], row["field"]): row["value"] for row in shown}
+    expected = {(row["system"], row["size"], row["field"]): row["value"] for row in shown if row["measure"] == "map"}
     found = {(row["system"], row["size"], row["field"]): row["value"] for row in board["benchmarks"]}
     assert len(found) == 10
     for key, value in found.items():
@@ -173,6 +173,9 @@ def test_a_submission_that_is_not_what_it_says_is_refused(
     root: Path, packed: Path, tmp_path: Path, change: Any, named: str
 ) -> None:
     before = scores_of(root)
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(packed.read_bytes()[:-100])
+    assert "must be a submission" in one_line_error(mdcr(root, "leaderboard", "--add", str(cut)))
     path = rewritten(packed, tmp_path / "changed.zip", change)
     assert named in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
     assert scores_of(root) == before
