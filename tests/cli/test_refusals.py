@@ -140,7 +140,10 @@ OF_TABLES = [
     ("show --format csv --json", "--format cannot be combined with --json"),
     ("show --precision fp31", "--precision 'fp31' is unknown"),
     ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
-    ("export pool --format triec", "--format must be one of beir, trec, parquet, got 'triec'. Did you mean 'trec'"),
+    (
+        "export pool --format triec",
+        "--format must be one of beir, mteb, trec, parquet, got 'triec'. Did you mean 'trec'",
+    ),
     ("export run --format beir", "--format must be one of trec, trec.gz, json, json.gz, parquet, ranx, got 'beir'"),
     ("export scores --engine ivf", "export scores takes --model, --corpus"),
     (f"eval --model bm25 --format xyz {POOL}", "xyz"),

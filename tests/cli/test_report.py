@@ -55,7 +55,9 @@ CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "min-abstract-chars": ("9", rule("min_abstract_chars"), 9),
     "positives": ("prefiltered", setting("positives"), "prefiltered"),
     "keep-same-title": ("", setting("drop_same_title"), False),
+    "keep-identical-id": ("", setting("drop_identical_id"), False),
     "after-cutoff": ("2018", setting("after_cutoff"), 2018),
+    "trained-until": ("2018", setting("trained_until"), 2018),
     "earlier-only": ("", setting("earlier_only"), True),
     "drop-near-duplicates": ("", setting("drop_near_duplicates"), True),
 }
@@ -79,6 +81,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     of, other = made.corpus(root), made.corpus(root, "other", 9)
     pools: list[dict[str, Any]] = [{"year": 2018}, {"candidates": 7}, {"queries": 4}, {"sample": 2}, {"seed": 99}]
     pools += [{"split": "validation"}, {"nested": True}, {"positives": "prefiltered"}, {"drop_same_title": False}]
+    pools += [{"queries_are": "texts", "drop_identical_id": False}, {"trained_until": 2018}]
     pools += [{"after_cutoff": 2018}, {"earlier_only": True}, {"drop_near_duplicates": True}]
     pools += [{"field": "Art"}, {"exclude": exclusions([root / "ids.txt"])}]
     for prefilter in ({"citation_direction": "total"}, {"min_citations": 5}, {"min_abstract_chars": 9}):
@@ -218,7 +221,11 @@ def test_folders_have_names_that_stay_and_tell_choices_apart(two: Path) -> None:
     assert long != names("--model", "lsa,bm25", "--measures", "map,ndcg,recall@30,recall@2", *many)
 
 
-MAKES = {name: value for name, (value, _, _) in CHOOSES.items() if name not in ("corpus", "missing-positives")}
+MAKES = {
+    name: value
+    for name, (value, _, _) in CHOOSES.items()
+    if name not in ("corpus", "missing-positives", "keep-identical-id")
+}
 MAKES |= {"model": "bm25", "size": "901", "engine": "hnsw", "field": "Medicine", "queries": "9", "year": "2017"}
 MAKES |= {"measures": "f1"}
 BASE = flags("eval --size 900 --queries 20 --samples 2 --model lsa --dry-run")
@@ -228,7 +235,7 @@ def test_every_option_is_tried() -> None:
     for command in ("show", "report"):
         elsewhere = {"output", "spot", "check", "tolerance", "family", "resample"}  # both: tests/scores
         assert options_of(command) <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
-    others = flags("corpus bm25-engine measure-engine missing-positives allow-unknown run")
+    others = flags("corpus bm25-engine measure-engine missing-positives keep-identical-id allow-unknown run")
     others += ["family", "resample", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 

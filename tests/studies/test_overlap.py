@@ -29,14 +29,14 @@ def simulated(seed: int, effect: float, drift: float = 0.0) -> pl.DataFrame:
 
 @pytest.mark.parametrize("effect", [0.0, 0.05])
 def test_the_estimator_recovers_a_known_effect_of_overlap(effect: float) -> None:
-    held, rejected, runs = 0, 0, 150
+    held, rejected, runs = 0, 0, 300
     for seed in range(runs):
         row = overlap._strata("encoder", overlap.gains(simulated(seed, effect), "encoder", "bm25"), 2018, seed).row(
             0, named=True
         )
         held += row["low"] <= effect <= row["high"]
         rejected += row["p"] < 0.05
-    assert 0.90 <= held / runs <= 0.99
+    assert 0.92 <= held / runs <= 0.98
     assert rejected / runs > 0.98 if effect else rejected / runs < 0.1
 
 
