@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open
+COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open triplets train
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -64,6 +64,8 @@ help:  ## this list
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
+	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
+	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='queries=5k' (train)"
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
@@ -84,12 +86,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,docs,dev]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,train,docs,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,docs,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,train,docs,dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
@@ -166,6 +168,8 @@ doctor: ## show what this machine has and what is missing
 leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH
 submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
+triplets: ## draw training triplets of a corpus's past: TRIPLETS UNTIL FIELD QUERIES EXCLUDE
+train: ## train an encoder by a recipe, and print its folder, which MODEL takes: RECIPE=train_past
 gc: ## list files that no named corpus needs; DELETE=1 removes them
 $(COMMANDS): $(VENV)/.installed
 	@$(MDCR) $(if $(filter benchmark,$@),study mdcr,$@)

@@ -68,6 +68,8 @@ _LONG = (
     "scores/test_plots.py",
     "retrieve/test_java.py",
     "sources/test_synthetic.py",
+    "train/test_architectures.py",
+    "train/test_training.py",
     "test_plugins.py",
     "test_skipped.py",
     "faults/test_models.py",

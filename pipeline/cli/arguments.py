@@ -195,6 +195,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
+    _triplets(_command(commands, "triplets", "draw training triplets from the citations of a corpus"))
+    train = _command(commands, "train", "train an encoder by a recipe; prints its folder, which --model takes")
+    train.add_word("recipe", "TOML file with its settings, or the name of one of ours", required=True)
+    train.add_argument("--corpus", help="corpus in place of the recipe's")
+    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
+
     what = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
     board = _command(commands, "leaderboard", what, "memory workers json")
     about = "submission to verify and count, or a folder of them; may be repeated"
@@ -253,6 +259,29 @@ def _fetch(command: Parser) -> None:
     group.add_argument("--task", help="tasks with commas, such as SCIDOCS,SciFact, or the list scientific")
     group = command.add_argument_group("scirepeval")
     group.add_argument("--train", action="store_const", const=True, help="training splits too, for leak checks")
+
+
+def _triplets(command: Parser) -> None:
+    command.add_word("triplets", "specter, specter2, scincl, mined or pairs", required=True)
+    command.add_argument("--corpus", help=_CORPUS)
+    command.add_argument("--until", type=int, metavar="YEAR", help="last year of papers and citations (default: any)")
+    command.add_argument("--field", help="field of the queries (default: any)")
+    command.add_argument("--balanced", action="store_true", help="as many queries of one field as of another")
+    command.add_argument("--queries", help="number of queries, or all (default)")
+    command.add_argument("--seed", type=int, help="seed of every draw (default: 13)")
+    about = "FILE with ids of papers that are in no triplet; may be repeated"
+    command.add_argument("--exclude", action="append", default=[], metavar="FILE", help=about)
+    command.add_argument("--from", metavar="SYSTEM", help="mined: the system that ranks (default: bm25)")
+    about = "first and last rank of hard negatives: 10,100 (mined), 3999,4000 in the citation embedding (scincl)"
+    command.add_argument("--ranks", help=about)
+    for kind, what in (
+        ("easy", "negatives at random"),
+        ("same-field", "negatives at random of its field"),
+        ("other-field", "negatives at random of other fields"),
+        ("hard", "negatives that a cited paper cites, or from the ranking"),
+        ("pair", "positives without a negative"),
+    ):
+        command.add_argument(f"--{kind}", type=int, metavar="N", help=f"{what}, of each query (default: the recipe's)")
 
 
 def _corpus(command: argparse.ArgumentParser) -> None:

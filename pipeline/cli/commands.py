@@ -57,6 +57,8 @@ COMMANDS = {
     "evaluate": "evaluate:evaluate",
     "open": "evaluate:open_page",
     "gc": "gc:gc",
+    "triplets": "train:triplets",
+    "train": "train:train",
 }
 """``module:function`` below ``pipeline.cli`` of each subcommand."""
 

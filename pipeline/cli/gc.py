@@ -27,6 +27,7 @@ from pipeline.core.workspace import (
     RANKINGS,
     SCORES,
     TERMS,
+    TRAINING,
     TUNINGS,
     VECTORS,
     WEIGHTS,
@@ -40,7 +41,7 @@ UNTOUCHED_DAYS = 1.0
 Slices on other machines hold no lock, and a command that was stopped names its corpus once it goes on.
 """
 
-_FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, POOLS, CORPORA)
+_FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
 """Folders of artifacts; an artifact's inputs lie in later ones."""
 
 _STORES = (VECTORS, TERMS)

@@ -81,6 +81,16 @@ RANKING = schema_of(query=pa.uint32(), row=pa.uint32(), score=pa.float32(), rank
 """A ranking, ``ranking.arrow``: entries in final order (query, then rank from 1). ``query`` is the position in the
 pool's queries table. Higher scores are better; a squared L2 distance stands negated."""
 
+TRIPLETS = schema_of(
+    query=pa.uint32(),
+    positive=pa.uint32(),
+    negative=pa.uint32(),
+    kind=pa.dictionary(pa.int8(), pa.string()),
+    nullable="negative",
+)
+"""Training triplets, ``triplets-00000.arrow``: rows of the corpus, by query, and how the negative was drawn
+(:data:`pipeline.train.draws.KINDS`); a pair has no negative."""
+
 WEIGHTS = schema_of(weights=pa.list_(pa.float64()), map=pa.float64())
 """Weights tried for a weighted sum, ``grid.arrow``: one a system, with the mean average precision they give."""
 

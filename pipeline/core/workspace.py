@@ -12,6 +12,7 @@ from pipeline.core.manifest import MANIFEST
 
 CORPORA = "corpora"
 POOLS = "corpora/pools"
+TRAINING = "corpora/training"
 VECTORS = "indexes/vectors"
 FITS = "indexes/fits"
 LUCENE = "indexes/lucene"
@@ -23,6 +24,7 @@ WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
 EXPORTS = "runs/exports"
 JOBS = "runs/jobs"
+MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
 DEMO = "demo"

@@ -68,12 +68,14 @@ def of_folder(folder: Path) -> dict[str, Any]:
     A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2. One
     with it is run by its own modules and gets title, space, abstract. Papers get the prompt ``document``, ``passage``
     or ``corpus``, ad-hoc queries ``query``, and either the default prompt where there is none: what
-    ``encode_document`` and ``encode_query`` of sentence-transformers do.
+    ``encode_document`` and ``encode_query`` of sentence-transformers do. What ``mdcr train`` wrote says the rest in its
+    ``config_sentence_transformers.json``: template, and without modules pooling, adapter and PALs.
 
     Raises:
         InputError: the folder is malformed, or needs a setting that is not supported.
     """
-    if not shape.modules(folder):
+    own = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
+    if not shape.modules(folder) and "pooling" not in own:
         most = shape.read(folder / "config.json", shape.Config).get("max_position_embeddings") or _LENGTH
         return {"template": "title-sep-abstract", "pooling": "cls", "max_length": min(_LENGTH, most), "distance": "l2"}
     values = _described(folder, "SentenceTransformer")
@@ -81,6 +83,10 @@ def of_folder(folder: Path) -> dict[str, Any]:
     if similarity not in _DISTANCES:
         raise InputError(f"{folder} is compared by {similarity!r}", f"Known: {', '.join(_DISTANCES)}")
     read = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
+    read |= {key: own[key] for key in ("template", "pooling", "pals", "normalise") if key in own}
+    read |= (
+        {"adapter": str(folder / shape.inside(own["adapter"], folder / shape.MODEL_FILE))} if "adapter" in own else {}
+    )
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
     for key, names in (("paper_prefix", _PAPER_PROMPTS), ("query_prefix", ("query",))):
         prompt = next((prompts[name] for name in (*names, default) if prompts.get(name)), "")

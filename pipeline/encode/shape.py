@@ -78,6 +78,11 @@ class SentenceTransformers(TypedDict, total=False):
     default_prompt_name: str | None
     similarity_fn_name: str | None
     activation_fn: str | None
+    template: str
+    pooling: str
+    adapter: str
+    pals: str
+    normalise: bool
 
 
 class Index(TypedDict, total=False):

@@ -80,6 +80,7 @@ RUNS = {
     "score": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
     "eval": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
     "submit": [f"{POOL} --model lsa --stage eval", f"{POOL} --model lsa --stage eval --dry-run --engine ray"],
+    "triplets": ["mined --corpus tiny --until 2015 --from random --ranks 2,9 --field Physics --queries 5 --seed 3"],
     "jobs": [""],
     "plan": ["--model lsa --size 10"],
     "models": ["", "scincl"],
@@ -120,7 +121,9 @@ DRY = {
     "study": "pool_size --corpus tiny --model lsa",
     **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,wsum(bm25,lsa)"),
     "submit": f"{POOL} --seed 9 --model bm25,lsa --stage eval",
+    "triplets": "specter --corpus tiny --until 2015",
     "report": None,
+    "train": None,
     "fetch": None,
     "export": None,
 }

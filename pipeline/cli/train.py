@@ -1,0 +1,48 @@
+"""``mdcr triplets``: training triplets of a corpus. ``mdcr train``: a network trained by a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pipeline.api import Workspace
+from pipeline.cli import options as read
+from pipeline.cli.output import described, print_counts, print_json
+from pipeline.core.config import canonical
+from pipeline.core.progress import say
+from pipeline.core.workspace import find_corpus
+from pipeline.studies.recipe import find_recipe, read_recipe, with_settings
+from pipeline.train.recipe import Recipe
+from pipeline.train.stage import DRAW, draw_task, formats_entry, model_folder, train_task
+
+
+def triplets(options: argparse.Namespace) -> None:
+    """Draw training triplets."""
+    runner = read.repaired(options)
+    given = {name: getattr(options, name) for name in DRAW if getattr(options, name, None)}
+    corpus = find_corpus(runner.root, options.corpus)
+    task = draw_task(Workspace(runner), corpus, options.triplets, given)
+    for artifact in read.make(runner, [task], options):
+        if options.json:
+            print_json({"triplets": described(artifact)})
+        else:
+            print_counts(f"triplets {artifact.path}", artifact)
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train a network by a recipe, and print where it is."""
+    runner = read.runner(options)
+    path = find_recipe(Path(options.recipe))
+    changes: dict[str, Any] = with_settings(options.set)
+    if options.corpus:
+        changes["corpus"] = options.corpus
+    recipe = read_recipe(path, Recipe, changes)
+    task = train_task(Workspace(runner), recipe, dry=options.dry_run)
+    for artifact in read.make(runner, [task], options):
+        folder = model_folder(artifact)
+        if options.json:
+            print_json({"model": str(folder), "recipe": canonical(recipe), **described(artifact)})
+            continue
+        print(folder)
+        say(f"Use it: MODEL={recipe.name}={folder}\nAs an entry of SciRepEval's formats:\n\n{formats_entry(artifact)}")

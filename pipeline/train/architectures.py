@@ -1,0 +1,233 @@
+"""How one network gives a vector for each format of tasks (Singh et al. 2023, section 4.1), built, switched and saved.
+
+What is saved is what ``MODEL=/path`` takes: a folder of sentence-transformers, or one of transformers whose
+``config_sentence_transformers.json`` says how it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from transformers import set_seed
+
+from pipeline.core.errors import InputError
+from pipeline.core.install import pip_extra
+from pipeline.encode import hub, shape
+from pipeline.encode.adapter import PalsConfig, PalsModel
+from pipeline.encode.spec import MODULES, Model, TransformerSpec
+from pipeline.encode.transformer import open_modules
+from pipeline.train.recipe import CODES, Format, Name, adapter_of
+
+_SIMILARITIES = {"l2": "euclidean", "cosine": "cosine", "inner_product": "dot"}
+_NAMES = sorted(CODES.values())
+_PALS_WIDTH = {True: 204, False: 24}
+"""Dimensions of a PAL, by whether the network is a large one; six heads share them."""
+
+_ADAPTER = "seq_bn[reduction_factor=16]"
+_LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": "all-linear"}
+
+
+class CodePooling(nn.Module):  # type: ignore[misc]
+    """The last state of the control code, which follows the first token."""
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Add ``sentence_embedding``, float32 ``[texts, dimension]``."""
+        return {**features, "sentence_embedding": features["token_embeddings"][:, 1]}
+
+
+class Chosen(nn.ModuleList):  # type: ignore[misc]
+    """Modules of which one computes; names of weights are those of a plain list."""
+
+    active = 0
+
+    def forward(self, *args: Any) -> Any:
+        """Return what the active module makes of the arguments."""
+        return self[self.active](*args)
+
+
+class Architecture:
+    """Modules that train, from a base encoder.
+
+    Args:
+        name: which architecture.
+        base: the encoder that is trained further.
+        max_length: tokens of a training text.
+        seed: of the weights that are new.
+
+    Raises:
+        InputError: the base cannot have this architecture, or a package is missing.
+    """
+
+    def __init__(self, name: Name, base: Model, max_length: int, seed: int) -> None:
+        if not isinstance(base.spec, TransformerSpec) or base.checkpoint is None:
+            raise TypeError(f"{base.name} is not a transformer")
+        if base.spec.pals or (base.adapter is not None and name != "fusion"):
+            raise InputError(f"{base.name} cannot be trained further as {name}", "Give the model without adapters")
+        self.name, self.base, self._spec = name, base, base.spec
+        self._folder = base.checkpoint.ready()
+        set_seed(seed)
+        modules = open_modules(self._folder, base.spec)
+        self.network: Any = modules[0].model
+        self._switch: Callable[[str], None] = lambda _: None
+        if name not in ("cls", "lora") and any(list(module.parameters()) for module in modules[1:]):
+            raise InputError(f"{base.name} has layers behind the transformer", "Train it as cls or lora")
+        modules = getattr(self, f"_{name}")(modules)
+        modules[0].max_seq_length = max_length
+        self.switch("proximity")
+        self.model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=_SIMILARITIES[base.distance])
+
+    @property
+    def coded(self) -> bool:
+        """Whether texts begin with the code of their format."""
+        return self.name == "ctrl"
+
+    def switch(self, form: Format) -> None:
+        """Have the network compute vectors of a format."""
+        self._switch(CODES[form])
+
+    def _cls(self, modules: list[Any]) -> list[Any]:
+        return modules
+
+    def _ctrl(self, modules: list[Any]) -> list[Any]:
+        tokenizer = modules[0].tokenizer
+        tokenizer.add_special_tokens({"additional_special_tokens": _NAMES})
+        self.network.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        return [modules[0], CodePooling()]
+
+    def _lora(self, modules: list[Any]) -> list[Any]:
+        try:
+            import peft
+        except ImportError as error:
+            raise InputError("LoRA needs the package peft", pip_extra("train")) from error
+        modules[0].model = peft.get_peft_model(self.network, peft.LoraConfig(**_LORA))
+        return modules
+
+    def _adapters(self, modules: list[Any]) -> list[Any]:
+        adapters = _adapters_package()
+        adapters.init(self.network)
+        for code in _NAMES:
+            self.network.add_adapter(code, config=_ADAPTER)
+        self.network.train_adapter(_NAMES)
+        self._switch = self.network.set_active_adapters
+        return modules
+
+    def _fusion(self, modules: list[Any]) -> list[Any]:
+        adapters = _adapters_package()
+        adapters.init(self.network)
+        for code in _NAMES:
+            place = self._folder / "adapters" / code
+            if not (place / hub.ADAPTER.config).is_file():
+                raise InputError(
+                    f"fusion must start from adapters, got none in {place}", "Give base the folder of such a run"
+                )
+            with hub.covered(place, hub.ADAPTER) as covered:
+                self.network.load_adapter(str(covered), load_as=code)
+        setups = {code: adapters.composition.Fuse(*_NAMES, name=f"{code}_fusion") for code in _NAMES}
+        for setup in setups.values():
+            self.network.add_adapter_fusion(setup)
+        for name, weight in self.network.named_parameters():
+            weight.requires_grad = "adapter_fusion_layer" in name
+        self._switch = lambda code: self.network.set_active_adapters(setups[code])
+        return modules
+
+    def _pals(self, modules: list[Any]) -> list[Any]:
+        config = self.network.config
+        if config.model_type != "bert":
+            raise InputError(f"PALs need a BERT, got {config.model_type} of {self.base.name}", "Use adapters")
+        width = _PALS_WIDTH[config.hidden_size >= 256]
+        settings = {**config.to_dict(), "pals": True, "hidden_size_aug": width, "num_tasks": len(_NAMES)}
+        network = PalsModel(PalsConfig(**{k: v for k, v in settings.items() if k != "model_type"}))
+        network.load_state_dict(self.network.state_dict(), strict=False)
+        first, *others = network.encoder.layer
+        for layer in network.encoder.layer:
+            layer.multi_layers = Chosen(layer.multi_layers)
+        for layer in others:  # all layers share the projections, as in Stickland and Murray 2019
+            for pal, shared in zip(layer.multi_layers, first.multi_layers, strict=True):
+                pal.aug_dense, pal.aug_dense2 = shared.aug_dense, shared.aug_dense2
+        self.network = modules[0].model = network
+
+        def switch(code: str) -> None:
+            for layer in network.encoder.layer:
+                layer.multi_layers.active = _NAMES.index(code)
+
+        self._switch = switch
+        return modules
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained, with its tokenizer, into a folder."""
+        first = self.model[0]
+        first.max_seq_length = self._spec.max_length
+        if self.name in ("cls", "lora"):
+            if self.name == "lora":
+                first.model = first.model.merge_and_unload()
+            self.model.save_pretrained(str(folder), create_model_card=False)
+            self._describe(folder)
+            return
+        first.tokenizer.model_max_length = self._spec.max_length
+        first.tokenizer.save_pretrained(folder)
+        if self.name in ("adapters", "fusion"):
+            self._save_adapters(folder)
+            return
+        if self.name == "pals":
+            state = {key: weight.clone() for key, weight in self.network.state_dict().items()}  # none are shared
+            self.network.save_pretrained(folder, state_dict=state)
+            self._describe(folder, pooling=self._pooling(), pals=CODES["proximity"])
+            return
+        self.network.save_pretrained(folder)
+        prompts = {form: f"{code} " for form, code in CODES.items()}
+        self._describe(folder, pooling="position:1", prompts={**prompts, "document": prompts["proximity"]})
+
+    def _save_adapters(self, folder: Path) -> None:
+        """Write the base as it was, beside it the adapters, and the fusions of these."""
+        for name in [path.name for path in hub.weights(self._folder)] + ["config.json"]:
+            (folder / name).write_bytes((self._folder / name).read_bytes())
+        (folder / "adapters").mkdir(exist_ok=True)
+        for code in _NAMES:
+            self.network.save_adapter(str(folder / "adapters" / code), code)
+            if self.name == "fusion":
+                self.network.save_adapter_fusion(str(folder / f"{code}_fusion"), f"{code}_fusion")
+        self._describe(folder, pooling=self._pooling(), adapter=adapter_of(self.name, CODES["proximity"]))
+
+    def _pooling(self) -> str:
+        """Return how the base pools, as a name that needs no ``modules.json``."""
+        if self._spec.pooling != MODULES:
+            return self._spec.pooling
+        return "+".join(mode for module in self.model for mode in _modes(module)) or "mean"
+
+    def _describe(self, folder: Path, **settings: Any) -> None:
+        path = folder / shape.MODEL_FILE
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        normal = {"normalise": True} if settings.get("pooling") and self._normalises() else {}
+        values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self._spec.template}
+        values["prompts"] = {"document": self._spec.paper_prefix, "query": self._spec.query_prefix}
+        path.write_text(json.dumps({**values, **settings, **normal}, indent=2), encoding="utf-8")
+
+    def _normalises(self) -> bool:
+        return any(type(module).__name__ == "Normalize" for module in self.model)
+
+    def trained(self) -> dict[str, int]:
+        """Return how many numbers the network has, and how many of them are trained."""
+        weights = list(self.model.parameters())
+        return {
+            "parameters": sum(map(torch.numel, weights)),
+            "trained": sum(weight.numel() for weight in weights if weight.requires_grad),
+        }
+
+
+def _modes(module: Any) -> list[str]:
+    mode = getattr(module, "pooling_mode", ())
+    return [mode] if isinstance(mode, str) else list(mode)
+
+
+def _adapters_package() -> Any:
+    try:
+        import adapters
+    except ImportError as error:
+        raise InputError("adapters need the package adapters", pip_extra("train")) from error
+    return adapters

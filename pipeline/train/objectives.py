@@ -1,0 +1,66 @@
+"""What is learnt of a batch of one task (Singh et al. 2023, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+from torch.nn import functional
+
+from pipeline.core.errors import InputError
+from pipeline.train.architectures import Architecture
+from pipeline.train.examples import Examples
+
+
+class Objective(nn.Module):  # type: ignore[misc]
+    """The loss of one training set; classes, labels and numbers have a linear head, which is not saved.
+
+    Args:
+        architecture: what gives vectors.
+        examples: the training set.
+        margin: of triplets, in L2 distance.
+        scale: cosines are multiplied by it in the contrastive loss.
+
+    Raises:
+        InputError: the goal needs other columns than the training set has.
+    """
+
+    def __init__(self, architecture: Architecture, examples: Examples, *, margin: float, scale: float) -> None:
+        super().__init__()
+        columns = {"triplet": (3,), "in-batch": (2, 3)}.get(examples.goal, (1,))
+        if len(examples.formats) not in columns:
+            raise InputError(
+                f"the loss {examples.goal} of {examples.name} reads {columns[-1]} texts, got {len(examples.formats)}",
+                "Train pairs with loss = 'in-batch'",
+            )
+        self.model = architecture.model
+        self._switch, self._formats, self._goal = architecture.switch, examples.formats, examples.goal
+        self._margin, no_model = margin, cast("Any", None)  # vectors are computed here
+        self._contrast = MultipleNegativesRankingLoss(no_model, scale=scale)
+        dimension = self.model.get_embedding_dimension() or architecture.network.config.hidden_size
+        self.head = nn.Linear(dimension, examples.outputs) if examples.outputs else None
+
+    def forward(self, features: Iterable[dict[str, Any]], labels: torch.Tensor | None) -> torch.Tensor:
+        """Return the mean loss of a batch."""
+        vectors = []
+        for feature, form in zip(features, self._formats, strict=True):
+            self._switch(form)
+            vectors.append(self.model(feature)["sentence_embedding"].float())
+        with torch.autocast(vectors[0].device.type, enabled=False):  # cosines and logits in full precision
+            return self._loss(vectors, labels)
+
+    def _loss(self, vectors: list[torch.Tensor], labels: Any) -> torch.Tensor:
+        if self._goal == "triplet":
+            query, positive, negative = vectors
+            return functional.triplet_margin_loss(query, positive, negative, margin=self._margin, p=2)
+        if self.head is None:
+            return self._contrast.compute_loss_from_embeddings(vectors, labels)
+        guessed = self.head(vectors[0])
+        if self._goal == "classes":
+            return functional.cross_entropy(guessed, labels)
+        if self._goal == "labels":
+            return functional.binary_cross_entropy_with_logits(guessed, labels.float())
+        return functional.mse_loss(guessed.squeeze(-1), labels.float())

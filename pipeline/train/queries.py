@@ -1,0 +1,200 @@
+"""Which papers train: queries up to a year with what they cite, and the papers that may be negatives.
+
+They are stored in the layout of a pool, so any system of the pipeline can rank them. Test queries are in none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.core.artifact import Artifact, opened
+from pipeline.core.config import digest
+from pipeline.core.csr import Ints
+from pipeline.core.errors import InputError, InsufficientDataError
+from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.rng import priorities, smallest
+from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, NO_YEAR, POOL_QUERIES
+from pipeline.core.settings import Count
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import CORPORA, POOLS, TRAINING
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import Mask
+from pipeline.corpus.reader import Corpus, Rows
+from pipeline.stages.pool import read_ids
+
+_BLOCK = 2**20
+"""Papers whose citations are read together."""
+
+
+@dataclass(frozen=True)
+class QueriesConfig:
+    """What decides the papers of a training set.
+
+    Attributes:
+        until: last year of papers and citations; None: any, and papers without a year too.
+        field: field of the queries; None: any.
+        balanced: whether fields have equal numbers of queries, as far as they have enough.
+        queries: number of queries, or ``all``.
+        seed: of the draw; of one seed, fewer queries are a subset of more, unless they are balanced.
+        left_out: digest of the ids that are in no triplet.
+        min_abstract_chars: characters that an abstract must have.
+    """
+
+    until: int | None
+    field: str | None
+    balanced: bool
+    queries: Count
+    seed: int
+    left_out: str
+    min_abstract_chars: int = 30
+    queries_are: Literal["papers"] = "papers"
+    split: Literal["train"] = "train"
+    sample: int = 1
+
+
+def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int | None) -> tuple[Rows, dict[str, int]]:
+    """Return the papers that no triplet may hold, rising, and how many there are by reason.
+
+    These are the queries of every pool of the workspace, validation pools and pools of other corpora included, and the
+    papers of exclusion lists. Papers after ``until`` are in no triplet anyway and are left out of the count.
+
+    Raises:
+        InputError: a list cannot be read.
+        CorruptError: the manifest of a pool is damaged.
+    """
+    reader = Corpus(corpus)
+    corpora = {artifact.id: artifact for artifact in opened(root / CORPORA)}
+    possible = _until(reader, until)
+    reasons = {"pools": np.zeros(len(reader), bool), "exclusion_lists": np.zeros(len(reader), bool)}
+    pools = 0
+    for artifact in opened(root / POOLS):
+        source = artifact.manifest.inputs["corpus"]
+        if artifact.manifest.config["queries_are"] == "papers" and source in corpora:
+            pools += 1
+            pool = Pool(artifact, Corpus(corpora[source]))
+            rows = pool.query_rows if source == corpus.id else reader.rows_of(pool.query_ids())
+            reasons["pools"][rows[rows >= 0]] = True
+    rows = reader.rows_of(read_ids(exclude))
+    reasons["exclusion_lists"][rows[rows >= 0]] = True
+    counts = {f"left_out_{name}": int(np.count_nonzero(mask & possible)) for name, mask in reasons.items()}
+    held = np.flatnonzero((reasons["pools"] | reasons["exclusion_lists"]) & possible).astype(np.uint32)
+    return held, {"pools": pools, **counts}
+
+
+def queries_task(
+    root: Path,
+    corpus: Artifact,
+    *,
+    until: int | None,
+    field: str | None,
+    balanced: bool,
+    queries: Count,
+    seed: int,
+    exclude: Sequence[Path] = (),
+) -> Task:
+    """Return the task that draws the queries of a training set; see :class:`QueriesConfig` and :func:`left_out`.
+
+    Raises:
+        InputError: all queries are asked for and balanced.
+    """
+    if balanced and queries == "all":
+        raise InputError("balanced queries must be a number, got all", "Give --queries=5k, or leave out --balanced")
+    held, counted = left_out(root, corpus, exclude, until)
+    config = QueriesConfig(until, field, balanced, queries, seed, digest(Corpus(corpus).ids(held)))
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        return {**_write(Corpus(inputs["corpus"]), config, held, out), **counted}
+
+    parts = [
+        corpus.manifest.slug,
+        (field or "").lower().replace(" ", "-"),
+        f"to-{until}" if until else "",
+        str(queries),
+    ]
+    return Task("queries", 1, TRAINING, "-".join(filter(None, parts)), config, {"corpus": corpus}, run)
+
+
+def _until(corpus: Corpus, until: int | None) -> Mask:
+    years = corpus.attributes["year"]
+    return np.ones(len(years), bool) if until is None else (years <= until) & (years != NO_YEAR)
+
+
+def _write(corpus: Corpus, config: QueriesConfig, held: Rows, out: Workdir) -> Counts:
+    attributes = corpus.attributes
+    tests = {
+        "after_year": ~_until(corpus, config.until),
+        "no_title": attributes["title_chars"] == 0,
+        "short_abstract": attributes["abstract_chars"] < config.min_abstract_chars,
+        "left_out": np.isin(np.arange(len(corpus)), held),
+    }
+    kept, counts = np.ones(len(corpus), bool), {"read": len(corpus)}
+    for reason, failing in tests.items():
+        counts[f"dropped_{reason}"] = int(np.count_nonzero(kept & failing))
+        kept &= ~failing
+    candidates = np.flatnonzero(kept).astype(np.uint32)
+    counts["kept"] = len(candidates)
+    rows = candidates
+    if config.field is not None:
+        rows = rows[attributes["fields"][rows] >> np.uint32(FIELD_BIT[config.field]) & 1 == 1]
+    rows = np.concatenate([rows[:0], *(block[np.unique(owner)] for block, owner, _ in _cited(corpus, rows, kept))])
+    counts["queries_possible"] = len(rows)
+    if not len(rows):
+        raise InsufficientDataError(
+            f"no paper of {corpus.artifact.manifest.slug} that cites another may train",
+            "Choose a later --until, or another field",
+        )
+    if config.queries != "all":
+        rows = np.sort(_drawn(corpus, config, rows))
+    fields = attributes["fields"][rows]
+    counts["queries"] = len(rows)
+    by_field = {name: int(np.count_nonzero(fields >> np.uint32(bit) & 1)) for name, bit in FIELD_BIT.items()}
+
+    def positives() -> Iterator[pa.RecordBatch]:
+        start = 0
+        for block, owner, cited in _cited(corpus, rows, kept):
+            columns = [(owner + start).astype(np.uint32), cited, np.ones(len(cited), np.int16)]
+            yield pa.record_batch(columns, JUDGEMENTS)
+            start += len(block)
+
+    names = pa.array([config.field] * len(rows), pa.string())
+    numbers = np.arange(len(rows), dtype=np.uint32)
+    out.arrow("queries.arrow", pa.table([rows, names], POOL_QUERIES), POOL_QUERIES)
+    out.arrow("candidates.arrow", pa.table([candidates], CANDIDATES), CANDIDATES)
+    out.arrow("exclusions.arrow", pa.table([numbers, rows], EXCLUSIONS), EXCLUSIONS)
+    counts["positives"] = out.arrow("qrels.arrow", positives(), JUDGEMENTS)
+    return {**counts, "queries_by_field": {name: count for name, count in by_field.items() if count}}
+
+
+def _cited(corpus: Corpus, rows: Rows, kept: Mask) -> Iterator[tuple[Rows, Ints, Rows]]:
+    """Yield blocks of papers, and of each kept paper that they cite the position of the citing one, and the row."""
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        owner, cited = corpus.outgoing.of_many(block)
+        inside = kept[cited] & (cited != block[owner])
+        yield block, owner[inside], cited[inside]
+
+
+def _drawn(corpus: Corpus, config: QueriesConfig, rows: Rows) -> npt.NDArray[np.uint32]:
+    """Return as many of the papers as are asked for; balanced, the rarest field is drawn first."""
+    order = priorities(corpus.attributes["key"][rows], config.seed, "training queries")
+    if not config.balanced:
+        return rows[smallest(order, int(config.queries))]
+    fields = corpus.attributes["fields"][rows]
+    of_field = {name: fields >> np.uint32(FIELD_BIT[name]) & 1 == 1 for name in MAG_FIELDS}
+    names = sorted((name for name in MAG_FIELDS if of_field[name].any()), key=lambda n: np.count_nonzero(of_field[n]))
+    taken = np.zeros(len(rows), bool)
+    for number, name in enumerate(names):
+        free = np.flatnonzero(of_field[name] & ~taken)
+        quota = (int(config.queries) - int(np.count_nonzero(taken))) // (len(names) - number)
+        taken[free[smallest(order[free], quota)]] = True
+    return rows[taken]

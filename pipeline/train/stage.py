@@ -1,0 +1,211 @@
+"""Stage ``train``: a network trained by a recipe, in a folder that ``MODEL=`` takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.api import Workspace, selection
+from pipeline.core import files, provenance
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name
+from pipeline.core.errors import InputError
+from pipeline.core.fields import parse_field
+from pipeline.core.install import pip_extra
+from pipeline.core.manifest import Counts
+from pipeline.core.progress import warn
+from pipeline.core.resources import Resources
+from pipeline.core.settings import Count, convert
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import MODELS, find_corpus
+from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
+from pipeline.encode import registry
+from pipeline.encode.spec import EncoderSpec, Model, TransformerSpec
+from pipeline.studies.scirepeval.tasks import Folder
+from pipeline.train.draws import KINDS
+from pipeline.train.queries import queries_task
+from pipeline.train.recipe import Recipe, Settings, systems
+from pipeline.train.tasks import task_of, training_files
+from pipeline.train.triplets import mix_of, triplets_task
+
+if TYPE_CHECKING:
+    from pipeline.train.examples import Examples
+
+_KINDS = [kind for kind in KINDS if kind != "ranked"]  # users call them hard
+DRAW: Mapping[str, Any] = {
+    "until": int | None,
+    "field": str | None,
+    "balanced": bool,
+    "queries": Count,
+    "from": str,
+    "ranks": tuple[int, ...],
+    "seed": int,
+    "exclude": tuple[str, ...],
+    **dict.fromkeys(_KINDS, int | None),
+}
+"""Options of the triplets that a recipe draws, as ``mdcr triplets`` has them, and their types."""
+
+_DEPTH = 100
+_PACKAGES = ("accelerate", "datasets", "peft", "safetensors", "sentence-transformers")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What decides a model beside triplets and validation pool; ``files`` has the SHA-256 of each file of tasks."""
+
+    base: EncoderSpec
+    settings: Settings
+    tasks: tuple[str, ...]
+    files: Mapping[str, str]
+
+
+def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapping[str, Any]) -> Task:
+    """Return the task that draws triplets; ``options`` are those of :data:`DRAW`, None for the default.
+
+    Raises:
+        InputError: an option or its value is unknown, or does not go with the recipe.
+    """
+    for name in options:
+        if name not in DRAW:
+            raise InputError(f"triplets have no option {name!r}", f"Known: {', '.join(DRAW)}")
+    given = {name: convert(value, DRAW[name], name) for name, value in options.items() if value is not None}
+    mix = mix_of(recipe, {kind: given.get(kind) for kind in _KINDS})
+    seed, ranks = given.get("seed", 13), given.get("ranks")
+    if ranks is not None and len(ranks) != 2:
+        raise InputError(f"ranks must be two numbers, got {ranks}", "Write 10,100")
+    queries = queries_task(
+        workspace.root,
+        corpus,
+        until=given.get("until"),
+        field=parse_field(given["field"]) if given.get("field") else None,
+        balanced=given.get("balanced", False),
+        queries=given.get("queries", "all"),
+        seed=seed,
+        exclude=tuple(map(Path, given.get("exclude", ()))),
+    )
+    ranking = None
+    if recipe == "mined" or "from" in given:
+        depth = max((_DEPTH, *(ranks or ())))
+        (ranking,) = (e.ranking for e in workspace.evaluations(queries, given.get("from", "bm25"), depth=depth))
+    return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=seed, ranking=ranking, ranks=ranks)
+
+
+def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Task:
+    """Return the task that trains by a recipe.
+
+    Its artifact is a folder named as the recipe says, and its counts hold the curves of loss and MAP. The validation
+    pool is made first, since its queries are left out of the triplets; with ``dry`` it is not.
+
+    Raises:
+        InputError: a package or a file is missing, or the recipe names nothing to train on.
+    """
+    base = registry.resolve(recipe.base)
+    if not isinstance(base.spec, TransformerSpec):
+        raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
+    if not (recipe.triplets or recipe.tasks):
+        raise InputError("a recipe must have triplets or tasks, got neither", "Set triplets = 'specter'")
+    name = file_name(recipe.name, kept="_")
+    if name != recipe.name or not name:
+        raise InputError(f"{recipe.name!r} is not a name for a model", "Use letters, digits, '-' and '_'")
+    entries = [task_of(task) for task in recipe.tasks]
+    folder = Folder(Path(recipe.input).expanduser()) if entries else None
+    paths = {f"{e.name}/{p.name}": p for e in entries if folder for p in training_files(e, folder)}
+    inputs: dict[str, Task | Artifact] = {}
+    derived: dict[str, Task | Artifact] = {}
+    if recipe.triplets or recipe.validation:
+        inputs["corpus"] = corpus = find_corpus(workspace.root, recipe.corpus or None)
+        if recipe.validation:
+            pools = selection(**{"split": "validation", "samples": 1, **recipe.validation}).pools(corpus)
+            if len(pools) != 1:
+                raise InputError(f"the validation pool must be one, got {len(pools)}", "Give one field and one size")
+            inputs["pool"] = pools[0] if dry else workspace.make(pools)[0]
+        if recipe.triplets:
+            inputs["triplets"] = triplets = draw_task(workspace, corpus, recipe.triplets, recipe.draw)
+            derived["queries"] = triplets.inputs["pool"]
+    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {n: files.sha256(p) for n, p in paths.items()})
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        return _train(name, base, config, folder, inputs, out, resources)
+
+    return Task("train", 1, MODELS, name, config, inputs, run, derived=derived)
+
+
+def _train(
+    name: str,
+    base: Model,
+    config: TrainConfig,
+    folder: Folder | None,
+    inputs: Inputs,
+    out: Workdir,
+    resources: Resources,
+) -> Counts:
+    try:
+        import accelerate  # type: ignore[import-untyped]  # noqa: F401
+        import datasets  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"training needs accelerate and datasets ({error})", pip_extra("train")) from error
+    import torch
+
+    from pipeline.train.architectures import Architecture
+    from pipeline.train.card import card
+    from pipeline.train.examples import Writer
+    from pipeline.train.trainer import DTYPES, train
+    from pipeline.train.validation import PoolEvaluator
+
+    torch.set_num_threads(resources.workers)
+    settings, spec = config.settings, base.spec
+    if not isinstance(spec, TransformerSpec):
+        raise TypeError(f"{base.name} is not a transformer")
+    architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
+    tokenizer = architecture.model.tokenizer
+    writer = Writer(spec, tokenizer, architecture.coded)
+    scratch = out.scratch()
+    sets = _sets(config, folder, inputs, scratch, writer)
+    evaluator = None
+    if "pool" in inputs:
+        pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
+        evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
+    counts = {**architecture.trained(), **train(architecture, sets, settings, scratch, resources, evaluator)}
+    by_step = dict(map(tuple, counts["map"]))
+    if by_step and by_step[counts["best_step"]] <= by_step[0]:
+        warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
+    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
+    with out.folder(name) as (place, written):
+        architecture.save(place)
+        (place / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
+        written.counts = {"folder": name}
+    return counts
+
+
+def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, scratch: Path, writer: Any) -> list[Examples]:
+    from pipeline.train.examples import citation_examples
+    from pipeline.train.tasks import task_examples
+
+    sets = []
+    if "triplets" in inputs:
+        sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, config.settings.loss))
+    if folder is not None:
+        fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
+        most = config.settings.examples
+        sets += [task_examples(task_of(name), folder, fields, scratch / f"{name}.arrow", most) for name in config.tasks]
+    return sets
+
+
+def model_folder(artifact: Artifact) -> Path:
+    """Return the folder of a trained model."""
+    return artifact.path / Path(artifact.manifest.outputs[0].path).parts[0]
+
+
+def formats_entry(artifact: Artifact) -> str:
+    """Return the entry of SciRepEval's ``formats`` for a trained model, as TOML."""
+    folder = model_folder(artifact).resolve()
+    encoders = systems(artifact.manifest.config["settings"]["architecture"], folder)
+    query = encoders.pop("query")
+    lines = [f"{form} = {json.dumps(name)}" for form, name in {**encoders, "search": encoders["proximity"]}.items()]
+    return "\n".join([f"[{folder.name}]", *lines, f"query = {json.dumps(query)}"]) + "\n"

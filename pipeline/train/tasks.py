@@ -1,0 +1,179 @@
+"""The 8 in-train tasks of SciRepEval (Singh et al. 2023, table 1) as training sets of their formats."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.errors import InputError, nearest
+from pipeline.core.text import normalise, number
+from pipeline.studies.scirepeval.tasks import Entry, Folder, entries, read_doc, rows
+from pipeline.train.examples import Examples, Goal, Writer, lazy
+from pipeline.train.recipe import Format
+
+_TARGETS = {"cite_count": "log_citations", "pub_year": "scaled_year"}
+"""Column of the number that is learnt, as the authors' configuration of training names it."""
+
+_TRIPLETS = 5
+"""Triplets of a query with a list of candidates, at most."""
+
+_BATCH = 4_096
+
+_FORMATS: dict[str, tuple[Format, Format]] = {"proximity": ("proximity",) * 2, "search": ("query", "proximity")}
+"""Formats of a query and of its candidates."""
+
+_TRIPLET = pa.schema([(f"{part}_{name}", pa.string()) for part in ("query", "positive", "negative") for name in "ta"])
+_PAPER = [("paper_t", pa.string()), ("paper_a", pa.string())]
+_SCHEMAS = {
+    "triplet": _TRIPLET,
+    "classes": pa.schema([*_PAPER, ("label", pa.list_(pa.string()))]),
+    "labels": pa.schema([*_PAPER, ("label", pa.list_(pa.string()))]),
+    "number": pa.schema([*_PAPER, ("label", pa.float32())]),
+}
+
+
+def task_of(name: str) -> Entry:
+    """Return an in-train task; InputError if there is none of that name."""
+    known = {entry.name: entry for entry in entries().values() if entry.in_train}
+    if name not in known:
+        raise InputError(f"there is no training task {name!r}", nearest(name, known))
+    return known[name]
+
+
+def training_files(entry: Entry, folder: Folder) -> list[Path]:
+    """Return the files of a task's training set, or the published sample.
+
+    Raises:
+        InputError: the folder has neither.
+    """
+    sample = folder.sample(entry) if entry.sample else None
+    paths = folder.texts(entry, "train") or ([sample] if sample else [])
+    if not paths:
+        raise InputError(
+            f"{folder.root} has no training files of task {entry.name}",
+            f"Fetch them: mdcr fetch scirepeval --train --datasets={entry.meta}",
+        )
+    return paths
+
+
+def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, most: int) -> Examples:
+    """Return the training set of a task; its texts are written to ``path`` once, at most ``most`` examples.
+
+    Raises:
+        InputError: files are missing, or a label is.
+    """
+    goal = _goal(entry)
+    if not path.is_file():
+        examples = _triplets(entry, folder) if goal == "triplet" else _labelled(entry, folder)
+        with files.replacing(path) as place:
+            files.write_arrow(place, _batches(examples, most, _SCHEMAS[goal]), _SCHEMAS[goal])
+    table = files.read_arrow(path)
+    if not len(table):
+        raise InputError(f"task {entry.name} must have training examples, got none", "Fetch it again")
+    if goal == "triplet":
+        query, candidate = _FORMATS[entry.format]
+        formats = {"query": query, "positive": candidate, "negative": candidate}
+    else:
+        formats = {"paper": entry.format}  # type: ignore[dict-item]
+    labels = _labels(table) if goal in ("classes", "labels") else []
+    place_of = {label: number for number, label in enumerate(labels)}
+
+    def texts(batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            part: [writer(t, a, form) for t, a in zip(batch[f"{part}_t"], batch[f"{part}_a"], strict=True)]
+            for part, form in formats.items()
+        }
+        if goal == "number":
+            made["label"] = list(batch["label"])
+        elif goal == "classes":
+            made["label"] = [place_of[names[0]] for names in batch["label"]]
+        elif goal == "labels":
+            indicator = np.zeros((len(batch["label"]), len(labels)), np.float32)
+            for row, names in enumerate(batch["label"]):
+                indicator[row, [place_of[name] for name in names]] = 1
+            made["label"] = indicator.tolist()
+        return made
+
+    outputs = {"classes": len(labels), "labels": len(labels), "number": 1}.get(goal, 0)
+    return Examples(entry.name, goal, tuple(formats.values()), lazy(table, texts), outputs)
+
+
+def _goal(entry: Entry) -> Goal:
+    if entry.format == "regression":
+        return "number"
+    if entry.format == "classification":
+        return "labels" if entry.several_labels else "classes"
+    return "triplet"
+
+
+def _labels(table: pa.Table) -> list[str]:
+    return sorted({label for chunk in table.column("label").chunks for label in chunk.flatten().unique().to_pylist()})
+
+
+def _batches(examples: Iterator[tuple[Any, ...]], most: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    block: list[tuple[Any, ...]] = []
+    for place, example in enumerate(examples, 1):
+        block.append(example)
+        if len(block) == _BATCH or place == most:
+            yield pa.record_batch([list(column) for column in zip(*block, strict=True)], schema)
+            block = []
+        if place == most:
+            return
+    if block:
+        yield pa.record_batch([list(column) for column in zip(*block, strict=True)], schema)
+
+
+def _labelled(entry: Entry, folder: Folder) -> Iterator[tuple[Any, ...]]:
+    column = _TARGETS.get(entry.name, entry.label)
+    optional = ("doc_id", "corpus_id", "paper_id", "sha", *entry.fields)
+    for row in rows(training_files(entry, folder), (column,), optional):
+        doc = read_doc(row, entry.fields, entry.name)
+        label = row[column]
+        if entry.format == "regression":
+            try:
+                label = number(label) if isinstance(label, str) else float(label)
+            except (TypeError, ValueError) as error:
+                raise _unlabelled(entry, doc.id, label) from error
+        else:
+            label = list(map(str, label)) if isinstance(label, list) else [str(label)]
+            if (not entry.several_labels and len(label) != 1) or row[column] in (None, ""):
+                raise _unlabelled(entry, doc.id, row[column])
+        yield normalise(doc.title), normalise(doc.abstract), label
+
+
+def _unlabelled(entry: Entry, paper: str, label: Any) -> InputError:
+    return InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}", "")
+
+
+def _triplets(entry: Entry, folder: Folder) -> Iterator[tuple[str, ...]]:
+    """Yield the given triplets, or each positive of a list with a paper of a lower grade, in the order of the file."""
+
+    def text(paper: Any) -> tuple[str, str]:
+        if isinstance(paper, str):
+            return normalise(paper), ""
+        doc = read_doc(paper, entry.fields, entry.name, own_id="-")
+        return normalise(doc.title), normalise(doc.abstract)
+
+    for row in rows(training_files(entry, folder), ("query",), ("pos", "neg", "candidates")):
+        query = text(row["query"])
+        if "candidates" not in row:
+            yield (*query, *text(row["pos"]), *text(row["neg"]))
+            continue
+        positives = [paper for paper in row["candidates"] if paper["score"] > 0]
+        pairs = [(p, n) for turn in range(_TRIPLETS) for p, n in _turn(row["candidates"], positives, turn)]
+        for positive, negative in pairs[:_TRIPLETS]:
+            yield (*query, *text(positive), *text(negative))
+
+
+def _turn(candidates: Sequence[Any], positives: Sequence[Any], turn: int) -> Iterator[tuple[Any, Any]]:
+    """Yield each positive with its negative of one turn, where it has so many."""
+    for place, positive in enumerate(positives):
+        lower = [paper for paper in candidates if paper["score"] < positive["score"]]
+        with contextlib.suppress(IndexError):
+            yield positive, (lower[place:] + lower[:place])[turn]

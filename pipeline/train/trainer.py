@@ -1,0 +1,187 @@
+"""Training by the trainer of sentence-transformers, which goes on from its last checkpoint after a kill.
+
+Each micro-batch is of one task. The tasks take turns, and gradients of a multiple of all tasks are added up, so every
+step of the optimiser sees as many examples of one task as of another (Singh et al. 2023, section 4.2).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import DatasetDict  # type: ignore[import-untyped]
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
+from torch import nn
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
+
+from pipeline.core import files
+from pipeline.core.errors import InputError, StageError
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
+from pipeline.train.architectures import Architecture
+from pipeline.train.examples import Examples, described
+from pipeline.train.objectives import Objective
+from pipeline.train.recipe import Settings
+from pipeline.train.validation import PoolEvaluator
+
+_WEIGHTS = "trained.safetensors"
+_STATE = "trainer_state.json"
+_BEFORE = "before.json"
+"""Holds MAP before the first step."""
+_LOGGED = 50
+"""Points of the loss curve."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class _Trainer(SentenceTransformerTrainer):
+    """Checkpoints hold what is trained and nothing else, heads included, whatever the architecture."""
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Write no model card: it would quote texts."""
+
+    def _trained(self) -> dict[str, torch.Tensor]:
+        return {name: weight for name, weight in nn.ModuleDict(self.loss).named_parameters() if weight.requires_grad}
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: weight.detach().contiguous() for name, weight in self._trained().items()}, folder / _WEIGHTS)
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        saved = load_file(Path(checkpoint_path) / _WEIGHTS)
+        with torch.no_grad():
+            for name, weight in self._trained().items():
+                weight.copy_(saved[name])
+
+    def _load_best_model(self) -> None:
+        self._load_from_checkpoint(self.state.best_model_checkpoint)
+
+
+class _Told(TrainerCallback):  # type: ignore[misc]
+    """Tells the progress of steps."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._progress.add(1)
+
+
+def train(
+    architecture: Architecture,
+    sets: Sequence[Examples],
+    settings: Settings,
+    folder: Path,
+    resources: Resources,
+    evaluator: PoolEvaluator | None = None,
+) -> dict[str, Any]:
+    """Train, and return what is to be counted: steps, the loss curve, and the curve of MAP on the validation pool.
+
+    With a validation pool the network ends as it was where MAP was highest. ``folder`` holds the checkpoints.
+
+    Raises:
+        InputError: a training set is smaller than a micro-batch.
+        StageError: memory is exhausted.
+    """
+    longest = min(max(len(each.data) for each in sets), settings.examples or 2**62)
+    if longest < settings.micro_batch:
+        raise InputError(
+            f"a training set must have at least micro_batch = {settings.micro_batch} examples, got {longest}",
+            "Set a smaller micro_batch, or draw more queries",
+        )
+    data = DatasetDict({each.name: each.repeated(longest) for each in sets})
+    turns = -(-settings.batch // (settings.micro_batch * len(sets))) * len(sets)
+    steps = settings.epochs * -(-(longest // settings.micro_batch) * len(sets) // turns)
+    arguments = _arguments(settings, folder, turns, steps, resources, evaluator is not None)
+    set_seed(settings.seed)
+    losses = {each.name: Objective(architecture, each, margin=settings.margin, scale=settings.scale) for each in sets}
+    stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []
+    start = _checkpoint(folder)
+    with Progress(steps, "train", "steps") as progress:
+        progress.add(int(start.name.rpartition("-")[2]) if start else 0)
+        trainer = _Trainer(
+            architecture.model,
+            arguments,
+            train_dataset=data,
+            loss=losses,
+            evaluator=evaluator,
+            callbacks=[_Told(progress), *stopping],
+        )
+        trainer.remove_callback(PrinterCallback)
+        before = files.read_json(folder / _BEFORE)
+        if evaluator is not None and before is None:
+            before = trainer.evaluate()["eval_map"]
+            files.write_text(folder / _BEFORE, json.dumps(before))
+        try:
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise StageError(
+                f"training has no memory for {settings.micro_batch} texts of {settings.max_length} tokens",
+                "Set a smaller micro_batch: the batch stays as large",
+            ) from error
+    return {**_counted(trainer, before), "examples": described(sets), "examples_of_a_task_an_epoch": longest}
+
+
+def _arguments(
+    settings: Settings, folder: Path, turns: int, steps: int, resources: Resources, validated: bool
+) -> SentenceTransformerTrainingArguments:
+    every = max(1, steps // max(settings.checkpoints, 1))
+    in_batch = settings.loss == "in-batch"
+    return SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.micro_batch,
+        gradient_accumulation_steps=turns,
+        dataloader_drop_last=True,
+        batch_sampler=BatchSamplers.NO_DUPLICATES if in_batch else BatchSamplers.BATCH_SAMPLER,
+        multi_dataset_batch_sampler=MultiDatasetBatchSamplers.ROUND_ROBIN,
+        learning_rate=settings.learning_rate,
+        adam_epsilon=1e-8,
+        lr_scheduler_type="inverse_sqrt",
+        warmup_steps=settings.warmup,
+        bf16=settings.precision == "bfloat16",
+        use_cpu=resources.device == "cpu" or not torch.cuda.is_available(),
+        seed=settings.seed,
+        logging_steps=max(1, steps // _LOGGED),
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        eval_strategy="steps" if validated else "no",
+        eval_steps=every if validated else None,
+        load_best_model_at_end=validated,
+        metric_for_best_model="eval_map" if validated else None,
+        greater_is_better=True if validated else None,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+
+
+def _checkpoint(folder: Path) -> Path | None:
+    """Return the last whole checkpoint; those that a kill cut are removed."""
+    whole: list[Path] = []
+    for path in folder.glob("checkpoint-*"):
+        if (path / _STATE).is_file():
+            whole.append(path)
+        else:
+            shutil.rmtree(path)
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def _counted(trainer: _Trainer, before: float | None) -> dict[str, Any]:
+    state = trainer.state
+    history: Sequence[Mapping[str, Any]] = state.log_history
+    curves = {
+        name: [[entry["step"], round(float(entry[key]), 6)] for entry in history if key in entry]
+        for name, key in (("loss", "loss"), ("map", "eval_map"))
+    }
+    curves["map"][:0] = [[0, round(before, 6)]] if before is not None else []
+    best = {"best_step": int(state.best_model_checkpoint.rpartition("-")[2])} if state.best_model_checkpoint else {}
+    return {"steps": state.global_step, **best, **curves}

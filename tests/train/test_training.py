@@ -1,0 +1,174 @@
+"""``mdcr train``: what a run leaves, how it goes on after a kill, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.api import Workspace
+from pipeline.core.errors import InputError
+from pipeline.core.rng import generator
+from pipeline.core.runner import Runner
+from pipeline.encode.spec import TransformerSpec
+from pipeline.studies.scirepeval.tasks import Folder
+from pipeline.train import trainer
+from pipeline.train.examples import Writer
+from pipeline.train.recipe import Recipe
+from pipeline.train.stage import formats_entry, model_folder, train_task
+from pipeline.train.tasks import task_examples, task_of
+from tests.builders import made_up_paper, make_corpus
+from tests.cli.run import mdcr
+from tests.encode.tiny import save_bert
+from tests.shared import real
+from tests.train.world import CPU, SETTINGS
+
+POOL = {"year": 2015, "size": "60", "queries": "4", "samples": 1}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a workspace with a corpus of 300 papers."""
+    root = tmp_path_factory.mktemp("training")
+    pairs = {(int(a), int(b)) for a, b in generator(1, "graph").integers(0, 300, (2400, 2))}
+    papers = [{**made_up_paper(n), "abstract": f"{made_up_paper(n)['abstract']} " * 9} for n in range(300)]
+    make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in sorted(pairs)])
+    save_bert(root / "tiny", positions=64)
+    return root
+
+
+def recipe(root: Path, **changes: Any) -> Recipe:
+    settings = replace(SETTINGS, batch=8, micro_batch=8, epochs=1, examples=0, checkpoints=3, learning_rate=1e-3)
+    drawn = {"until": 2012, "queries": 16}
+    values = {"name": "mine", "base": str(root / "tiny"), "corpus": "tiny", "triplets": "specter", "draw": drawn}
+    values |= {"tasks": (), "input": "", "validation": POOL}
+    return Recipe(**{**vars(settings), **values, **changes})
+
+
+def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(root, tmp_path / "other")
+    workspace, other = (Workspace(Runner(place, CPU)) for place in (root, tmp_path / "other"))
+    whole = workspace.runner.make(train_task(workspace, recipe(root)))
+    steps = whole.manifest.counts["steps"]
+    assert steps >= 9
+
+    told, seen = trainer._Told.on_step_end, []
+
+    def kill(self: Any, *args: Any, **kwargs: Any) -> None:
+        told(self, *args, **kwargs)
+        seen.append(1)
+        if len(seen) == 7:
+            raise KeyboardInterrupt
+
+    task = train_task(other, recipe(root))
+    monkeypatch.setattr(trainer._Told, "on_step_end", kill)
+    with pytest.raises(KeyboardInterrupt):
+        other.runner.make(task)
+    work = other.runner.work_folder(task) / "scratch"
+    assert list(work.glob("checkpoint-*/trained.safetensors"))
+    (work / "checkpoint-6666").mkdir()  # cut off by the kill
+    again = Workspace(Runner(tmp_path / "other", CPU)).runner.make(task)
+    assert len(seen) < 7 + steps
+    assert again.manifest.counts == whole.manifest.counts
+    weights = [(model_folder(made) / "model.safetensors").read_bytes() for made in (whole, again)]
+    assert weights[0] == weights[1]
+    assert weights[0] != (root / "tiny" / "model.safetensors").read_bytes()
+
+    folder, counts = model_folder(whole), whole.manifest.counts
+    assert folder.name == "mine"
+    assert counts["map"][0][0] == 0
+    assert len(counts["loss"]) == steps
+    pool = workspace.pool("tiny", split="validation", sample=1, **{k: v for k, v in POOL.items() if k != "samples"})
+    for name, at in ((root / "tiny", 0), (folder, counts["best_step"])):
+        scores = workspace.evaluate(pool, f"{name}:max_length={SETTINGS.max_length}")
+        measured = scores.filter(measure="map")["value"].mean()
+        assert dict(map(tuple, counts["map"]))[at] == pytest.approx(measured, abs=2e-3), at
+    card = (folder / "README.md").read_text()
+    assert "No paper or citation is later than 2012" in card
+    assert "Paper number" not in card
+    assert json.loads((folder / "config_sentence_transformers.json").read_text())["template"] == "title-sep-abstract"
+    (entry,) = tomllib.loads(formats_entry(whole)).values()
+    assert set(entry) == {"classification", "regression", "proximity", "search", "query"}
+    assert set(entry.values()) == {str(folder.resolve())}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"base": "lsa"}, "not a transformer"),
+        ({"triplets": ""}, "must have triplets or tasks"),
+        ({"name": "a/b"}, "not a name for a model"),
+        ({"tasks": ("drsm",)}, "no training task 'drsm'"),
+        ({"tasks": ("fos",), "input": "EMPTY"}, "no training files of task fos"),
+        ({"draw": {"untill": 2012}}, "no option 'untill'"),
+        ({"triplets": "pairs"}, "the loss triplet of citations reads 3 texts, got 2"),
+        ({"micro_batch": 4096}, "at least micro_batch = 4096 examples"),
+        ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),
+        ({"base": "BROKEN"}, "cannot be loaded as a model"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    if changes.get("base") == "BROKEN":
+        broken = save_bert(tmp_path / "broken", positions=64)
+        (broken / "model.safetensors").write_bytes(b"no weights")
+        changes = {"base": str(broken)}
+    changes = {**changes, **({"input": str(tmp_path / "empty")} if "input" in changes else {})}
+    workspace = Workspace(Runner(root, CPU))
+    given = {"validation": {}, **changes}
+    with pytest.raises(InputError, match=said):
+        workspace.runner.make(train_task(workspace, recipe(root, **given)))
+
+
+def test_the_recipe_of_the_project_is_complete_and_its_dry_run_writes_nothing(root: Path) -> None:
+    changes = [f"base={root / 'tiny'}", "draw={until=2012, queries=8}", "max_length=16", "micro_batch=8", "batch=8"]
+    words = ["train", "train_past", "--corpus", "tiny", *(word for change in changes for word in ("--set", change))]
+    pool = "validation={year=2014, size=50, queries=4}"
+    before = {path: path.lstat().st_mtime_ns for path in root.rglob("*")}
+    dry = mdcr(root, *words, "--set", pool, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert [line.split()[:2] for line in dry.stdout.splitlines()][-1] == ["make", "train"]
+    assert {path: path.lstat().st_mtime_ns for path in root.rglob("*")} == before
+    made = mdcr(root, *words, "--set", "validation={}", "--set", "precision=float32")
+    assert made.returncode == 0, made.stderr
+    assert (Path(made.stdout.strip()) / "modules.json").is_file()
+    assert "[train_past]" in made.stderr
+    wrong = mdcr(root, *words, "--set", "architecture=moe")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "architecture must be cls, ctrl, adapters, fusion, pals or lora" in wrong.stderr
+
+
+@pytest.mark.realdata
+def test_published_samples_are_training_sets_of_their_formats(tmp_path: Path) -> None:
+    folder = Folder(real("scirepeval-sample"))
+
+    class Tokenizer:
+        sep_token, eos_token = "[SEP]", ""
+
+    writer = Writer(TransformerSpec("", "", template="fields-sep"), Tokenizer(), coded=True)
+    made = {
+        name: task_examples(task_of(name), folder, writer, tmp_path / f"{name}.arrow", 0)
+        for name in ("mesh", "fos", "same_author", "search", "cite_prediction")
+    }
+    assert [examples.goal for examples in made.values()] == ["classes", "labels", *["triplet"] * 3]
+    mesh, fos = made["mesh"].data[0], made["fos"].data[0]
+    assert mesh["paper"].startswith("[CLF] ")
+    assert 0 <= mesh["label"] < made["mesh"].outputs
+    assert len(fos["label"]) == made["fos"].outputs
+    assert sum(fos["label"]) >= 1
+    assert set(np.unique(fos["label"])) == {0, 1}
+    search, authors = made["search"].data[0], made["same_author"].data
+    assert search["query"].startswith("[QRY] ")
+    assert "[SEP]" not in search["query"]
+    assert search["positive"].startswith("[PRX] ")
+    assert len(authors) == 40 * 5
+    assert len({(row["query"], row["positive"]) for row in authors}) > 40
+    assert len(made["cite_prediction"].data) == 200
