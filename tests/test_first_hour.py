@@ -38,11 +38,15 @@ NEED_DATA = {
     "scientific": "mdcr fetch mteb --task scientific",
     "facets": "git clone ",
     "facet_pools": "--input",
+    "missing_relevance": "git clone ",
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 
-ORDER = sorted(STUDIES.keys() - NEED_DATA.keys() - {"neighbours"}, key=lambda name: name == "mdcr_eval")
-"""The other studies; ``mdcr_eval`` scores what ``mdcr`` builds. ``neighbours`` tags for a minute: it is planned."""
+LATER = ("mdcr_eval", "leaderboard", "card")
+"""Studies that read what others made."""
+
+ORDER = sorted(STUDIES.keys() - NEED_DATA.keys() - {"neighbours"}, key=lambda name: (name in LATER, name))
+"""The other studies. ``neighbours`` tags for a minute: it is planned."""
 
 NEEDS = {"a network", "S2ORC 2020", "Slurm", "Docker, Podman or Apptainer"}
 """What a comment above a block of a page may say that the block needs."""
