@@ -213,8 +213,8 @@ class Line(NamedTuple):
     def turn(self) -> tuple[float, float, float]:
         """Return the size at which the line is 0, and the sizes between which 0 is not rejected.
 
-        Sizes are followed to :data:`_BEYOND` times the measured range on either side. An end beyond is infinite or 0;
-        all three are NaN where 0 is rejected everywhere.
+        Sizes are followed to :data:`_BEYOND` times the measured range on either side. An end beyond is infinite or 0.
+        The size is NaN where the interval of the slope holds 0; all three are where 0 is rejected everywhere.
         """
         sizes = np.geomspace(self.sizes[0] / _BEYOND, self.sizes[-1] * _BEYOND, 400)
         bounds = np.array([self.at(size) for size in sizes])
@@ -222,9 +222,10 @@ class Line(NamedTuple):
         if not len(held):
             return np.nan, np.nan, np.nan
         level, slope = self.coefficients.mean(axis=(0, 1))
+        _, falls, rises = crossed_mean(self.coefficients[..., 1])
         low = float(sizes[held[0]]) if held[0] else 0.0
         high = float(sizes[held[-1]]) if held[-1] < len(sizes) - 1 else np.inf
-        return float(self.middle * 2 ** (-level / slope)) if slope else np.nan, low, high
+        return float(self.middle * 2 ** (-level / slope)) if falls > 0 or rises < 0 else np.nan, low, high
 
 
 def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
@@ -279,7 +280,7 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
         })  # fmt: skip
     notes = [
         f"Slope: points of MAP over {sparse} a doubling of the candidates. Turns at: the number of candidates at which "
-        "the line is 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals over queries and samples.",
+        "the line is 0, if the slope differs from 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals.",
         f"Sizes are followed to {_BEYOND} times the measured range; beyond it the line is not tested.",
         "Gaps: positives without an abstract; few: a share of them up to the median query's.",
         *(
@@ -297,7 +298,7 @@ def _turn_text(turn: tuple[float, float, float]) -> str:
     if np.isnan(low):
         return "not within these sizes"
     ends = "below" if low == 0 else format_count(round(low)), "above" if np.isinf(high) else format_count(round(high))
-    return f"{'not shown' if low == 0 and np.isinf(high) else format_count(round(value))} [{ends[0]}, {ends[1]}]"
+    return f"{'not shown' if np.isnan(value) else format_count(round(value))} [{ends[0]}, {ends[1]}]"
 
 
 def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
