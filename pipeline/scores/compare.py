@@ -251,7 +251,8 @@ def most_different(
     change = (pl.col(labels[1]) - pl.col(labels[0])).abs()
     ranked = wide.sort(change, descending=True, maintain_order=True)
     ranked = ranked.unique(["field", "size", "query"], keep="first", maintain_order=True)
-    ranked = ranked.group_by("field", "size", maintain_order=True).head(most)
+    parts = ranked.partition_by("field", "size", maintain_order=True)
+    ranked = pl.concat([part.head(most) for part in parts])
     both = stored.filter(pl.col("label").is_in(labels))
     opened = {pool: open_rankings(both.filter(pool=pool)) for pool in ranked["pool"].unique(maintain_order=True)}
     rows = []

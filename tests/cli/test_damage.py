@@ -19,7 +19,7 @@ EVAL = flags("eval --size 900 --queries 20 --samples 1 --model lsa --measures ma
 
 
 def test_several_corpora_need_a_name(tmp_path: Path) -> None:
-    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))
+    assert "there is no corpus" in one_line_error(mdcr(tmp_path, "pool"))
     for seed in ("1", "2"):
         mdcr_json(tmp_path, *flags(f"corpus --source synthetic --papers 500 --seed {seed} --corpus c{seed}"))
     assert "Name one with --corpus: c1, c2" in one_line_error(mdcr(tmp_path, "pool"))

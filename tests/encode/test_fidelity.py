@@ -90,7 +90,7 @@ RECIPES = {
 PALS = {"scirepeval_pals_clf": 0, "scirepeval_pals": 1, "scirepeval_pals_qry": 2, "scirepeval_pals_rgn": 3}
 """Their numbers in the published weights."""
 RECIPES |= dict.fromkeys(PALS, SPECTER)
-ASPIRE = ("aspire-bm", "aspire-cs")
+ASPIRE = ("aspire-bm", "aspire-cs", "aspire-ot-bm", "aspire-ot-cs")
 ENSEMBLE = {"specter2_ensemble": ("specter2", "specter2_ctrl")}
 REDUCED = {"specter", "specter2_ctrl", "scirepeval_pals", "e5-base", "mpnet", "aspire-bm", "specter2_ensemble"}
 """One entry of each recipe, which is computed in bfloat16 too."""

@@ -58,7 +58,11 @@ def test_a_contrast_is_the_difference_of_means_with_welchs_test() -> None:
 
 
 def test_the_study_compares_strata_year_by_year(root: Path) -> None:
-    command = [*flags("study overlap --corpus tiny --model bm25,lsa"), "--set", f"years={list(YEARS)}"]
+    command = [
+        *flags("study overlap --corpus tiny --model bm25,lsa --set baseline=bm25"),
+        "--set",
+        f"years={list(YEARS)}",
+    ]
     command += ["--set", "size=400", "--set", "queries=12", "--set", "cutoffs={lsa = 2018}"]
     found = mdcr_json(root, *command)
     strata = found["tables"]["strata"]
@@ -80,7 +84,13 @@ def test_the_study_compares_strata_year_by_year(root: Path) -> None:
     ],
 )
 def test_bad_settings_are_one_line(root: Path, settings: list[str], message: str) -> None:
-    command = [*flags("study overlap --corpus tiny --model bm25,lsa"), "--set", "size=400", "--set", "queries=5"]
+    command = [
+        *flags("study overlap --corpus tiny --model bm25,lsa --set baseline=bm25"),
+        "--set",
+        "size=400",
+        "--set",
+        "queries=5",
+    ]
     command += ["--set", "years=[2018,2019]", "--set", "cutoffs={}"]
     command += [word for setting in settings for word in ("--set", setting)]
     assert message in one_line_error(mdcr(root, *command))

@@ -183,7 +183,7 @@ def test_the_corpus_of_a_study_has_a_name(folder: Path, tmp_path: Path) -> None:
     assert mdcr_json(tmp_path, "gc", "--delete")["unused"] == []
     evaluate(tmp_path, folder, "lsa")
     assert mdcr_json(tmp_path, "show", "corpora")["corpora"] == [row]
-    assert "there are 0 corpora" in one_line_error(mdcr(tmp_path, "pool"))  # it is not the only corpus of a user
+    assert "there is no corpus" in one_line_error(mdcr(tmp_path, "pool"))  # it is not the only corpus of a user
     (tmp_path / "corpora" / f"{row['corpus']}.name").unlink()
     assert mdcr_json(tmp_path, "gc", "--delete")["unused"]
     assert not list(tmp_path.glob("corpora/*/manifest.json"))
