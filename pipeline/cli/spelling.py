@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from pipeline.cli.arguments import Parser
+from pipeline.cli.parser import Parser
 from pipeline.core.errors import InputError, nearest
 
 
