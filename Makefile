@@ -106,7 +106,7 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every room
 LATEST := $(or $(TMPDIR),/tmp)/mdcr-latest
 test-latest:  ## run the tests of encoders with transformers 5 and the newest sentence-transformers, in an environment of their own
 	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
-	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,dev]"
+	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,facets,dev]"
 	$(LATEST)/bin/pytest tests/encode
 
 LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest

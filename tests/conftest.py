@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
-from pipeline.core import progress, resources
+from pipeline.core import errors, progress, resources
 from tests.faults.tally import summary
 
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.
@@ -161,5 +161,6 @@ def plain_ranx() -> Iterator[ModuleType]:
 
 @pytest.fixture(autouse=True)
 def messages_are_shown() -> None:
-    """Undo what a command run by an earlier test of this process said of its messages."""
+    """Undo what a command or a workspace of an earlier test of this process said of its messages."""
     progress.set_quiet(False)
+    errors.spell_as(str)

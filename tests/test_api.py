@@ -214,7 +214,8 @@ def test_a_choice_that_is_not_one_lists_what_there_is(
         ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),
     ],
 )
-def test_settings_of_another_type_are_refused(workspace: mdcr.Workspace, setting: str, value: Any, said: str) -> None:
+def test_settings_of_another_type_are_refused(root: Path, setting: str, value: Any, said: str) -> None:
+    workspace = mdcr.open(root)  # messages then name keywords
     for refuses in (workspace.pool, workspace.scores):
         with pytest.raises(InputError) as error:
             refuses(**{setting: value})

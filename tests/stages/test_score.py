@@ -105,7 +105,7 @@ def test_the_default_measures_are_one_artifact_and_each_further_one_is_its_own(
     assert tasks(500, "r@50", "r@30") == [default, further[0]]
     ((_, shallow),) = tasks(10)
     assert {*default[1]} - {*shallow} == {"recall@20", "recall@30", "recall@100"}
-    with pytest.raises(InputError, match=r"recall@30 needs (--)?depth[ =]30, got 10\."):
+    with pytest.raises(InputError, match=r"recall@30 needs --depth[ =]30, got 10\."):
         tasks(10, "recall@30")
 
 
