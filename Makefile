@@ -65,7 +65,7 @@ help:  ## this list
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
-	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='queries=5k' (train)"
+	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train; submit: TRAIN=recipe.toml)"
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
@@ -155,7 +155,7 @@ pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEE
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
 embed index search: ## embed the pools, build their indexes, rank their candidates: MODEL
 score eval: ## score rankings and print a table; eval: first make what is missing: MODEL
-submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval NODES GPUS PARTITION TIME
+submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval|train NODES GPUS PARTITION TIME
 jobs: ## show submitted jobs: progress, papers per second, failures
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL

@@ -295,14 +295,17 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
 
 
 def _batch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--stage", required=True, help="embed, index, search, score, or eval for the whole chain")
+    about = "embed, index, search, score, eval for the whole chain, or train"
+    command.add_argument("--stage", required=True, help=about)
+    command.add_argument("--train", metavar="RECIPE", help="train: its recipe, as mdcr train takes it")
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="train: other settings")
     group = command.add_argument_group("what a slice asks for (more: table [slurm] of the recipe, docs/clusters.md)")
     group.add_argument("--nodes", type=int, help="slices, one task each (default: 1)")
     group.add_argument("--gpus", type=int, help="GPUs of one slice (default: 0)")
     group.add_argument("--partition", help="Slurm's partition")
     group.add_argument("--time", help="limit of one slice, such as 04:00:00")
     group.add_argument("--recipe", type=Path, help="TOML file with a table [slurm]")
-    _scoring(command)
+    _scoring(command, required=False)
 
 
 def _benchmark(command: argparse.ArgumentParser) -> None:

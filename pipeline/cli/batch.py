@@ -7,17 +7,19 @@ import dataclasses
 import sys
 from collections.abc import Collection, Sequence
 
+from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.batch import check_not_running
+from pipeline.cluster.resume import TRAIN
 from pipeline.cluster.script import SlurmSettings
 from pipeline.cluster.status import describe, render
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 
-STAGES = ("embed", "index", "search", "score", "eval")
+STAGES = ("embed", "index", "search", "score", "eval", TRAIN)
 
 _SUBMIT_ONLY = ("--stage", "--nodes", "--gpus", "--partition", "--time", "--recipe")
 _OUTPUT = ("--json", "--dry-run")
@@ -72,11 +74,19 @@ def _stage(options: argparse.Namespace) -> str:
         raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
+    needed = "train" if options.stage == TRAIN else "model"
+    if not getattr(options, needed):
+        raise InputError(f"--{needed} must be given with --stage={options.stage}", "See mdcr submit --help")
     return str(options.stage)
 
 
 def _targets(options: argparse.Namespace) -> list[Task]:
     runner = read.runner(options)
+    if options.stage == TRAIN:
+        from pipeline.cli.train import read_training
+        from pipeline.train.stage import train_task
+
+        return [train_task(Workspace(runner), read_training(options, options.train), dry=getattr(options, "dry_run", False))]
     evaluations = read.evaluations(options, runner)
     if options.stage in ("score", "eval"):
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
@@ -95,6 +105,9 @@ def _commands(options: argparse.Namespace) -> batch.Commands:
     """Return what the jobs run: the options of this command, after the name of another subcommand."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
+    if options.stage == TRAIN:  # its recipe has the name that Slurm's has here
+        training = without(words, {*_only_of_submit(TRAIN)[0], "--recipe"}, ())
+        return batch.Commands(program, lambda _: ["--recipe", options.train, *training], words)
     return batch.Commands(program, lambda name: without(words, *_only_of_submit(name)), words)
 
 

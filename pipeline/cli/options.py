@@ -158,7 +158,7 @@ def downloads(task: Task) -> list[str]:
 
 def plan_line(step: Step) -> str:
     """Return a step as a line of a plan."""
-    return f"{'have' if step.present else 'make':5}{step.task.stage:8}{step.task.name}"
+    return f"{'have' if step.present else 'make'} {step.task.stage:8} {step.task.name}"
 
 
 def downloads_first(step: Step) -> str:

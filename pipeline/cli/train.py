@@ -33,11 +33,7 @@ def triplets(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Train a network by a recipe, and print where it is."""
     runner = read.runner(options)
-    path = find_recipe(Path(options.recipe))
-    changes: dict[str, Any] = with_settings(options.set)
-    if options.corpus:
-        changes["corpus"] = options.corpus
-    recipe = read_recipe(path, Recipe, changes)
+    recipe = read_training(options, options.recipe)
     task = train_task(Workspace(runner), recipe, dry=options.dry_run)
     for artifact in read.make(runner, [task], options):
         folder = model_folder(artifact)
@@ -46,3 +42,12 @@ def train(options: argparse.Namespace) -> None:
             continue
         print(folder)
         say(f"Use it: MODEL={recipe.name}={folder}\nAs an entry of SciRepEval's formats:\n\n{formats_entry(artifact)}")
+
+
+def read_training(options: argparse.Namespace, recipe: str) -> Recipe:
+    """Return a recipe of training with the changes of the command line."""
+    changes: dict[str, Any] = with_settings(options.set)
+    if options.corpus:
+        changes["corpus"] = options.corpus
+    settings: Recipe = read_recipe(find_recipe(Path(recipe)), Recipe, changes)
+    return settings

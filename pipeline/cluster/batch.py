@@ -1,9 +1,9 @@
 """A batch: the work of one command, submitted to Slurm in rounds until all of it is published.
 
 A round is an array job for each stage with missing units, a job for each subcommand with missing whole artifacts
-(BM25's index, then its search), and a dependent job (``afterany``). That job verifies, publishes and submits the next
-round: what was lost, up to a limit, or the next stage. Slurm schedules, requeues and keeps dependencies; the work
-folders say what is finished.
+(BM25's index, then its search; a training), and a dependent job (``afterany``). That job verifies, publishes and
+submits the next round: what was lost, up to a limit, or the next stage. Slurm schedules, requeues and keeps
+dependencies; the work folders say what is finished.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.cluster import slurm
-from pipeline.cluster.resume import ChainState, Pending, resume, wait_until_visible, whole_job
+from pipeline.cluster.resume import TRAIN, ChainState, Pending, resume, wait_until_visible, whole_job
 from pipeline.cluster.script import SlurmSettings, job_script, log_of
 from pipeline.core import files
 from pipeline.core.config import digest
@@ -218,12 +218,14 @@ def check_not_running(root: Path, targets: Iterable[Task], besides: Batch | None
     Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only
     about batches that share an artifact with the targets.
 
-    Inputs of the ``targets`` count too, and the batch ``besides`` does not.
+    Inputs of the ``targets`` count too; the batch ``besides`` does not, nor the one whose job this process is.
 
     Raises:
         InputError: jobs are making one of the artifacts.
     """
     batches = [batch for batch in Batch.all(root) if batch.rounds and not batch.finished]
+    here = int(os.environ.get("SLURM_JOB_ID", 0))
+    batches = [batch for batch in batches if here not in batch.rounds[-1].jobs]
     batches = [batch for batch in batches if besides is None or batch.folder != besides.folder]
     folders = (f"{task.folder}/{task.name}" for task in with_inputs(targets if batches else ()))
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
@@ -284,18 +286,19 @@ def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: Ch
     whole: dict[str, int] = {}
     for subcommand in dict.fromkeys(this.whole.values()):
         before = [whole[needed] for needed in _needed(state.whole, subcommand) if needed in whole]
-        command = commands.stage(subcommand, "--slice", "whole")
-        whole[subcommand] = _submit_one(batch, settings, command, f"{subcommand}-whole", before)
+        words, asked = ((), settings) if subcommand == TRAIN else (("--slice", "whole"), settings.collector())
+        command = commands.stage(subcommand, *words)
+        whole[subcommand] = _submit_one(batch, asked, command, f"{subcommand}-whole", before)
         add(whole_jobs=whole)
     jobs = [*arrays.values(), *whole.values()]
-    add(collect=_submit_one(batch, settings, commands.collect(), "collect", jobs))
+    add(collect=_submit_one(batch, settings.collector(), commands.collect(), "collect", jobs))
     return batch.rounds[-1]
 
 
 def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], name: str, after: Sequence[int]) -> int:
-    """Submit a job that is not an array: it runs where the dependent job does, without a GPU."""
+    """Submit a job that is not an array."""
     script = batch.folder / f"{name}.sh"
-    text = job_script(settings.collector(), command, name=f"{name} {batch.folder.name}", logs=batch.logs)
+    text = job_script(settings, command, name=f"{name} {batch.folder.name}", logs=batch.logs)
     files.write_text(script, text)
     return slurm.submit(script, after=after)
 

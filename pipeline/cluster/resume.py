@@ -21,6 +21,9 @@ _LIGHT = ("pool",)
 _WHOLE = {"fit": "embed", "terms": "index", "index": "index", "search": "search"}
 """The subcommand whose own job makes a task without units, by stage."""
 
+TRAIN = "train"
+"""The stage, and the subcommand, whose one job makes all inputs of its own too, and needs the GPU."""
+
 _POLL_SECONDS = 0.5
 
 
@@ -77,7 +80,9 @@ def resume(
     pending: list[Pending] = []
     whole_tasks: list[Task] = []
     later: list[Task] = []
-    for task in with_inputs(targets):
+    targets = list(targets)
+    training = [task for task in targets if task.stage == TRAIN]
+    for task in training or with_inputs(targets):
         if runner.published(task):
             continue
         sequential = task.units is not None and task.units.sequential
@@ -101,6 +106,8 @@ def whole_job(task: Task) -> str | None:
 
     BM25's terms, index and ranking, and the fit of an encoder, run beside the slices, with a log of their own.
     """
+    if task.stage == TRAIN:
+        return TRAIN
     divided = any(needed.units is not None for needed in with_inputs([task]))
     return None if divided else _WHOLE.get(task.stage)
 

@@ -43,7 +43,7 @@ class Settings:
         max_length: tokens of a text.
         precision: ``float32``, or ``bfloat16`` for activations.
         seed: of heads, dropout and the order of examples.
-        checkpoints: in all; as often MAP is measured on the validation pool.
+        checkpoints: in all; as often, and at the end of each epoch, MAP is measured on the validation pool.
         patience: checkpoints without a better MAP after which training ends; 0: it never does.
     """
 

@@ -18,7 +18,14 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
 from torch import nn
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    set_seed,
+)
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
@@ -65,10 +72,15 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 class _Told(TrainerCallback):  # type: ignore[misc]
-    """Tells the progress of steps."""
+    """Tells the progress of steps, and measures MAP at the end of an epoch, whose steps nobody knows before."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, *, validated: bool) -> None:
+        self._progress, self._validated = progress, validated
+
+    def on_epoch_end(self, _: Any, state: TrainerState, control: TrainerControl, **__: Any) -> None:
+        measured = {entry["step"] for entry in state.log_history if "eval_map" in entry}
+        if self._validated and state.global_step not in measured:
+            control.should_evaluate = control.should_save = True
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._progress.add(1)
@@ -112,7 +124,7 @@ def train(
             train_dataset=data,
             loss=losses,
             evaluator=evaluator,
-            callbacks=[_Told(progress), *stopping],
+            callbacks=[_Told(progress, validated=evaluator is not None), *stopping],
         )
         trainer.remove_callback(PrinterCallback)
         before = files.read_json(folder / _BEFORE)
