@@ -196,7 +196,8 @@ class Progress:
             line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}, {span(remaining)} left)"
         else:
             line += f" {self._unit}"
-        return f"{line}, {rate:,.0f} {self._unit}/s" + (f", {note}" if note else "")
+        speed = f"{rate:,.0f} {self._unit}/s" if rate >= 1 else f"{60 * rate:,.0f} {self._unit}/min"
+        return f"{line}, {speed}" + (f", {note}" if note else "")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
