@@ -10,8 +10,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,12 +24,13 @@ from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, ranks
-from pipeline.measure.statistics import Floats, bootstrap_means, confidence_interval, percentiles
+from pipeline.measure.statistics import Floats, by_unit, confidence_interval, percentiles, unit_influence, unit_means
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
-from pipeline.scores.store import artifact, stored, values
+from pipeline.scores.store import artifact, opened_pool, stored, values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import stored_system
+from pipeline.studies.facets.pools import query_papers
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.steps import multi_format
@@ -84,6 +86,7 @@ class Benchmark:
         sources: folder names of the rankings or figures of each.
         commands: what makes each figure again.
         values: of each query (or task), float64 ``[systems, queries]``.
+        units: what each query is drawn with: its paper (:func:`_units`).
         figures: value, and ends of its interval, float64 ``[3, systems]``.
         ranked: ranks, float64 ``[systems, 1 + resamples]``.
         apart: p-values of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
@@ -101,6 +104,7 @@ class Benchmark:
     sources: Sequence[Sequence[str]]
     commands: Sequence[str]
     values: Floats
+    units: Sequence[str]
     figures: Floats
     ranked: Floats
     apart: Floats
@@ -126,8 +130,12 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
-    of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
-    found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
+    scored = (_scored(part.drop("of", "counted"), json.loads(part["of"][0]), recipe) for part in parts)
+    together: dict[str, list[_Scored]] = {}
+    for one in filter(None, scored):
+        together.setdefault(one.item, []).append(one)
+    of_pools = (_of_pools(some, corpora, recipe) for some in together.values())
+    found = [*chain.from_iterable(of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
     place = {kind: number for number, kind in enumerate(COMMANDS)}
     return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
 
@@ -143,10 +151,21 @@ def _kind(settings: Mapping[str, Any]) -> str:
     return next(kinds, "queries" if settings.get("queries_are") == "texts" else "pools")
 
 
-def _of_pools(
-    runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], recipe: Recipe
-) -> Benchmark | None:
-    """Return the benchmark of the pools of some settings; None where fewer than two systems count.
+class _Scored(NamedTuple):
+    """Rankings of a benchmark, of systems from the best down, with the values of each query ``[systems, queries]``."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    runs: pl.DataFrame
+    scores: pl.DataFrame
+    systems: list[str]
+    values: Floats
+    units: list[str]
+    item: str
+
+
+def _scored(runs: pl.DataFrame, settings: Mapping[str, Any], recipe: Recipe) -> _Scored | None:
+    """Return what counts of the rankings of some pools; None where fewer than two systems do.
 
     Rankings of the depth that most systems have count, of several the deepest; of each system and sample the newest.
     Systems count that ranked every sample that most did.
@@ -165,20 +184,50 @@ def _of_pools(
     means = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("query")
     best = means.group_by("system").agg(pl.col("value").mean() * -sign_of(measure)).sort("value", "system")["system"]
     wide = means.pivot("query", index="system", values="value")
-    table = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system").to_numpy()
-    first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    (queries,) = artifact(first, "pool").outputs("queries.arrow")  # pools with the same queries draw the same ones
-    drawn = bootstrap_means(table, seed=recipe.seed, item=queries.sha256, resamples=recipe.resamples)
-    corpus, systems = corpora.get(first["corpus"], collection(first["corpus"])), best.to_list()
-    ordered = [of_system[system,] for system in systems]
-    return Benchmark(
-        kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
-        [part["ranking"].to_list() for part in ordered],
-        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table,
-        np.stack([table.mean(axis=1), *confidence_interval(drawn, table)]),
-        ranks(sign_of(measure) * np.hstack([table.mean(axis=1, keepdims=True), drawn])),
-        all_pairs(table, seed=recipe.seed, item=queries.sha256), runs, scores,
+    table = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
+    return _Scored(
+        kind, settings, runs, scores, best.to_list(), table.to_numpy(),
+        *_units(kind, runs.row(0, named=True), [int(query) for query in table.columns]),
     )  # fmt: skip
+
+
+def _units(kind: str, run: Mapping[str, Any], queries: Sequence[int]) -> tuple[list[str], str]:
+    """Return what each query is drawn with, and what they are of: benchmarks of one draw their units together.
+
+    Of facets, titles and neighbours it is the paper, in all benchmarks of a corpus; of others, or where the corpus is
+    gone, the query, in all pools with the same queries.
+    """
+    pool = opened_pool(run) if kind in ("facets", "titles", "neighbours") else None
+    if pool is None:
+        (drawn,) = artifact(run, "pool").outputs("queries.arrow")
+        return [*map(str, queries)], drawn.sha256
+    papers = query_papers(pool) if kind == "facets" else pool.corpus.ids(pool.qrels["row"].to_numpy())
+    return [papers[query] for query in queries], run["corpus"]
+
+
+def _of_pools(scored: Sequence[_Scored], corpora: Mapping[str, str], recipe: Recipe) -> Iterator[Benchmark]:
+    """Yield the benchmarks of pools whose units are drawn together."""
+    groups = {str(place): one.values for place, one in enumerate(scored)}
+    units = {str(place): one.units for place, one in enumerate(scored)}
+    draws = unit_means(groups, units, seed=recipe.seed, item=scored[0].item, resamples=recipe.resamples)
+    for (kind, settings, runs, scores, systems, table, of_query, item), (drawn, count) in zip(
+        scored, draws, strict=True
+    ):
+        first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
+        ordered = [of_system[system,] for system in systems]
+        corpus = corpora.get(first["corpus"], collection(first["corpus"]))
+        measure, value, alone = recipe.measures[kind], table.mean(axis=1, keepdims=True), {"": of_query}
+        (sums,), _ = by_unit({"": table}, alone)
+        (influence,) = unit_influence({"": table}, alone)
+        drawn = np.where(count, drawn, value)
+        yield Benchmark(
+            kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
+            [part["ranking"].to_list() for part in ordered],
+            [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table, of_query,
+            np.stack([value[:, 0], *confidence_interval(drawn, influence + value)]),
+            ranks(sign_of(measure) * np.hstack([value, drawn])),
+            all_pairs(sums, seed=recipe.seed, item=item), runs, scores,
+        )  # fmt: skip
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
@@ -236,7 +285,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in made[system]] for system in best],
-                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
+                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
                 np.vstack([value, np.transpose([*map(percentiles, drawn)])]), ranks(np.column_stack([value, drawn])),
                 all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip

@@ -71,7 +71,7 @@ def _bm25(one: Benchmark) -> str | None:
 
 def _parts(one: Benchmark) -> Iterator[tuple[str, Any]]:
     """Yield what is compared on a benchmark, and which of its queries: all of them, then each class of neighbours."""
-    yield one.name, slice(None)
+    yield one.name, np.ones(one.values.shape[1], bool)
     if one.kind == "neighbours" and one.runs is not None and one.scores is not None:
         classes = artifact(one.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
         of_query = np.array(classes)[one.scores["query"].unique().sort()]
@@ -95,7 +95,8 @@ def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any]
                 row["rank"] = f"{one.ranked[place, 0]:g} [{low:g}, {high:g}] of {len(one.systems)}"
             if second is not None:
                 changes = {name: (values - one.values[one.systems.index(second), queries])[None]}
-                differ = paired_differences(changes, seed, signs=one.sign)
+                units = {name: [unit for unit, chosen in zip(one.units, queries, strict=True) if chosen]}
+                differ = paired_differences(changes, seed, signs=one.sign, units=units)
                 ends_of = zip(("difference", "low", "high"), (float(part[0]) for part in differ[:3]), strict=True)
                 row |= {"less": second, "difference": points(dict(ends_of)), "p": float(differ.p_value[0])}
                 row |= {"wins, ties, losses": f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"}

@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.measure.statistics import mean_of_means
+from pipeline.studies.base import find
+from pipeline.studies.leaderboard.benchmarks import Recipe, benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.recipe import read_recipe
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.slow
@@ -151,3 +155,17 @@ def test_nothing_is_made_twice_and_a_plan_writes_nothing(
 def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[str], named: str) -> None:
     without_quality = command[:-2]
     assert named in one_line_error(mdcr(root, *without_quality, *arguments))
+
+
+def test_the_leaderboard_draws_a_paper_with_all_its_classes_and_titles(root: Path, study: Any) -> None:
+    recipe = read_recipe(find("leaderboard").default_recipe, Recipe, {"resamples": 2_000})
+    found = {one.kind: one for one in benchmarks([root], recipe)}
+    of_classes, of_titles = found["neighbours"], found["titles"]
+    assert {*of_classes.units, *of_titles.units} <= {f"p{number:03}" for number in range(60)}
+    assert len(of_titles.units) == len({*of_titles.units}) == 20
+    assert len(of_classes.units) > 4 * len({*of_classes.units})
+    of_papers = mean_of_means({"": of_classes.values}, 1, units={"": of_classes.units})
+    widths = of_papers.high - of_papers.low
+    np.testing.assert_allclose(np.ptp(of_classes.figures[1:], axis=0), widths, rtol=0.2)
+    apart = mean_of_means({"": of_classes.values}, 1)
+    assert (np.abs(apart.high - apart.low - widths) > 0.3 * widths).all()
