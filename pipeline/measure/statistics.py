@@ -210,46 +210,31 @@ def mean_of_means(
         drawn = [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()]
         draws = np.mean(drawn, axis=0)
         return Means(means, *confidence_interval(draws, *values, level=level), draws)
+    sums, sizes = by_unit(groups, units)
     item = next(iter(groups)) if len(groups) == 1 else "fields"
-    of_groups, drawn_of = zip(*unit_means(groups, units, seed=seed, item=item, resamples=resamples), strict=True)
-    draws = np.sum(of_groups, axis=0) / np.sum(np.array(drawn_of) > 0, axis=0)
-    influence = np.mean(unit_influence(groups, units), axis=0) + means[:, None]
+    times = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
+    counts = [dots(size[None], times) for size in sizes]
+    drawn = [dots(of_group, times) / np.maximum(count, 1) for of_group, count in zip(sums, counts, strict=True)]
+    draws = np.sum(drawn, axis=0) / np.sum(np.array(counts) > 0, axis=0)
+    influence = np.mean(_influence(groups, units), axis=0) + means[:, None]
     return Means(means, *confidence_interval(draws, influence, level=level), draws)
 
 
-def unit_means(
-    groups: Groups, units: Units, *, seed: int, item: object = "", resamples: int = RESAMPLES
-) -> list[tuple[Floats, Floats]]:
-    """Return the mean of each row over the queries of units drawn with replacement from all groups at once.
-
-    Groups need not have the same rows. The other arguments are those of :func:`bootstrap_means`.
-
-    Returns:
-        of each group its means, float64 ``[rows, resamples]``, and queries drawn, ``[1, resamples]``; the mean of none
-        is 0.
-    """
-    of_groups = list(zip(*by_unit(groups, units), strict=True))
-    blocks = resampled(len(of_groups[0][1]), seed=seed, item=item, resamples=resamples)
-    drawn = [[dots(np.vstack([sums, sizes]), times) for sums, sizes in of_groups] for times in blocks]
-    totals = [np.hstack(of_group) for of_group in zip(*drawn, strict=True)]
-    return [(total[:-1] / np.maximum(total[-1:], 1), total[-1:]) for total in totals]
-
-
-def by_unit(groups: Groups, units: Units) -> tuple[list[Floats], Floats]:
-    """Return the sums of each group's values by unit ``[rows, units]``, and its queries ``[groups, units]``."""
+def by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
+    """Return the sums of each group's values by unit ``[groups, rows, units]``, and its queries ``[groups, units]``."""
     names = {name: place for place, name in enumerate(dict.fromkeys(unit for of in units.values() for unit in of))}
     places = {group: np.array([names[unit] for unit in units[group]]) for group in groups}
-    sums = [np.array([np.bincount(places[group], row, len(names)) for row in of]) for group, of in groups.items()]
+    sums = [[np.bincount(places[group], row, len(names)) for row in values] for group, values in groups.items()]
     sizes = [np.bincount(places[group], minlength=len(names)) for group in groups]
-    return sums, np.array(sizes, np.float64)
+    return np.array(sums), np.array(sizes, np.float64)
 
 
-def unit_influence(groups: Groups, units: Units) -> Floats:
+def _influence(groups: Groups, units: Units) -> Floats:
     """Return what each unit adds to the mean of each group, float64 ``[groups, rows, units]``; their mean is 0."""
     sums, sizes = by_unit(groups, units)
     means = np.array([values.mean(axis=1, keepdims=True) for values in groups.values()])
     sizes = sizes[:, None, :]
-    influence: Floats = (np.array(sums) - means * sizes) * sizes.shape[2] / sizes.sum(axis=2, keepdims=True)
+    influence: Floats = (sums - means * sizes) * sizes.shape[2] / sizes.sum(axis=2, keepdims=True)
     return influence
 
 
@@ -354,8 +339,7 @@ def permutation_of_means(
     """
     name = next(iter(changes)) if len(changes) == 1 else "fields"
     weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
-    whole = units is None
-    flipped = np.concatenate(list(weighted.values()), axis=1) if whole else np.sum(by_unit(weighted, units)[0], axis=0)
+    flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else by_unit(weighted, units)[0].sum(0)
     return paired_permutation(flipped, seed=seed, item=name if item is None else item, permutations=permutations)
 
 
@@ -369,7 +353,7 @@ def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
     for name, values in changes.items():
         means, spread = values.mean(axis=1), values
         if units is not None:
-            (spread,) = unit_influence({name: values}, {name: units[name]})
+            (spread,) = _influence({name: values}, {name: units[name]})
         count = spread.shape[1]
         deviation = spread.std(axis=1, ddof=1) if count > 1 else np.zeros(len(values))
         effects.append(np.divide(means, deviation, out=np.full(len(values), np.nan), where=deviation > 0))
@@ -396,7 +380,7 @@ def equivalence(changes: Groups, margin: float, units: Units | None = None) -> F
     if not margin > 0:
         raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
     means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
-    parts = list(changes.values()) if units is None else [np.mean(unit_influence(changes, units), axis=0)]
+    parts = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
     if min(values.shape[1] for values in parts) < 2:
         return np.ones(len(means))
     freedom = np.array([[values.shape[1] - 1] for values in parts])

@@ -10,9 +10,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,14 +22,13 @@ from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import all_pairs, ranks
-from pipeline.measure.statistics import Floats, by_unit, confidence_interval, percentiles, unit_influence, unit_means
+from pipeline.measure.ranks import all_pairs, rank_ends, ranks
+from pipeline.measure.statistics import Floats, by_unit, mean_of_means, percentiles
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
-from pipeline.scores.store import artifact, opened_pool, stored, values
+from pipeline.scores.store import artifact, stored, values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import stored_system
-from pipeline.studies.facets.pools import query_papers
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.steps import multi_format
@@ -86,10 +84,9 @@ class Benchmark:
         sources: folder names of the rankings or figures of each.
         commands: what makes each figure again.
         values: of each query (or task), float64 ``[systems, queries]``.
-        units: what each query is drawn with: its paper (:func:`_units`).
+        units: what each query is drawn and flipped with: the paper of titles and neighbours, else the query.
         figures: value, and ends of its interval, float64 ``[3, systems]``.
-        ranked: ranks, float64 ``[systems, 1 + resamples]``.
-        apart: p-values of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
+        p_values: of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
         runs: rankings, columns :data:`pipeline.scores.store.RUNS`; None: there are none.
         scores: their scores by the measure.
     """
@@ -106,8 +103,7 @@ class Benchmark:
     values: Floats
     units: Sequence[str]
     figures: Floats
-    ranked: Floats
-    apart: Floats
+    p_values: Floats
     runs: pl.DataFrame | None = None
     scores: pl.DataFrame | None = None
 
@@ -115,6 +111,11 @@ class Benchmark:
     def label(self) -> str:
         """What tables call the measure."""
         return MEAN if self.measure == MEAN else label_of(self.measure)
+
+    def ranks(self, alpha: float) -> Floats:
+        """Return the rank of each system and the ends of its interval, float64 ``[3, systems]``."""
+        value = self.sign * self.figures[0]
+        return np.stack([ranks(value), *rank_ends(value, self.p_values < alpha)])
 
     @property
     def sign(self) -> int:
@@ -130,12 +131,8 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
-    scored = (_scored(part.drop("of", "counted"), json.loads(part["of"][0]), recipe) for part in parts)
-    together: dict[str, list[_Scored]] = {}
-    for one in filter(None, scored):
-        together.setdefault(one.item, []).append(one)
-    of_pools = (_of_pools(some, corpora, recipe) for some in together.values())
-    found = [*chain.from_iterable(of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
+    of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
+    found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
     place = {kind: number for number, kind in enumerate(COMMANDS)}
     return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
 
@@ -151,21 +148,10 @@ def _kind(settings: Mapping[str, Any]) -> str:
     return next(kinds, "queries" if settings.get("queries_are") == "texts" else "pools")
 
 
-class _Scored(NamedTuple):
-    """Rankings of a benchmark, of systems from the best down, with the values of each query ``[systems, queries]``."""
-
-    kind: str
-    settings: Mapping[str, Any]
-    runs: pl.DataFrame
-    scores: pl.DataFrame
-    systems: list[str]
-    values: Floats
-    units: list[str]
-    item: str
-
-
-def _scored(runs: pl.DataFrame, settings: Mapping[str, Any], recipe: Recipe) -> _Scored | None:
-    """Return what counts of the rankings of some pools; None where fewer than two systems do.
+def _of_pools(
+    runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], recipe: Recipe
+) -> Benchmark | None:
+    """Return the benchmark of the pools of some settings; None where fewer than two systems count.
 
     Rankings of the depth that most systems have count, of several the deepest; of each system and sample the newest.
     Systems count that ranked every sample that most did.
@@ -184,50 +170,25 @@ def _scored(runs: pl.DataFrame, settings: Mapping[str, Any], recipe: Recipe) -> 
     means = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("query")
     best = means.group_by("system").agg(pl.col("value").mean() * -sign_of(measure)).sort("value", "system")["system"]
     wide = means.pivot("query", index="system", values="value")
-    table = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
-    return _Scored(
-        kind, settings, runs, scores, best.to_list(), table.to_numpy(),
-        *_units(kind, runs.row(0, named=True), [int(query) for query in table.columns]),
+    wide = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
+    table, units = wide.to_numpy(), wide.columns
+    first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
+    pool = artifact(first, "pool")
+    (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same ones
+    if kind in ("titles", "neighbours"):
+        papers = pool.arrow("qrels.arrow")["row"].to_pylist()
+        units = [str(papers[int(query)]) for query in units]
+    group, drawn = {queries.sha256: table}, {queries.sha256: units}
+    means = mean_of_means(group, recipe.seed, units=drawn, resamples=recipe.resamples)
+    corpus, systems = corpora.get(first["corpus"], collection(first["corpus"])), best.to_list()
+    ordered = [of_system[system,] for system in systems]
+    return Benchmark(
+        kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
+        [part["ranking"].to_list() for part in ordered],
+        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table, units,
+        np.stack(means[:3]), all_pairs(by_unit(group, drawn)[0][0], seed=recipe.seed, item=queries.sha256),
+        runs, scores,
     )  # fmt: skip
-
-
-def _units(kind: str, run: Mapping[str, Any], queries: Sequence[int]) -> tuple[list[str], str]:
-    """Return what each query is drawn with, and what they are of: benchmarks of one draw their units together.
-
-    Of facets, titles and neighbours it is the paper, in all benchmarks of a corpus; of others, or where the corpus is
-    gone, the query, in all pools with the same queries.
-    """
-    pool = opened_pool(run) if kind in ("facets", "titles", "neighbours") else None
-    if pool is None:
-        (drawn,) = artifact(run, "pool").outputs("queries.arrow")
-        return [*map(str, queries)], drawn.sha256
-    papers = query_papers(pool) if kind == "facets" else pool.corpus.ids(pool.qrels["row"].to_numpy())
-    return [papers[query] for query in queries], run["corpus"]
-
-
-def _of_pools(scored: Sequence[_Scored], corpora: Mapping[str, str], recipe: Recipe) -> Iterator[Benchmark]:
-    """Yield the benchmarks of pools whose units are drawn together."""
-    groups = {str(place): one.values for place, one in enumerate(scored)}
-    units = {str(place): one.units for place, one in enumerate(scored)}
-    draws = unit_means(groups, units, seed=recipe.seed, item=scored[0].item, resamples=recipe.resamples)
-    for (kind, settings, runs, scores, systems, table, of_query, item), (drawn, count) in zip(
-        scored, draws, strict=True
-    ):
-        first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-        ordered = [of_system[system,] for system in systems]
-        corpus = corpora.get(first["corpus"], collection(first["corpus"]))
-        measure, value, alone = recipe.measures[kind], table.mean(axis=1, keepdims=True), {"": of_query}
-        (sums,), _ = by_unit({"": table}, alone)
-        (influence,) = unit_influence({"": table}, alone)
-        drawn = np.where(count, drawn, value)
-        yield Benchmark(
-            kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
-            [part["ranking"].to_list() for part in ordered],
-            [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table, of_query,
-            np.stack([value[:, 0], *confidence_interval(drawn, influence + value)]),
-            ranks(sign_of(measure) * np.hstack([value, drawn])),
-            all_pairs(sums, seed=recipe.seed, item=item), runs, scores,
-        )  # fmt: skip
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
@@ -280,13 +241,13 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
         if len(best) > 1:
             every = [figures_of[name] for name in best]
             table = np.stack([of.group_by("task", maintain_order=True).agg(pl.mean("value"))["value"] for of in every])
-            drawn = np.stack([np.resize(np.mean(of["draws"].to_list(), axis=0), recipe.resamples) for of in every])
+            drawn = [np.mean(of["draws"].to_list(), axis=0) for of in every]
             value = np.array([of["value"].mean() for of in every])
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in made[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
-                np.vstack([value, np.transpose([*map(percentiles, drawn)])]), ranks(np.column_stack([value, drawn])),
+                np.vstack([value, np.transpose([*map(percentiles, drawn)])]),
                 all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 
