@@ -154,8 +154,9 @@ def equivalences(runs: int) -> Iterator[Row]:
 def rank_intervals(runs: int) -> Iterator[Row]:
     """Ranks of systems on 200 queries; differences of two means have a standard error of one point.
 
-    Systems are all equal, equal in pairs, or all different, by steps of some standard errors. An interval holds with
-    all ranks that equal systems share. Those of a benchmark count together; means over four benchmarks, one by one.
+    Systems are all equal, equal in pairs, or all different, by steps of some standard errors. The intervals of a
+    benchmark hold together, with all ranks that equal systems share; of means over four benchmarks, one by one, the
+    mean of those is what must be inside.
     """
     setups = [("all equal", 1, 0.0), *(("pairs of equal ones", 2, step) for step in (0.1, 0.7, 3.0))]
     setups += [("all different", 1, step) for step in (0.1, 0.7, 1.5)]
@@ -172,7 +173,7 @@ def rank_intervals(runs: int) -> Iterator[Row]:
                     ranked.append(np.stack([ranks(values.mean(axis=1)), *rank_ends(values.mean(axis=1), apart)]))
                     held.append(bool(((ranked[-1][1] <= first) & (last <= ranked[-1][2])).all()))
                 _, low, high = standings(np.array(ranked)).mean_rank
-                means_held.append((low <= first) & (last <= high))
+                means_held.append((low <= ranks(means)) & (ranks(means) <= high))
             steps = f"{name}{f', steps of {step:g} standard errors' if step else ''}"
             yield f"ranks of {systems} systems together, {steps}", 0.95, np.array(held)
             yield f"mean rank of {systems} systems, {steps}", 0.95, np.concatenate(means_held)

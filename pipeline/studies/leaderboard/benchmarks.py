@@ -9,7 +9,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,13 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
     found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
     place = {kind: number for number, kind in enumerate(COMMANDS)}
-    return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    found.sort(key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    seen = Counter[str]()
+    for number, one in enumerate(found):
+        seen[one.name] += 1
+        if seen[one.name] > 1:  # such as of another seed, whose pools have other identities
+            found[number] = replace(one, name=f"{one.name} ({seen[one.name]})")
+    return found
 
 
 def _shared(pool_settings: str) -> str:
@@ -193,7 +199,7 @@ def _of_pools(
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
     field, papers = run["field"] or DATASET, settings.get("queries_are") == "papers"
-    drawn = [f"{field} {format_count(run['size'])}", f"{settings['queries']} queries", *unusual(settings)]
+    drawn = [f"{field} {run['year']}", format_count(run["size"]), f"{settings['queries']} queries", *unusual(settings)]
     what = {
         "pools": ", ".join(drawn),
         "benchmark": f"lists, {field}",

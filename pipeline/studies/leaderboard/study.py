@@ -129,7 +129,7 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
                 "group": groups[place], "queries": one.values.shape[1], "leak": leak(cost, one.year),
                 "command": one.commands[place],
             }  # fmt: skip
-            figure = Cell(value, interval[0], interval[1], best=rank == ranked[0].min())
+            figure = Cell(value, interval[0], interval[1], best=rank == float(ranked[0].min()))
             placed = f"{rank:g} [{low:g}, {high:g}]"
             size = None if one.size is None else format_count(one.size)
             year = None if one.year is None else str(one.year)

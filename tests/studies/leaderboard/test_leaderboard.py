@@ -36,6 +36,23 @@ def board(root: Path) -> dict[str, list[dict[str, Any]]]:
     return tables
 
 
+def test_pools_of_another_seed_are_another_benchmark(root: Path, board: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(root, tmp_path / "other")
+    mdcr_json(other, *flags(f"eval {POOLS} --size 500,800 --samples 2 --seed 5 --model bm25,lsa"))
+    rows = mdcr_json(other, "leaderboard")["tables"]["benchmarks"]
+    assert len({row["benchmark"] for row in rows}) == 5
+    assert len({(row["benchmark"], row["system"]) for row in rows}) == len(rows)
+    page = (other / "runs/reports/leaderboard/index.html").read_text()
+    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 5
+
+
+def test_the_tables_are_printed(root: Path, board: Any) -> None:
+    for words in (["leaderboard"], ["card", "lsa"]):
+        shown = mdcr(root, *words)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "rank" in shown.stdout
+
+
 def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
     shown = mdcr_json(root, *flags("show table --depth 500"))["rows"]
     shown.sort(key=lambda row: len(row["samples"]))  # those of single samples first
