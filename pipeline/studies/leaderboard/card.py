@@ -146,7 +146,13 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     order = queries.sort(gain, descending=True).with_columns(pl.col("first", "second") * 100)
     frame = pl.concat([order.head(_EXAMPLES), order.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
     frame = frame.select(
-        pl.col("title").str.head(60), "query_id", pl.col("second").alias(model), pl.col("first").alias(systems[0])
+        pl.col("title").str.replace("^(.{60}).+", "$1…"),
+        pl.col("query_id").alias("query"),
+        pl.col("second").alias(model),
+        pl.col("first").alias(systems[0]),
+        pl.col("query_id").alias("query"),
+        pl.col("second").alias(model),
+        pl.col("first").alias(systems[0]),
     )
     title = f"Queries it wins and loses most: {one.name}"
     yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)
@@ -157,7 +163,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
     entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
-        (name.replace("_", " "), f"{value:,.4g}" if isinstance(value, float) else str(value))
+        (name.replace("_", " "), f"{value:,.{0 if value > 1_000 else 2}f}" if isinstance(value, float) else str(value))
         for name, value in facts.items()
         if value not in (None, "")
     ]

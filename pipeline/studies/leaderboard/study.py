@@ -180,7 +180,7 @@ def cost_charts(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]
                     front.append((cost, float(value[place])))
             points = [Series(one.systems[place], [cost], *one.figures[:, [place]].tolist()) for place, cost in known]
             if len(points) > 1:
-                line = Series("Pareto front", *map(list, zip(*front, strict=True)))
+                line = Series("Pareto front", [], [], curve=front)
                 views[f"{one.name}, {one.label}"] = [*points, line]
         if views:
             yield Chart(f"Value against {head}", head, "%", views, log=True)
