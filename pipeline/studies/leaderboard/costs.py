@@ -65,8 +65,9 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
             stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
         parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
         encoders = [part for part in parts if part["dimension"]]
-        trained = [training for training in trainings_of(system).values() if training.on]
-        bases = [inner.base for name in names.parse(system.partition("@")[0]) for inner in name.walk()]
+        models = [model for (model, _, _), part in zip(stores, parts, strict=True) if part["dimension"]]
+        trained = [training for model in models for training in trainings_of(model).values() if training.on]
+        bases = [inner.base for model in models for name in names.parse(model) for inner in name.walk()]
         seconds = _total(parts, "seconds")
         rows.append({
             "system": system,
