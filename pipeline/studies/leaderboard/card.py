@@ -150,9 +150,6 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
         pl.col("query_id").alias("query"),
         pl.col("second").alias(model),
         pl.col("first").alias(systems[0]),
-        pl.col("query_id").alias("query"),
-        pl.col("second").alias(model),
-        pl.col("first").alias(systems[0]),
     )
     title = f"Queries it wins and loses most: {one.name}"
     yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)

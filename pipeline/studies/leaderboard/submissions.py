@@ -118,7 +118,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     known = (folder / _MANIFEST).is_file() or name not in stored(workspace.root)["system"]
     if not named_as_file(name) or not known:
         remedy = "Rename it, by letters, digits, ., _ and -"
-        raise InputError(f"{path} must be named like no system that is not of a submission, got {name}", remedy)
+        raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:

@@ -235,9 +235,9 @@ def test_a_file_that_is_damaged_or_named_like_another_system_is_refused(
     whole = packed.read_bytes()
     for name, content, named in (
         ("cut", whole[:-100], "must be a submission"),
-        ("bm25", whole, "must be named like no system"),
-        ("..", whole, "must be named like no system"),
-        ("a system", whole, "must be named like no system"),
+        ("bm25", whole, "must have the name of a new system"),
+        ("..", whole, "must have the name of a new system"),
+        ("a system", whole, "must have the name of a new system"),
     ):
         path = tmp_path / f"{name}.zip"
         path.write_bytes(content)
