@@ -33,8 +33,8 @@ def card(options: argparse.Namespace) -> None:
     """Write the card of an encoder and print its tables; with ``--push`` put its results into a model card."""
     workspace = Workspace(read.runner(options))
     study, recipe = _recipe("card", model=options.model)
-    name = f"card-{file_name(options.model, kept='._-')}"
-    folder = options.output or workspace.root / REPORTS / name
+    name = file_name(options.model, kept="._-")
+    folder = options.output or workspace.root / REPORTS / f"card-{name}"
     present(workspace, study, name, recipe, options, folder)
     if options.push:
         say(f"pushed: {cards.push(folder / cards.CARD, options.push)}")

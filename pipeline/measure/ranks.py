@@ -1,38 +1,45 @@
 """Ranks of systems: their intervals, which systems cannot be told apart, and standings over benchmarks (protocols 9).
 
-Arrays of ranks are float64 ``[systems, 1 + resamples]``: as observed, then in each resample. A row of NaN is a system
-that was not measured.
+Ranks are float64 ``[3, systems]``: as observed, and the ends of their intervals. A column of NaN is a system that was
+not measured.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.measure.resampling import Floats, dots, sign_patterns
-from pipeline.measure.statistics import LEVEL, PERMUTATIONS, holm
+from pipeline.measure.statistics import PERMUTATIONS, holm
 
 _TAIL = 200
 """Permutations a pair: so many that the least p-value stays below 5% after Holm's correction over all pairs."""
 
 
 def ranks(values: Floats) -> Floats:
-    """Return the rank of each row in each column: 1 and the number of higher values; equal ones share the mean rank."""
+    """Return the rank of each value: 1 and the number of higher ones; equal ones share the mean rank."""
     from scipy.stats import rankdata
 
-    ranked: Floats = rankdata(-values, axis=0)
+    ranked: Floats = rankdata(-values)
     return ranked
 
 
-def ends(drawn: Floats) -> tuple[Floats, Floats]:
-    """Return the 2.5% and 97.5% points of what was resampled, float64 ``[systems]`` each; both are observed values."""
-    points = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile(drawn[:, 1:], points, axis=1, method="inverted_cdf")
-    return low, high
+def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return the ends of the interval of each rank: 1 and how many are surely above, and all but how many surely below.
+
+    Where tests of all pairs find a difference that is not there, or one of the other sign, with a probability of at
+    most alpha, all intervals hold together with 1 - alpha (Mogstad et al. 2024): there are neither fewer systems above
+    nor below. Equal systems have all the ranks that they share, and their intervals hold all of them.
+
+    Args:
+        values: more is better, float64 ``[systems]``.
+        apart: which pairs differ, bool ``[systems, systems]``.
+    """
+    above = values > values[:, None]
+    return 1.0 + (apart & above).sum(axis=1), len(values) - (apart & ~above).sum(axis=1, dtype=np.float64)
 
 
 def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
@@ -95,10 +102,10 @@ class Standings(NamedTuple):
 
     Attributes:
         benchmarks: on how many each system was measured, int64 ``[systems]``.
-        mean_rank: over those benchmarks, float64 ``[systems, 1 + resamples]``.
+        mean_rank: over those benchmarks, and the means of the ends, float64 ``[3, systems]``.
         borda: the share of the other systems that it is above, mean over those benchmarks, likewise.
         rank: by mean rank, among the systems that were measured on every benchmark, likewise; NaN: not on all.
-        without: the same, observed, with each benchmark left out, float64 ``[benchmarks, systems]``.
+        without: the rank with each benchmark left out, float64 ``[benchmarks, systems]``.
     """
 
     benchmarks: npt.NDArray[np.int64]
@@ -108,23 +115,22 @@ class Standings(NamedTuple):
     without: Floats
 
 
-def standings(ranked: Sequence[Floats]) -> Standings:
-    """Return how systems stand over benchmarks, from their ranks on each; every benchmark has two systems or more."""
-    observed = np.stack([of_benchmark[:, 0] for of_benchmark in ranked])
-    measured = ~np.isnan(observed)
-    count, complete = measured.sum(axis=0), measured.all(axis=0)
-    total, borda = np.zeros(ranked[0].shape), np.zeros(ranked[0].shape)
-    for of_benchmark in ranked:
-        known = ~np.isnan(of_benchmark[:, 0])
-        total[known] += of_benchmark[known]
-        borda[known] += (known.sum() - of_benchmark[known]) / (known.sum() - 1)
+def standings(ranked: Floats) -> Standings:
+    """Return how systems stand, from ranks float64 ``[benchmarks, 3, systems]`` of two systems or more each."""
+    measured = ~np.isnan(ranked[:, 0])
+    count, complete = measured.sum(axis=0), np.flatnonzero(measured.all(axis=0))
+    known = measured.sum(axis=1)[:, None, None]
+    mean, borda = (np.nansum(of, axis=0) / np.maximum(count, 1) for of in (ranked, (known - ranked) / (known - 1)))
 
-    def among_complete(means: Floats) -> Floats:
-        placed = np.full(means.shape, np.nan)
-        placed[complete] = ranks(-means[complete]) if complete.any() else 0
+    def among_complete(of: Floats) -> Floats:
+        placed = np.full((*of.shape[:-1], len(count)), np.nan)
+        placed[..., complete] = of
         return placed
 
-    shares = np.maximum(count, 1)[:, None]
-    rest = np.nansum(observed, axis=0) - np.nan_to_num(observed)
-    without = np.stack([among_complete(row[:, None])[:, 0] for row in rest])
-    return Standings(count, total / shares, borda / shares, among_complete(total), without)
+    observed, low, high = mean[:, complete]
+    surely = high[:, None] < low
+    ends = 1 + surely.sum(axis=0), len(complete) - surely.sum(axis=1)
+    each = ranked[:, 0, complete]
+    without = np.stack([among_complete(ranks(of - each.sum(axis=0))) for of in each])
+    placed = among_complete(np.stack([ranks(-observed), *ends]))
+    return Standings(count, mean, borda[[0, 2, 1]], placed, without)

@@ -210,7 +210,7 @@ def mean_of_means(
         drawn = [bootstrap_means(group, seed=seed, item=name, resamples=resamples) for name, group in groups.items()]
         draws = np.mean(drawn, axis=0)
         return Means(means, *confidence_interval(draws, *values, level=level), draws)
-    sums, sizes = _by_unit(groups, units)
+    sums, sizes = by_unit(groups, units)
     item = next(iter(groups)) if len(groups) == 1 else "fields"
     times = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
     counts = [dots(size[None], times) for size in sizes]
@@ -220,7 +220,7 @@ def mean_of_means(
     return Means(means, *confidence_interval(draws, influence, level=level), draws)
 
 
-def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
+def by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
     """Return the sums of each group's values by unit ``[groups, rows, units]``, and its queries ``[groups, units]``."""
     names = {name: place for place, name in enumerate(dict.fromkeys(unit for of in units.values() for unit in of))}
     places = {group: np.array([names[unit] for unit in units[group]]) for group in groups}
@@ -231,7 +231,7 @@ def _by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
 
 def _influence(groups: Groups, units: Units) -> Floats:
     """Return what each unit adds to the mean of each group, float64 ``[groups, rows, units]``; their mean is 0."""
-    sums, sizes = _by_unit(groups, units)
+    sums, sizes = by_unit(groups, units)
     means = np.array([values.mean(axis=1, keepdims=True) for values in groups.values()])
     sizes = sizes[:, None, :]
     influence: Floats = (sums - means * sizes) * sizes.shape[2] / sizes.sum(axis=2, keepdims=True)
@@ -339,7 +339,7 @@ def permutation_of_means(
     """
     name = next(iter(changes)) if len(changes) == 1 else "fields"
     weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
-    flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else _by_unit(weighted, units)[0].sum(0)
+    flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else by_unit(weighted, units)[0].sum(0)
     return paired_permutation(flipped, seed=seed, item=name if item is None else item, permutations=permutations)
 
 

@@ -13,7 +13,7 @@ from pipeline.api import Workspace, selection
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import ends, ranks
+from pipeline.measure.ranks import all_pairs, rank_ends, ranks
 from pipeline.scores.average import AVERAGE, Draws, average
 from pipeline.scores.layout import shown
 from pipeline.scores.published import made_with, with_published
@@ -112,24 +112,26 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
 
-    The interval of a rank is that of its resamples: systems are ranked anew on each resample of a set's queries.
+    The interval of a rank leaves out who is told apart on the set; that of the mean is the mean of its ends.
     """
     averages = {key: one for key, one in average(scores, draws).items() if key[2] == measure}
     setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
-    ranked = {
-        str(setup[0]): ranks(
-            np.array([[one.values.mean(), *one.draws] for one in (averages[setup, label, measure] for label in labels)])
-            * sign_of(measure)
-        )
-        for setup in setups
-    }
+    ranked = {}
+    for setup in setups:
+        queries = np.stack([averages[setup, label, measure].values for label in labels])
+        worth = sign_of(measure) * queries.mean(axis=1)
+        apart = all_pairs(queries, seed=draws.seed_of(scores), item=setup[0]) < draws.alpha
+        ranked[str(setup[0])] = np.stack([ranks(worth), *rank_ends(worth, apart)])
     ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
     rows = [
         Measurement(label, column, *map(float, figures))
         for column, of_set in ranked.items()
-        for label, *figures in zip(labels, of_set[:, 0], *ends(of_set), strict=True)
+        for label, figures in zip(labels, of_set.T, strict=True)
     ]
-    notes = [f"Ranks by {label_of(measure)}; 1 is best. Intervals: of the ranks on resampled queries."]
+    notes = [
+        f"Ranks by {label_of(measure)}; 1 is best. Intervals leave out who is told apart on a set: paired permutation "
+        f"tests of all pairs, Holm's correction, p < {draws.alpha:g}.",
+    ]
     return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
 
 

@@ -5,25 +5,44 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.measure.ranks import all_pairs, ends, letters, ranks, standings
+from pipeline.measure.ranks import all_pairs, letters, rank_ends, ranks, standings
 from pipeline.measure.statistics import holm, paired_permutation
 
 
 def test_a_rank_counts_the_higher_values_and_equal_ones_share_the_mean() -> None:
-    drawn = np.random.default_rng(1).integers(0, 4, (6, 50)) / 4
-    higher = (drawn[None] > drawn[:, None]).sum(axis=1)
-    equal = (drawn[None] == drawn[:, None]).sum(axis=1)
+    drawn = np.random.default_rng(1).integers(0, 4, 12) / 4
+    higher = (drawn > drawn[:, None]).sum(axis=1)
+    equal = (drawn == drawn[:, None]).sum(axis=1)
     np.testing.assert_array_equal(ranks(drawn), 1 + higher + (equal - 1) / 2)
 
 
-def test_ends_leave_out_what_was_observed_and_are_ranks() -> None:
-    drawn = np.concatenate([[9.0], np.repeat([1.0, 2.0, 3.0], [20, 960, 20])])[None]
-    assert [float(end[0]) for end in ends(drawn)] == [2.0, 2.0]
-    drawn = np.concatenate([[9.0], np.repeat([1.0, 2.0, 3.0], [30, 940, 30])])[None]
-    assert [float(end[0]) for end in ends(drawn)] == [1.0, 3.0]
+def test_the_ends_of_a_rank_leave_out_who_is_told_apart() -> None:
+    apart = np.zeros((4, 4), bool)
+    for pair in ((0, 2), (0, 3), (1, 3)):  # of 0.9, 0.5, 0.4, 0.1
+        apart[pair] = apart[pair[::-1]] = True
+    low, high = rank_ends(np.array([0.9, 0.5, 0.4, 0.1]), apart)
+    assert (low.tolist(), high.tolist()) == ([1, 1, 2, 3], [2, 3, 4, 4])
+
+
+@pytest.mark.parametrize("systems", [5, 10])
+@pytest.mark.parametrize(("together", "step"), [(10, 0.0), (2, 0.1), (2, 3.0), (1, 0.1), (1, 1.5)])
+def test_all_intervals_of_ranks_hold_together(systems: int, together: int, step: float) -> None:
+    """Steps are standard errors of a difference: equal, nearly equal and different systems (``bench/intervals.py``)."""
+    random, held, short = np.random.default_rng(systems), 0, 0
+    means = 0.01 * step * (np.arange(systems) // together)
+    first, last = rank_ends(means, means != means[:, None])  # ranks that equal systems share
+    for seed in range(100):
+        values = means[:, None] + random.normal(0, 0.1, (systems, 200)) + random.random(200)
+        observed = values.mean(axis=1)
+        low, high = rank_ends(observed, all_pairs(values, seed=seed) < 0.05)
+        held += bool(((low <= first) & (last <= high)).all())
+        short += int((high - low).sum() < systems * (systems - 1))
+    assert held >= 90
+    assert short == 100 or step < 1
 
 
 def test_all_pairs_are_the_paired_permutation_of_each() -> None:
@@ -68,15 +87,18 @@ def test_letters_are_the_largest_sets_of_which_no_two_are_apart(drawn: tuple[int
 
 def test_standings_leave_out_what_was_not_measured() -> None:
     nan = np.nan
-    first = np.array([[1.0, 1], [2, 3], [3, 2], [nan, nan]])
-    second = np.array([[2.0, 2], [1, 1], [3, 3], [4, 4]])
-    third = np.array([[2.0, 1], [3, 3], [1, 2], [nan, nan]])
-    found = standings([first, second, third])
+    first = [[1.0, 2, 3, nan], [1, 1, 3, nan], [2, 2, 3, nan]]
+    second = [[2.0, 1, 3, 4], [1, 1, 1, 1], [4, 4, 4, 4]]
+    third = [[2.0, 3, 1, nan], [1, 3, 1, nan], [2, 3, 2, nan]]
+    found = standings(np.array([first, second, third]))
     assert found.benchmarks.tolist() == [3, 3, 3, 1]
-    np.testing.assert_allclose(found.mean_rank[:, 0], [5 / 3, 2, 7 / 3, 4])
-    np.testing.assert_allclose(found.mean_rank[:, 1], [4 / 3, 7 / 3, 7 / 3, 4])
-    np.testing.assert_allclose(found.borda[:, 0], [(1 + 2 / 3 + 0.5) / 3, (0.5 + 1 + 0) / 3, (0 + 1 / 3 + 1) / 3, 0])
-    np.testing.assert_array_equal(found.rank[:, 0], [1, 2, 3, nan])
-    np.testing.assert_array_equal(found.rank[:, 1], [1, 2.5, 2.5, nan])
+    np.testing.assert_allclose(found.mean_rank, [[5 / 3, 2, 7 / 3, 4], [1, 5 / 3, 5 / 3, 1], [8 / 3, 3, 3, 4]])
+    shares = [(1 + 2 / 3 + 0.5) / 3, (0.5 + 1 + 0) / 3, (0 + 1 / 3 + 1) / 3, 0]
+    lowest = [(0.5 + 0 + 0.5) / 3, (0.5 + 0 + 0) / 3, (0 + 0 + 0.5) / 3, 0]
+    highest = [1, (1 + 1 + 0) / 3, (0 + 1 + 1) / 3, 1]
+    np.testing.assert_allclose(found.borda, [shares, lowest, highest])
+    np.testing.assert_array_equal(found.rank, [[1, 2, 3, nan], [1, 1, 1, nan], [3, 3, 3, nan]])
     # without the first: 4, 4, 4; without the second: 3, 5, 4; without the third: 3, 3, 6
     np.testing.assert_array_equal(found.without, [[2, 2, 2, nan], [1, 3, 2, nan], [1.5, 1.5, 3, nan]])
+    apart = standings(np.array([[[1.0, 2, 3], [1, 2, 2], [1, 3, 3]]] * 2))
+    np.testing.assert_array_equal(apart.rank, [[1, 2, 3], [1, 2, 2], [1, 3, 3]])

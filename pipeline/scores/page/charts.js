@@ -3,8 +3,8 @@
 const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#B2A400"];
 const DARK = ["#4DA6E0", "#F08A3C", "#2FC79A", "#E3A0C6", "#F2BC4B", "#9AD4F5", "#B0B0B0", "#D9CB3A"];
 const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
-// Points up to which systems stand side by side, and from which on a line has no marks.
-const FEW = 7, MANY = 40;
+// Points up to which systems stand side by side, and from which on a line has no marks; characters of an axis.
+const FEW = 7, MANY = 40, LONG = 30;
 // Theme.
 const charts = [];
 function colours() {
@@ -92,9 +92,10 @@ function drawn(element, spec) {
       }),
       showLine: !across && !series.curve.length, curve: series.curve, intervals: across ? "x" : "y", borderWidth: 1.5, pointHoverRadius: 6,
       pointRadius: series.x.length > MANY ? 0 : 3.5,
-      borderColor: look.series[number % 8], backgroundColor: look.series[number % 8], pointStyle: SHAPES[number % 8],
+      borderColor: look.series[number % 8], backgroundColor: look.series[number % 8],
+      pointStyle: SHAPES[(number + Math.floor(number / 8)) % 8],
     }));
-    const values = `${view} (${spec.unit})`;
+    const values = select && view.length > LONG ? spec.unit : `${view} (${spec.unit})`;
     const place = value => across ? spec.categories[value] : ticks.get(value) ?? value.toLocaleString("en");
     const own = across
       ? { min: -0.6, max: spec.categories.length - 0.4, reverse: true, grid: { color: look.grid, drawOnChartArea: false },
@@ -102,7 +103,11 @@ function drawn(element, spec) {
           ticks: { callback: value => spec.categories[value], autoSkip: false } }
       : { type: spec.log ? "logarithmic" : "linear",
           ...(ticks.size && spec.log ? { min: ends[0] / (1.02 * span ** 0.03), max: ends[1] * 1.02 * span ** 0.03 } : {}),
-          ...(ticks.size ? { afterBuildTicks: scale => { scale.ticks = [...ticks.keys()].map(value => ({ value })); } } : {}),
+          afterBuildTicks: scale => {
+            const round = scale.ticks.filter(({ value }) => ["1", "2", "5"].includes(value.toExponential().split("e")[0]));
+            if (ticks.size) scale.ticks = [...ticks.keys()].map(value => ({ value }));
+            else if (spec.log && round.length > 2) scale.ticks = round;
+          },
           ticks: { callback: place, autoSkip: ticks.size === 0, maxRotation: 0 } };
     const spans = datasets.flatMap(set => [...set.data.flatMap(point => [point.low, point.high]), ...set.curve.map(([, y]) => 100 * y)]);
     const least = Math.min(...spans), zero = { color: ({ tick }) => least < 0 && tick.value === 0 ? look.text : look.grid };

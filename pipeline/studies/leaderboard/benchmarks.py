@@ -9,7 +9,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import all_pairs, ranks
-from pipeline.measure.statistics import Floats, bootstrap_means, confidence_interval, percentiles
+from pipeline.measure.ranks import all_pairs, rank_ends, ranks
+from pipeline.measure.statistics import Floats, by_unit, mean_of_means, percentiles
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
 from pipeline.scores.store import artifact, stored, values
@@ -84,9 +84,9 @@ class Benchmark:
         sources: folder names of the rankings or figures of each.
         commands: what makes each figure again.
         values: of each query (or task), float64 ``[systems, queries]``.
+        units: what each query is drawn and flipped with: the paper of titles and neighbours, else the query.
         figures: value, and ends of its interval, float64 ``[3, systems]``.
-        ranked: ranks, float64 ``[systems, 1 + resamples]``.
-        apart: p-values of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
+        p_values: of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
         runs: rankings, columns :data:`pipeline.scores.store.RUNS`; None: there are none.
         scores: their scores by the measure.
     """
@@ -101,9 +101,9 @@ class Benchmark:
     sources: Sequence[Sequence[str]]
     commands: Sequence[str]
     values: Floats
+    units: Sequence[str]
     figures: Floats
-    ranked: Floats
-    apart: Floats
+    p_values: Floats
     runs: pl.DataFrame | None = None
     scores: pl.DataFrame | None = None
 
@@ -111,6 +111,11 @@ class Benchmark:
     def label(self) -> str:
         """What tables call the measure."""
         return MEAN if self.measure == MEAN else label_of(self.measure)
+
+    def ranks(self, alpha: float) -> Floats:
+        """Return the rank of each system and the ends of its interval, float64 ``[3, systems]``."""
+        value = self.sign * self.figures[0]
+        return np.stack([ranks(value), *rank_ends(value, self.p_values < alpha)])
 
     @property
     def sign(self) -> int:
@@ -129,7 +134,13 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
     found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
     place = {kind: number for number, kind in enumerate(COMMANDS)}
-    return sorted(found, key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    found.sort(key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    seen = Counter[str]()
+    for number, one in enumerate(found):
+        seen[one.name] += 1
+        if seen[one.name] > 1:  # such as of another seed, whose pools have other identities
+            found[number] = replace(one, name=f"{one.name} ({seen[one.name]})")
+    return found
 
 
 def _shared(pool_settings: str) -> str:
@@ -165,25 +176,30 @@ def _of_pools(
     means = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("query")
     best = means.group_by("system").agg(pl.col("value").mean() * -sign_of(measure)).sort("value", "system")["system"]
     wide = means.pivot("query", index="system", values="value")
-    table = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system").to_numpy()
+    wide = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
+    table, units = wide.to_numpy(), wide.columns
     first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    (queries,) = artifact(first, "pool").outputs("queries.arrow")  # pools with the same queries draw the same ones
-    drawn = bootstrap_means(table, seed=recipe.seed, item=queries.sha256, resamples=recipe.resamples)
+    pool = artifact(first, "pool")
+    (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same ones
+    if kind in ("titles", "neighbours"):
+        papers = pool.arrow("qrels.arrow")["row"].to_pylist()
+        units = [str(papers[int(query)]) for query in units]
+    group, drawn = {queries.sha256: table}, {queries.sha256: units}
+    means = mean_of_means(group, recipe.seed, units=drawn, resamples=recipe.resamples)
     corpus, systems = corpora.get(first["corpus"], collection(first["corpus"])), best.to_list()
     ordered = [of_system[system,] for system in systems]
     return Benchmark(
         kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
         [part["ranking"].to_list() for part in ordered],
-        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table,
-        np.stack([table.mean(axis=1), *confidence_interval(drawn, table)]),
-        ranks(sign_of(measure) * np.hstack([table.mean(axis=1, keepdims=True), drawn])),
-        all_pairs(table, seed=recipe.seed, item=queries.sha256), runs, scores,
+        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table, units,
+        np.stack(means[:3]), all_pairs(by_unit(group, drawn)[0][0], seed=recipe.seed, item=queries.sha256),
+        runs, scores,
     )  # fmt: skip
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
     field, papers = run["field"] or DATASET, settings.get("queries_are") == "papers"
-    drawn = [f"{field} {format_count(run['size'])}", f"{settings['queries']} queries", *unusual(settings)]
+    drawn = [f"{field} {run['year']}", format_count(run["size"]), f"{settings['queries']} queries", *unusual(settings)]
     what = {
         "pools": ", ".join(drawn),
         "benchmark": f"lists, {field}",
@@ -231,13 +247,13 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
         if len(best) > 1:
             every = [figures_of[name] for name in best]
             table = np.stack([of.group_by("task", maintain_order=True).agg(pl.mean("value"))["value"] for of in every])
-            drawn = np.stack([np.resize(np.mean(of["draws"].to_list(), axis=0), recipe.resamples) for of in every])
+            drawn = [np.mean(of["draws"].to_list(), axis=0) for of in every]
             value = np.array([of["value"].mean() for of in every])
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in made[system]] for system in best],
-                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
-                np.vstack([value, np.transpose([*map(percentiles, drawn)])]), ranks(np.column_stack([value, drawn])),
+                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
+                np.vstack([value, np.transpose([*map(percentiles, drawn)])]),
                 all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 

@@ -16,7 +16,6 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.encode import names, registry
 from pipeline.measure.estimates import share_of_clusters
 from pipeline.measure.inputs import query_of
-from pipeline.measure.ranks import ends
 from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
@@ -54,7 +53,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         scored = sorted({name for one in every for name in one.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
     (cost,) = costs(roots, found).filter(system=model).rows(named=True)
-    tables = [_differences(found, model, cost, recipe.seed), *_on_largest(found, model), _facts(model, cost)]
+    tables = [_differences(found, model, cost, recipe), *_on_largest(found, model), _facts(model, cost)]
     shown = [f"# {model}", *(render_table(one.table, "markdown") for one in tables)]
     front = f"---\n{_evaluations(found, model).to_yaml()}\n---"
     return StudyResult(
@@ -71,14 +70,14 @@ def _bm25(one: Benchmark) -> str | None:
 
 def _parts(one: Benchmark) -> Iterator[tuple[str, Any]]:
     """Yield what is compared on a benchmark, and which of its queries: all of them, then each class of neighbours."""
-    yield one.name, slice(None)
+    yield one.name, np.ones(one.values.shape[1], bool)
     if one.kind == "neighbours" and one.runs is not None and one.scores is not None:
         classes = artifact(one.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
         of_query = np.array(classes)[one.scores["query"].unique().sort()]
         yield from ((f"{one.name}, {name}", of_query == name) for name in dict.fromkeys(classes))
 
 
-def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any], seed: int) -> StudyTable:
+def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> StudyTable:
     """Return the encoder less BM25 on each benchmark and class, and fusions of the encoder less their best part."""
     rows = []
     for one in found:
@@ -88,14 +87,15 @@ def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any]
         pairs = [(model, _bm25(one)), *((name, min(fused_names(name), key=one.systems.index)) for name in fusions)]
         for (first, second), (name, queries) in ((pair, part) for pair in pairs for part in _parts(one)):
             place = one.systems.index(first)
-            values, (low,), (high,) = one.values[place, queries], *ends(one.ranked[[place]])
+            values, (rank, low, high) = one.values[place, queries], one.ranks(recipe.alpha)[:, place]
             row = {"benchmark": name, "system": first, "measure": one.label, "value": 100 * float(values.mean())}
             if name == one.name:
                 row["value"] = 100 * float(one.figures[0, place])
-                row["rank"] = f"{one.ranked[place, 0]:g} [{low:g}, {high:g}] of {len(one.systems)}"
+                row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(one.systems)}"
             if second is not None:
                 changes = {name: (values - one.values[one.systems.index(second), queries])[None]}
-                differ = paired_differences(changes, seed, signs=one.sign)
+                units = {name: [unit for unit, chosen in zip(one.units, queries, strict=True) if chosen]}
+                differ = paired_differences(changes, recipe.seed, signs=one.sign, units=units)
                 ends_of = zip(("difference", "low", "high"), (float(part[0]) for part in differ[:3]), strict=True)
                 row |= {"less": second, "difference": points(dict(ends_of)), "p": float(differ.p_value[0])}
                 row |= {"wins, ties, losses": f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"}
@@ -107,7 +107,7 @@ def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any]
         frame = frame.with_columns(p=pl.Series(holm(known)).extend_constant(None, len(frame) - len(known)))
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
-        "the table. Rank [95% of the resamples of queries]. A fusion is less its part that is best on the benchmark.",
+        "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark.",
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
     return StudyTable("differences", frame_table(f"{model} against BM25, and its fusions", shown, notes), frame)
@@ -146,7 +146,10 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     order = queries.sort(gain, descending=True).with_columns(pl.col("first", "second") * 100)
     frame = pl.concat([order.head(_EXAMPLES), order.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
     frame = frame.select(
-        pl.col("title").str.head(60), "query_id", pl.col("second").alias(model), pl.col("first").alias(systems[0])
+        pl.col("title").str.replace("^(.{60}).+", "$1…"),
+        pl.col("query_id").alias("query"),
+        pl.col("second").alias(model),
+        pl.col("first").alias(systems[0]),
     )
     title = f"Queries it wins and loses most: {one.name}"
     yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)
@@ -157,7 +160,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
     entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
-        (name.replace("_", " "), f"{value:,.4g}" if isinstance(value, float) else str(value))
+        (name.replace("_", " "), f"{value:,.{0 if value > 1_000 else 2}f}" if isinstance(value, float) else str(value))
         for name, value in facts.items()
         if value not in (None, "")
     ]

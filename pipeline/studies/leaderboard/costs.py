@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID
+from pipeline.core.config import SHORT_ID, file_name
 from pipeline.core.files import read_json
 from pipeline.core.workspace import RANKINGS, TERMS, VECTORS
 from pipeline.encode import names, registry
@@ -43,8 +43,8 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
     A submission says it itself.
     """
     indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
-    places = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
-    made = {one.id[:SHORT_ID]: one for place in places for one in published(place)}
+    folders = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
+    made = {one.id[:SHORT_ID]: one for folder in folders for one in published(folder)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
     for one in found:
@@ -52,7 +52,8 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
             sources.setdefault(system, named)
     rows = []
     for system, named in sources.items():
-        given = next(filter(None, (read_json(root / SUBMISSIONS / system / "manifest.json") for root in roots)), None)
+        places = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
+        given = next(filter(None, map(read_json, places)), None)
         if given is not None:
             rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
             continue
@@ -64,8 +65,9 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
             stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
         parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
         encoders = [part for part in parts if part["dimension"]]
-        trained = [training for training in trainings_of(system).values() if training.on]
-        bases = [inner.base for name in names.parse(system.partition("@")[0]) for inner in name.walk()]
+        models = [model for (model, _, _), part in zip(stores, parts, strict=True) if part["dimension"]]
+        trained = [training for model in models for training in trainings_of(model).values() if training.on]
+        bases = [inner.base for model in models for name in names.parse(model) for inner in name.walk()]
         seconds = _total(parts, "seconds")
         rows.append({
             "system": system,
@@ -78,6 +80,11 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
             "trained_until": max((training.until for training in trained if training.until), default=None),
         })  # fmt: skip
     return pl.DataFrame(rows, schema=COSTS, orient="row")
+
+
+def named_as_file(system: str) -> bool:
+    """Return whether the name of a system can be that of a submission's file and folder."""
+    return system == file_name(system, kept="._-")
 
 
 def leak(cost: Mapping[str, Any], year: int | None) -> str | None:

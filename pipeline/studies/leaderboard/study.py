@@ -13,8 +13,7 @@ from pipeline.api import Workspace
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.measure.ranks import ends, letters, standings
-from pipeline.measure.statistics import Floats
+from pipeline.measure.ranks import letters, standings
 from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
@@ -58,7 +57,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the standings with costs, every figure, and the order without each benchmark."""
     roots, found = found_in(workspace, recipe)
     cost_of = {row["system"]: row for row in costs(roots, found).iter_rows(named=True)}
-    overall, *without = _standings(found, cost_of)
+    overall, *without = _standings(found, cost_of, recipe.alpha)
     best = overall.frame.row(0, named=True)
     corpora = (one.runs["corpus"][0] for one in found if one.runs is not None)
     return StudyResult(
@@ -70,22 +69,19 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     )
 
 
-def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]) -> Iterator[StudyTable]:
+def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float) -> Iterator[StudyTable]:
     """Yield how systems stand over all benchmarks, with their costs; then their ranks without each benchmark."""
-    systems, ranked = list(cost_of), list[Floats]()
-    for one in found:
-        ranked.append(np.full((len(systems), one.ranked.shape[1]), np.nan))
-        ranked[-1][[systems.index(name) for name in one.systems]] = one.ranked
+    systems = list(cost_of)
+    ranked = np.full((len(found), 3, len(systems)), np.nan)
+    for place, one in enumerate(found):
+        ranked[place][:, [systems.index(name) for name in one.systems]] = one.ranks(alpha)
     placed = standings(ranked)
-    order = np.lexsort((placed.mean_rank[:, 0], -placed.benchmarks)).tolist()
+    order = np.lexsort((placed.mean_rank[0], -placed.benchmarks)).tolist()
     rows, lines = [], []
     for place in order:
         row: dict[str, Any] = {"system": systems[place], "benchmarks": int(placed.benchmarks[place])}
         for name in ("rank", "mean_rank", "borda"):
-            drawn = getattr(placed, name)[[place]]
-            row |= zip(
-                (name, f"{name}_low", f"{name}_high"), map(float, (drawn[0, 0], *np.ravel(ends(drawn)))), strict=True
-            )
+            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(placed, name)[:, place]), strict=True)
         least, most = placed.without[:, place].min(), placed.without[:, place].max()
         borda = Cell(row["borda"], row["borda_low"], row["borda_high"])
         cells: list[Value] = [
@@ -104,13 +100,14 @@ def _standings(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]
     notes = (
         "Rank: by the mean of ranks, among the systems that were scored on all benchmarks; without one: the least and "
         "the greatest with one benchmark left out. Mean rank and Borda (percent of the other systems that it is above) "
-        "are over the benchmarks that a system was scored on. Brackets: 95% of the resamples of queries.",
+        "are over the benchmarks that a system was scored on. Brackets: means of the ends of its intervals on them, "
+        "and the ranks that these leave.",
         "Costs of a fusion are the sum of its parts. Papers a second: while vectors or terms were made, whatever else "
         "ran; not tested. Bytes: vectors as they are compared, or terms. Data to: last year of the training data.",
     )
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().fill_nan(None))
     yield StudyTable("overall", _table("Leaderboard", heads, lines, notes), frame, _CHOOSERS)
-    complete = {systems[place]: placed.without[:, place] for place in order if not np.isnan(placed.rank[place, 0])}
+    complete = {systems[place]: placed.without[:, place] for place in order if not np.isnan(placed.rank[0, place])}
     if len(found) > 1 and complete:
         frame = pl.DataFrame({"left out": [one.name for one in found], **complete})
         yield StudyTable("without", frame_table("Ranks without one benchmark", frame), frame)
@@ -120,34 +117,36 @@ def _figures(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], 
     """Return every figure with its rank and group; each opens its provenance."""
     rows, lines, records = [], [], []
     for one in found:
-        groups, (low, high) = letters(one.apart < recipe.alpha), ends(one.ranked)
+        groups, ranked = letters(one.p_values < recipe.alpha), one.ranks(recipe.alpha)
         for place, system in enumerate(one.systems):
             value, *interval = map(float, one.figures[:, place])
-            rank, cost = f"{one.ranked[place, 0]:g} [{low[place]:g}, {high[place]:g}]", cost_of[system]
+            rank, low, high = map(float, ranked[:, place])
+            cost = cost_of[system]
             row = {
                 "system": system, "kind": one.kind, "benchmark": one.name, "field": one.field, "size": one.size,
                 "year": one.year, "measure": one.measure, "value": value, "low": interval[0], "high": interval[1],
-                "rank": float(one.ranked[place, 0]), "rank_low": float(low[place]), "rank_high": float(high[place]),
+                "rank": rank, "rank_low": low, "rank_high": high,
                 "group": groups[place], "queries": one.values.shape[1], "leak": leak(cost, one.year),
                 "command": one.commands[place],
             }  # fmt: skip
-            best = bool(one.ranked[place, 0] == one.ranked[:, 0].min())
-            figure = Cell(value, interval[0], interval[1], best=best)
+            figure = Cell(value, interval[0], interval[1], best=rank == float(ranked[0].min()))
+            placed = f"{rank:g} [{low:g}, {high:g}]"
             size = None if one.size is None else format_count(one.size)
             year = None if one.year is None else str(one.year)
-            cells: list[Value] = [one.name, one.label, figure, rank, groups[place], one.kind, one.field, size, year]
+            cells: list[Value] = [one.name, one.label, figure, placed, groups[place], one.kind, one.field, size, year]
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
             rows.append(row)
-            alike = [name for name, p in zip(one.systems, one.apart[place], strict=True) if p >= recipe.alpha]
+            alike = [name for name, p in zip(one.systems, one.p_values[place], strict=True) if p >= recipe.alpha]
             records.append({"label": system} | row | {
                 "not told apart from": [name for name in alike if name != system], "rankings": one.sources[place],
                 "drawn": f"{recipe.resamples:,} resamples of queries, seed {recipe.seed}",
             })  # fmt: skip
     heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_CHOOSERS, "leak")
     notes = (
-        "Percent [95% interval]; rank [95% of the resamples of queries]. Each value opens its provenance and command. "
-        "Systems of a benchmark that share a letter are not told apart: paired permutation tests of all pairs, Holm's "
-        f"correction, p < {recipe.alpha:g}. Leak: training data with citations as late as the queries; –: unknown.",
+        f"Percent [95% interval]; rank [{1 - recipe.alpha:.0%} interval, of all systems together]. A value opens its "
+        "provenance and command. Systems of a benchmark that share a letter are not told apart: paired permutation "
+        f"tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out who is told "
+        "apart. Leak: training data with citations as late as the queries; –: unknown.",
     )
     choosers = dict.fromkeys(("benchmark", *_OF_BENCHMARK), "=") | _CHOOSERS
     frame = pl.DataFrame(rows, infer_schema_length=None)
@@ -181,7 +180,7 @@ def cost_charts(found: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]
                     front.append((cost, float(value[place])))
             points = [Series(one.systems[place], [cost], *one.figures[:, [place]].tolist()) for place, cost in known]
             if len(points) > 1:
-                line = Series("Pareto front", *map(list, zip(*front, strict=True)))
+                line = Series("Pareto front", [], [], curve=front)
                 views[f"{one.name}, {one.label}"] = [*points, line]
         if views:
             yield Chart(f"Value against {head}", head, "%", views, log=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -32,17 +32,25 @@ from pipeline.exchange.runs import read_run
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.store import artifact, opened_pool, values
+from pipeline.retrieve.base import MAX_DEPTH
+from pipeline.scores.store import artifact, opened_pool, stored, values
+from pipeline.sources.records import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import ImportedRun
 from pipeline.studies.leaderboard.benchmarks import Recipe
-from pipeline.studies.leaderboard.costs import SUBMISSIONS, costs
+from pipeline.studies.leaderboard.costs import COSTS, SUBMISSIONS, costs, named_as_file
 from pipeline.studies.leaderboard.study import found_in
 
 _MANIFEST = "manifest.json"
+_LARGEST = 2**28
+"""Bytes of the manifest or of a run, decompressed. A run of that size takes :data:`pipeline.exchange.runs.MEMORY`."""
 _EQUAL = 1e-9
 """Values that differ by less are equal but for rounding."""
+_KINDS = {pl.String: str, pl.Float64: float, pl.Int64: int}
+
+Costs = msgspec.defstruct("Costs", [(name, _KINDS[kind] | None, None) for name, kind in COSTS.items()])
+"""What a system costs, columns :data:`COSTS`."""
 
 
 class Ranked(msgspec.Struct):
@@ -50,7 +58,7 @@ class Ranked(msgspec.Struct):
 
     pool: str
     name: str
-    depth: int
+    depth: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEPTH)]
     sha256: str
     scores: dict[str, list[float]]
 
@@ -60,7 +68,7 @@ class Submission(msgspec.Struct):
 
     system: str
     code: str
-    costs: dict[str, Any]
+    costs: Costs  # type: ignore[valid-type]
     runs: list[Ranked]
 
 
@@ -77,7 +85,8 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     )
     if not opened:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
-    submission = Submission(system, code_version(), costs(roots, found).filter(system=system).row(0, named=True), [])
+    cost = msgspec.convert(costs(roots, found).filter(system=system).row(0, named=True), Costs)
+    submission = Submission(system, code_version(), cost, [])
     with (
         files.disk_errors(path),
         files.replacing(path) as temporary,
@@ -99,40 +108,75 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
 def add(workspace: Workspace, path: Path) -> list[Artifact]:
     """Verify a submission, score its runs in the workspace under the name of its file, and return the scores.
 
-    Nothing is scored before every digest, pool and measure is verified.
+    Nothing is kept or scored before every digest, pool and measure is verified.
 
     Raises:
-        InputError: the file is no submission, a run differs from its digest, the workspace lacks a pool, or a measure
-            that is recomputed from a run differs.
+        InputError: the file is no submission, is named like another system, or has a part of more than 256 MiB; a run
+            differs from its digest, the workspace lacks a pool, or a measure that is recomputed from a run differs.
     """
-    folder = workspace.root / SUBMISSIONS / path.stem
-    folder.mkdir(parents=True, exist_ok=True)
-    tasks = list[Task]()
+    name, folder, made = path.stem, workspace.root / SUBMISSIONS / path.stem, list[tuple[Pool, Ranked, str]]()
+    known = (folder / _MANIFEST).is_file() or name not in stored(workspace.root)["system"]
+    if not named_as_file(name) or not known:
+        remedy = "Rename it, by letters, digits, ., _ and -"
+        raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with zipfile.ZipFile(path) as archive:
-            manifest = archive.read(_MANIFEST)
-            for number, one in enumerate(msgspec.json.decode(manifest, type=Submission).runs):
-                tasks += _verified(workspace, path, folder, one, archive.read(f"{number}.trec.gz"))
+        with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
+            manifest = _part(archive, _MANIFEST, path)
+            runs = msgspec.json.decode(manifest, type=Submission).runs
+            names = [f"{place}.trec.gz" for place in range(len(runs))]
+            if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
+                raise KeyError("it must hold its manifest and runs, and nothing else")
+            for one, part in zip(runs, names, strict=True):
+                pool = _verified(workspace, path, Path(temporary), one, _part(archive, part, path))
+                made.append((pool, one, f"{pool.artifact.name}.trec.gz"))
+            (Path(temporary) / _MANIFEST).write_bytes(manifest)
+            folder.mkdir(exist_ok=True)
+            for file in Path(temporary).iterdir():
+                file.replace(folder / file.name)
     except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
-    with files.replacing(folder / _MANIFEST) as temporary:
-        temporary.write_bytes(manifest)
+    tasks = list[Task]()
+    for pool, one, part in made:
+        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(one.scores))
+        ranking, sample = import_task(corpus, pool.artifact, system, depth=one.depth), pool.artifact.manifest.config
+        tasks += score_tasks(
+            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=one.depth,
+            measures=measures,
+        )  # fmt: skip
     return workspace.make(tasks)
 
 
-def _verified(workspace: Workspace, path: Path, folder: Path, one: Ranked, run: bytes) -> Iterator[Task]:
-    """Yield the tasks that score a run, after its digest and measures were verified."""
+def _part(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    """Return a part of a submission; no more than it may hold is decompressed, whatever size it states."""
+    with archive.open(name) as part:
+        content = part.read(_LARGEST + 1)
+    _check_size(len(content), name, path)
+    return content
+
+
+def _check_size(size: int, name: str, path: Path) -> None:
+    if size > _LARGEST:
+        most = f"{_LARGEST / 2**20:,.0f} MiB"
+        raise InputError(f"{name} of {path} must hold at most {most} decompressed, got more", "Keep fewer ranks")
+
+
+def _verified(workspace: Workspace, path: Path, folder: Path, one: Ranked, run: bytes) -> Pool:
+    """Write a run to a folder and return its pool, after its digest and measures were verified."""
     if hashlib.sha256(run).hexdigest() != one.sha256:
         raise InputError(f"{path} must have the run on {one.name} that its digest says, got another", "Fetch it again")
     pool = next((pool for pool in published(workspace.root / POOLS) if pool.id == one.pool), None)
     if pool is None:
         raise InputError(f"{path} ranks the pool {one.name}, which is not in the workspace", "Make it: mdcr pool")
+    file = folder / f"{pool.name}.trec.gz"
+    if file.exists():
+        raise InputError(f"{path} must rank a pool once, got {pool.name} twice", "Pack it again")
+    file.write_bytes(run)
+    for size in accumulate(map(len, read_blocks(file))):
+        _check_size(size, f"the run on {pool.name}", path)
     corpora = {corpus.id: corpus for corpus in published(workspace.root / CORPORA)}
-    corpus, file = corpora[pool.manifest.inputs["corpus"]], folder / f"{pool.name}.trec.gz"
-    with files.replacing(file) as temporary:
-        temporary.write_bytes(run)
-    opened, measures = Pool(pool, Corpus(corpus)), parse_measures(sorted(one.scores))
-    count = len(opened.query_rows)
+    opened = Pool(pool, Corpus(corpora[pool.manifest.inputs["corpus"]]))
+    measures, count = parse_measures(sorted(one.scores)), len(opened.query_rows)
     qrels, table = Qrels.from_table(opened.qrels, count), read_run(file, opened, one.depth)[0]
     ranked, judged = select(Run.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
     for measure, mine in zip(measures, evaluate(judged, ranked, measures), strict=True):
@@ -141,6 +185,4 @@ def _verified(workspace: Workspace, path: Path, folder: Path, one: Ranked, run: 
             raise InputError(
                 f"{path} must have {measure} as its run on {one.name} gives it, got others", "Pack it again"
             )
-    system, sample = ImportedRun(file, path.stem), pool.manifest.config.get("sample", 1)
-    ranking, names = import_task(corpus, pool, system, depth=one.depth), tuple(map(str, measures))
-    yield from score_tasks(ranking, pool, corpus, system=system.title, sample=sample, depth=one.depth, measures=names)
+    return opened

@@ -143,7 +143,7 @@ def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool, seed: int) -
     )
     drawn = [mean_of_means({corpus: values.to_numpy()[None]}, seed) for values in means["of_queries"]]
     ends = {end: np.array([getattr(row, end)[0] for row in drawn]) for end in ("low", "high")}
-    draws = pl.Series([row.draws[0] for row in drawn], dtype=_DRAWS)
+    draws = pl.Series([row.draws[0] for row in drawn], dtype=_DRAWS).cast(_DRAWS)  # rows of one width are an Array
     means = means.drop("of_queries").with_columns(**ends, draws=draws)
     if ranked.kind in TASKS:
         means = pl.concat([means, quartiles_of(values)], how="diagonal")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import hashlib
 import json
 import re
 import shlex
 import shutil
+import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,23 @@ def board(root: Path) -> dict[str, list[dict[str, Any]]]:
     mdcr_json(root, *flags(f"eval {POOLS} --size 500 --samples 1 --depth 20 --model bm25"))  # another depth
     tables: dict[str, list[dict[str, Any]]] = mdcr_json(root, "leaderboard")["tables"]
     return tables
+
+
+def test_pools_of_another_seed_are_another_benchmark(root: Path, board: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(root, tmp_path / "other")
+    mdcr_json(other, *flags(f"eval {POOLS} --size 500,800 --samples 2 --seed 5 --model bm25,lsa"))
+    rows = mdcr_json(other, "leaderboard")["tables"]["benchmarks"]
+    assert len({row["benchmark"] for row in rows}) == 5
+    assert len({(row["benchmark"], row["system"]) for row in rows}) == len(rows)
+    page = (other / "runs/reports/leaderboard/index.html").read_text()
+    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 5
+
+
+def test_the_tables_are_printed(root: Path, board: Any) -> None:
+    for words in (["leaderboard"], ["card", "lsa"]):
+        shown = mdcr(root, *words)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "rank" in shown.stdout
 
 
 def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict[str, list[dict[str, Any]]]) -> None:
@@ -145,40 +166,87 @@ def test_a_submission_counts_once_its_run_gives_its_measures(root: Path, packed:
     assert bytes_of["theirs"] == bytes_of["lsa"]
 
 
-def rewritten(packed: Path, path: Path, change: Any) -> Path:
-    """Write a submission with a changed manifest or run."""
-    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(path, "w") as other:
-        for name in archive.namelist():
-            data = archive.read(name)
-            if name == "manifest.json":
-                manifest = json.loads(data)
-                change(manifest)
-                data = json.dumps(manifest).encode()
+Change = Callable[[dict[str, Any], dict[str, bytes]], Any]
+BOMB = b"\n" * (2**28 + 1)
+"""What compresses to a few hundred kilobytes, and is a byte more than a part may hold."""
+
+
+def rewritten(packed: Path, path: Path, change: Change) -> Path:
+    """Write a submission with a changed manifest or parts."""
+    with zipfile.ZipFile(packed) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(parts.pop("manifest.json"))
+    change(manifest, parts)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as other:
+        for name, data in ({"manifest.json": json.dumps(manifest).encode()} | parts).items():
             other.writestr(name, data)
     return path
+
+
+def bomb(manifest: dict[str, Any], parts: dict[str, bytes]) -> None:
+    """Have a run decompress to a byte more than it may hold, with the digest of what is packed."""
+    parts["0.trec.gz"] = gzip.compress(gzip.decompress(parts["0.trec.gz"]) + BOMB, 1)
+    manifest["runs"][0]["sha256"] = hashlib.sha256(parts["0.trec.gz"]).hexdigest()
+
+
+def renamed(_: dict[str, Any], parts: dict[str, bytes]) -> None:
+    parts["../0.trec.gz"] = parts.pop("0.trec.gz")
+
+
+def twice(manifest: dict[str, Any], parts: dict[str, bytes]) -> None:
+    parts[f"{len(manifest['runs'])}.trec.gz"] = parts["0.trec.gz"]
+    manifest["runs"].append(manifest["runs"][0])
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda manifest: manifest["runs"][0].update(sha256="0" * 64), "its digest"),
-        (lambda manifest: manifest["runs"][1]["scores"]["map"].reverse(), "must have map as its run"),
-        (lambda manifest: manifest["runs"][1]["scores"]["map"].pop(), "must have map as its run"),
-        (lambda manifest: manifest["runs"][0].update(pool="0" * 64), "which is not in the workspace"),
-        (lambda manifest: manifest["runs"].append(manifest["runs"][0]), "must be a submission"),
-        (lambda manifest: manifest.pop("runs"), "must be a submission"),
+        (lambda manifest, _: manifest["runs"][0].update(sha256="0" * 64), "its digest"),
+        (lambda manifest, _: manifest["runs"][1]["scores"]["map"].reverse(), "must have map as its run"),
+        (lambda manifest, _: manifest["runs"][1]["scores"]["map"].pop(), "must have map as its run"),
+        (lambda manifest, _: manifest["runs"][0].update(pool="0" * 64), "which is not in the workspace"),
+        (lambda manifest, _: manifest["runs"][0].update(depth=-1), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(bytes="few"), "must be a submission"),
+        (lambda manifest, _: manifest["runs"].append(manifest["runs"][0]), "must hold its manifest and runs"),
+        (lambda manifest, _: manifest.pop("runs"), "must be a submission"),
+        (lambda _, parts: parts.update({"../../more.txt": b"more"}), "must hold its manifest and runs"),
+        (lambda _, parts: parts.update({"0.trec.gz": BOMB}), "must hold at most 256 MiB"),
+        (lambda manifest, _: manifest.update(code="a" * len(BOMB)), "must hold at most 256 MiB"),
+        (renamed, "must hold its manifest and runs"),
+        (twice, "must rank a pool once"),
+        (bomb, "must hold at most 256 MiB"),
     ],
 )
 def test_a_submission_that_is_not_what_it_says_is_refused(
-    root: Path, packed: Path, tmp_path: Path, change: Any, named: str
+    root: Path, packed: Path, tmp_path: Path, change: Change, named: str
 ) -> None:
-    before = scores_of(root)
-    cut = tmp_path / "cut.zip"
-    cut.write_bytes(packed.read_bytes()[:-100])
-    assert "must be a submission" in one_line_error(mdcr(root, "leaderboard", "--add", str(cut)))
+    before, outside = scores_of(root), {*tmp_path.parent.iterdir(), *root.iterdir()}
     path = rewritten(packed, tmp_path / "changed.zip", change)
+    assert path.stat().st_size < 2**22
     assert named in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
     assert scores_of(root) == before
+    assert not [*(root / "runs/submissions").iterdir()]
+    assert {*tmp_path.parent.iterdir(), *root.iterdir()} == outside
+
+
+def test_a_file_that_is_damaged_or_named_like_another_system_is_refused(
+    root: Path, packed: Path, tmp_path: Path
+) -> None:
+    whole = packed.read_bytes()
+    for name, content, named in (
+        ("cut", whole[:-100], "must be a submission"),
+        ("bm25", whole, "must have the name of a new system"),
+        ("..", whole, "must have the name of a new system"),
+        ("a system", whole, "must have the name of a new system"),
+    ):
+        path = tmp_path / f"{name}.zip"
+        path.write_bytes(content)
+        assert named in one_line_error(mdcr(root, "leaderboard", "--add", str(path))), name
+    with zipfile.ZipFile(path := tmp_path / "double.zip", "w") as archive, zipfile.ZipFile(packed) as parts:
+        for name in [*parts.namelist(), "0.trec.gz"]:
+            with warnings.catch_warnings(action="ignore"):
+                archive.writestr(name, parts.read(name))
+    assert "must hold its manifest and runs" in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
 
 
 def test_a_workspace_without_two_systems_is_one_line(tmp_path: Path) -> None:

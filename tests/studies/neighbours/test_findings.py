@@ -6,11 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.studies.neighbours.corpus import NeighbourPoolConfig, pool_task
 from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.plan import read_quality
-from pipeline.studies.neighbours.study import best_of_titles, category_means, correlation, with_means
+from pipeline.studies.neighbours.plan import RankedPool, read_quality
+from pipeline.studies.neighbours.study import best_of_titles, category_means, correlation, means_of, with_means
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
 
@@ -67,6 +69,17 @@ def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> N
     width = means["high"] - means["low"]
     assert width[2] == pytest.approx(np.sqrt(width[0] ** 2 + width[1] ** 2) / 2, rel=0.08)
     assert len(with_means(frames[0])) == 1
+
+
+def test_draws_of_few_and_of_many_papers_stand_in_one_frame(corpus: Artifact) -> None:
+    """Intervals of fewer than 100 papers take more resamples."""
+    pool = pool_task(corpus, NeighbourPoolConfig())
+    ranked, means = RankedPool(pool, "bm25", pool, ()), []
+    for papers in (50, 120):
+        values = pl.DataFrame({"original": range(papers), "value": np.linspace(0, 1, papers)})
+        named = values.with_columns(name=pl.lit("title"), measure=pl.lit("MRR"))
+        means.append(means_of(named, "one", ranked, 13))
+    assert pl.concat(means)["draws"].list.len().drop_nulls().to_list() == [10_000, 1_000]
 
 
 def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
+from pipeline.scores.store import artifact
+from pipeline.studies.base import find
+from pipeline.studies.leaderboard.benchmarks import Recipe, benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
+from pipeline.studies.recipe import read_recipe
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 pytestmark = pytest.mark.slow
@@ -151,3 +156,22 @@ def test_nothing_is_made_twice_and_a_plan_writes_nothing(
 def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[str], named: str) -> None:
     without_quality = command[:-2]
     assert named in one_line_error(mdcr(root, *without_quality, *arguments))
+
+
+def test_the_leaderboard_draws_and_flips_a_paper_with_all_its_classes(root: Path, study: Any) -> None:
+    (found,) = (
+        one
+        for one in benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {}))
+        if one.kind == "neighbours"
+    )
+    assert len(found.units) > 4 * len({*found.units})
+    pool = artifact(found.runs.row(0, named=True), "pool")
+    assert [*map(int, found.units)] == pool.arrow("qrels.arrow")["row"].to_pylist()
+    units = {"": found.units}
+    of_papers, apart = (mean_of_means({"": found.values}, 1, units=drawn) for drawn in (units, None))
+    widths = of_papers.high - of_papers.low
+    np.testing.assert_allclose(np.ptp(found.figures[1:], axis=0), widths, rtol=0.1)
+    assert (np.abs(apart.high - apart.low - widths) > 0.3 * widths).all()
+    first, second = np.triu_indices(len(found.systems), 1)
+    expected = holm(permutation_of_means({"": found.values[first] - found.values[second]}, 1, units=units))
+    np.testing.assert_allclose(found.p_values[first, second], expected, atol=0.03)
