@@ -22,12 +22,13 @@ from pipeline.encode.spec import (
     MODULES,
     POOLING,
     AspireSpec,
-    CrossModel,
     CrossSpec,
     Distance,
     LsaSpec,
+    MaxSimSpec,
     MeanSpec,
     Model,
+    RerankerModel,
     SentencesSpec,
     TransformerSpec,
     VectorsSpec,
@@ -101,7 +102,7 @@ def find(name: str) -> Kind:
     return _kinds[name]
 
 
-def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
+def devices(model: Model | RerankerModel, resources: Resources) -> list[str]:
     """Return the devices to load a model on, one process each."""
     if isinstance(model, Model) and not find(model.spec.kind).accelerated:
         return [resources.device]
@@ -110,13 +111,14 @@ def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
     return torch_devices(resources.device)
 
 
-def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
-    """Return a cross-encoder, from the location of its weights and the user's options."""
+def resolve_reranker(spec: type[CrossSpec | MaxSimSpec], name: str, settings: Mapping[str, Any]) -> RerankerModel:
+    """Return a reranker, from the location of its weights and the user's options."""
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = recipes.of_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    describe = recipes.of_cross_encoder if spec is CrossSpec else recipes.of_multi_vector_encoder
+    described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
     location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
-    return CrossModel(name, build_spec(CrossSpec, {**described, **values, **location}), checkpoint)
+    return RerankerModel(name, build_spec(spec, {**described, **values, **location}), checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:

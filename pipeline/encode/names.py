@@ -27,8 +27,11 @@ from typing import Any
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import kinds
 
-HUB, MTEB, VECTORS, CROSS, RUN = "hf:", "mteb:", "vectors:", "cross:", "run:"
+HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
 """What a base begins with that is no entry and no folder."""
+
+RERANKERS = (CROSS, MAXSIM)
+"""What a model that reranks begins with: a cross-encoder, a multi-vector encoder."""
 
 BASELINES = ("most-cited", "newest", "random")
 """Systems that read no text."""
@@ -206,7 +209,7 @@ def _option(piece: str) -> tuple[str, str] | None:
 
 
 def _without_folders(name: Name) -> Name:
-    prefix = next(prefix for prefix in (VECTORS, CROSS, HUB, MTEB, "") if name.base.startswith(prefix))
+    prefix = next(prefix for prefix in (VECTORS, *RERANKERS, HUB, MTEB, "") if name.base.startswith(prefix))
     place = name.base.removeprefix(prefix)
     path = prefix == VECTORS or (prefix == "" and "/" in place) or (prefix not in (HUB, MTEB) and _is_place(place))
     options = tuple((key, _last(value) if _is_place(value) else value) for key, value in name.options)

@@ -18,7 +18,7 @@ from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
-from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
+from pipeline.encode.spec import CrossSpec, MaxSimSpec, MeanSpec, Model, RerankerModel, VectorsSpec
 
 _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
@@ -137,34 +137,45 @@ def _say_once(line: str) -> None:
     say(line)
 
 
-def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> CrossModel:
-    """Return the cross-encoder a user means.
+def resolve_reranker(text: str | Name, precision: str | None = None) -> RerankerModel:
+    """Return the reranker a user means.
 
     Args:
         text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
-            ``max_length``, ``revision``.
+            ``max_length``, ``revision``; ``maxsim:`` likewise, without ``max_length``.
         precision: compute precision, unless the options give one; None for float32.
 
     Raises:
         InputError, StageError: as in :func:`resolve`, or it cannot rank.
     """
     typed = _one(text)
-    base, options = typed.base.removeprefix(grammar.CROSS), _options(typed)
-    wrong = options.keys() - {"compute", "max_length", "revision"}
-    if wrong:
-        raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
+    prefix = next(prefix for prefix in grammar.RERANKERS if typed.base.startswith(prefix))
+    base, options = typed.base.removeprefix(prefix), _options(typed)
+    spec, known = _RERANKERS[prefix]
+    if wrong := sorted(options.keys() - {*known}):
+        raise InputError(f"{prefix}{base} has no option {wrong[0]!r}", f"Give {' or '.join(known)}")
     if Path(base).expanduser().is_dir():
         place = {"folder": base}
     elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
         place = {"hub": base}
     else:
-        raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
+        raise InputError(f"{prefix}{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
     if precision not in (None, "float32"):
         options.setdefault("compute", precision)
-    model = kinds.resolve_cross_encoder(_named(f"{grammar.CROSS}{base}", options), {**place, **options})
-    prompt = f", prompt={model.spec.prompt!r}" if model.spec.prompt else ""
-    _say_once(f"{model.name}: title-space-abstract, max_length={model.spec.max_length}{prompt}")
+    model = kinds.resolve_reranker(spec, _named(f"{prefix}{base}", options), {**place, **options})
+    recipe = "prompts and lengths of its folder"
+    if isinstance(model.spec, CrossSpec):
+        prompt = f", prompt={model.spec.prompt!r}" if model.spec.prompt else ""
+        recipe = f"max_length={model.spec.max_length}{prompt}"
+    _say_once(f"{model.name}: title-space-abstract, {recipe}")
     return model
+
+
+_RERANKERS: dict[str, tuple[type[CrossSpec | MaxSimSpec], tuple[str, ...]]] = {
+    grammar.CROSS: (CrossSpec, ("compute", "max_length", "revision")),
+    grammar.MAXSIM: (MaxSimSpec, ("compute", "revision")),
+}
+"""Specification and options by what the name begins with."""
 
 
 def kind_of(text: str) -> str:

@@ -152,7 +152,9 @@ MODULE_FILE = "modules.json"
 """Lists the modules of a folder that sentence-transformers saved."""
 
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
-_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
+_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
+_ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
+"""Classes of other packages that multi-vector encoders of sentence-transformers replace by its own."""
 _SHAPES: dict[str, Any] = {"Pooling": _Pooling, "Dense": _Dense}
 
 
@@ -165,7 +167,8 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
     """
     found = []
     for module in read(folder / MODULE_FILE, list[_Module]):
-        package, _, kind = module.get("type", "").rpartition(".")
+        named = module.get("type", "")
+        package, _, kind = _ALIASES.get(named, named).rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise InputError(
                 f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", _CODE

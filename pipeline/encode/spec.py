@@ -148,7 +148,7 @@ class LsaSpec:
 
 
 class Pair(NamedTuple):
-    """A query and a paper as a cross-encoder reads them, each one string."""
+    """A query and a paper as a reranker reads them, each one string."""
 
     query: str
     paper: str
@@ -171,11 +171,20 @@ class CrossSpec:
 
 
 @dataclass(frozen=True)
-class CrossModel:
-    """A resolved cross-encoder: the user's name for it, its identity and its weights."""
+class MaxSimSpec:
+    """A multi-vector encoder: everything that affects the MaxSim of a query and a paper; its folder says the rest."""
+
+    checkpoint: str
+    revision: str
+    compute: Precision = "float32"
+
+
+@dataclass(frozen=True)
+class RerankerModel:
+    """A resolved reranker: the user's name for it, its identity and its weights."""
 
     name: str
-    spec: CrossSpec
+    spec: CrossSpec | MaxSimSpec
     checkpoint: Checkpoint
 
 
