@@ -28,7 +28,6 @@ from pipeline.encode.spec import (
     MaxSimSpec,
     MeanSpec,
     Model,
-    RerankerModel,
     SentencesSpec,
     TransformerSpec,
     VectorsSpec,
@@ -59,6 +58,7 @@ class Kind:
         models: entries it adds to those of ``models.toml``, by name.
         accelerated: whether it is a network that uses GPUs, one process each.
         contextual: whether its vectors are of sentences, each read in its whole text.
+        reranks: whether it scores pairs of a query and a paper, and has no vectors.
         places: settings that name a file, a folder, another model or a branch.
     """
 
@@ -70,6 +70,7 @@ class Kind:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
     contextual: bool = False
+    reranks: bool = False
     places: tuple[str, ...] = ()
 
     def takes(self, setting: str) -> bool:
@@ -102,23 +103,13 @@ def find(name: str) -> Kind:
     return _kinds[name]
 
 
-def devices(model: Model | RerankerModel, resources: Resources) -> list[str]:
+def devices(model: Model, resources: Resources) -> list[str]:
     """Return the devices to load a model on, one process each."""
-    if isinstance(model, Model) and not find(model.spec.kind).accelerated:
+    if not find(model.spec.kind).accelerated:
         return [resources.device]
     from pipeline.encode.network import torch_devices
 
     return torch_devices(resources.device)
-
-
-def resolve_reranker(spec: type[CrossSpec | MaxSimSpec], name: str, settings: Mapping[str, Any]) -> RerankerModel:
-    """Return a reranker, from the location of its weights and the user's options."""
-    values = dict(settings)
-    checkpoint = _checkpoint(values)
-    describe = recipes.of_cross_encoder if spec is CrossSpec else recipes.of_multi_vector_encoder
-    described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
-    location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
-    return RerankerModel(name, build_spec(spec, {**described, **values, **location}), checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
@@ -290,6 +281,25 @@ def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources)
     return TransformerEncoder.load(model, resources)
 
 
+def _resolve_reranker(
+    spec: type[Any], describe: Callable[[Path], Mapping[str, Any]], name: str, settings: Mapping[str, Any]
+) -> Model:
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    model = _pretrained(spec, name, {**described, **values}, checkpoint)
+    read = "prompts and lengths of its folder"
+    if isinstance(model.spec, CrossSpec):
+        read = f"max_length={model.spec.max_length}" + (f", prompt={model.spec.prompt!r}" if model.spec.prompt else "")
+    return dataclasses.replace(model, recipe=f"title-space-abstract, {read}")
+
+
+def _load_reranker(model: Model, _fit: Artifact | None, resources: Resources) -> Any:
+    from pipeline.encode import reranker
+
+    return (reranker.CrossEncoder if isinstance(model.spec, CrossSpec) else reranker.MaxSim).load(model, resources)
+
+
 def _resolve_fitted(spec: type[Any], name: str, settings: Mapping[str, Any]) -> Model:
     return Model(name, build_spec(spec, settings), "cosine")
 
@@ -353,3 +363,6 @@ register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, places=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))
+for _spec, _describe in ((CrossSpec, recipes.of_cross_encoder), (MaxSimSpec, recipes.of_multi_vector_encoder)):
+    _resolve = partial(_resolve_reranker, _spec, _describe)
+    register(Kind(_spec.kind, _spec, _resolve, _load_reranker, accelerated=True, reranks=True))

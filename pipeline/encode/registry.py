@@ -18,7 +18,7 @@ from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
-from pipeline.encode.spec import CrossSpec, MaxSimSpec, MeanSpec, Model, RerankerModel, VectorsSpec
+from pipeline.encode.spec import MeanSpec, Model, VectorsSpec
 
 _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
@@ -75,15 +75,19 @@ def names() -> list[str]:
     return list(grammar.entries())
 
 
-def resolve(text: str | Name, precision: str | None = None, template: str | None = None) -> Model:
-    """Return the encoder a user means.
+def resolve(
+    text: str | Name, precision: str | None = None, template: str | None = None, *, reranker: bool = False
+) -> Model:
+    """Return the encoder, or the reranker, that a user means.
 
     Args:
         text: a name of ``models.toml``, ``hf:ORGANISATION/NAME``, a folder, or ``vectors:`` and a file or folder of
             vectors made elsewhere, each with options after a colon that differ from the entry:
-            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
+            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``. A
+            reranker is ``cross:`` or ``maxsim:`` and ``ORGANISATION/NAME`` or a folder.
         precision: compute precision, unless the options give one; None for the entry's.
         template: how a transformer's text is made, unless the options say it; None for the entry's.
+        reranker: whether it may be a model that scores pairs.
 
     Raises:
         InputError: there is no such model, the folder holds no model, or an option is invalid.
@@ -102,13 +106,15 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
         return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
+    if kind.reranks and not reranker:
+        raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
     for key, value in (("compute", precision), ("template", template)):
         if value is not None and kind.takes(key):
             options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = _named(base, differing)
     settings = {**entry, **options}
-    view = _view(settings, kind)
+    view = {} if kind.reranks else _view(settings, kind)
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
     model = dataclasses.replace(kind.resolve(name, settings), **view)
@@ -135,47 +141,6 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> dict[str,
 @functools.cache
 def _say_once(line: str) -> None:
     say(line)
-
-
-def resolve_reranker(text: str | Name, precision: str | None = None) -> RerankerModel:
-    """Return the reranker a user means.
-
-    Args:
-        text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
-            ``max_length``, ``revision``; ``maxsim:`` likewise, without ``max_length``.
-        precision: compute precision, unless the options give one; None for float32.
-
-    Raises:
-        InputError, StageError: as in :func:`resolve`, or it cannot rank.
-    """
-    typed = _one(text)
-    prefix = next(prefix for prefix in grammar.RERANKERS if typed.base.startswith(prefix))
-    base, options = typed.base.removeprefix(prefix), _options(typed)
-    spec, known = _RERANKERS[prefix]
-    if wrong := sorted(options.keys() - {*known}):
-        raise InputError(f"{prefix}{base} has no option {wrong[0]!r}", f"Give {' or '.join(known)}")
-    if Path(base).expanduser().is_dir():
-        place = {"folder": base}
-    elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
-        place = {"hub": base}
-    else:
-        raise InputError(f"{prefix}{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
-    if precision not in (None, "float32"):
-        options.setdefault("compute", precision)
-    model = kinds.resolve_reranker(spec, _named(f"{prefix}{base}", options), {**place, **options})
-    recipe = "prompts and lengths of its folder"
-    if isinstance(model.spec, CrossSpec):
-        prompt = f", prompt={model.spec.prompt!r}" if model.spec.prompt else ""
-        recipe = f"max_length={model.spec.max_length}{prompt}"
-    _say_once(f"{model.name}: title-space-abstract, {recipe}")
-    return model
-
-
-_RERANKERS: dict[str, tuple[type[CrossSpec | MaxSimSpec], tuple[str, ...]]] = {
-    grammar.CROSS: (CrossSpec, ("compute", "max_length", "revision")),
-    grammar.MAXSIM: (MaxSimSpec, ("compute", "revision")),
-}
-"""Specification and options by what the name begins with."""
 
 
 def kind_of(text: str) -> str:
@@ -364,9 +329,15 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
-    folder = Path(base).expanduser()
+    prefix = next((prefix for prefix in grammar.RERANKERS if base.startswith(prefix)), "")
+    folder = Path(base.removeprefix(prefix)).expanduser()
+    reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
     if folder.is_dir():
-        return {"folder": str(folder)}
+        return {**reranker, "folder": str(folder)}
+    if reranker and re.fullmatch(r"[^/~.][^/]*/[^/]+", str(folder)):
+        return {**reranker, "hub": str(folder)}
+    if reranker:
+        raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     raise InputError(

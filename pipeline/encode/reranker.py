@@ -17,7 +17,7 @@ from torch import nn
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
 from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
-from pipeline.encode.spec import CrossSpec, Pair, RerankerModel
+from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 
 _AT_A_TIME = 64
@@ -45,14 +45,15 @@ class CrossEncoder(Network):
         )
 
     @classmethod
-    def load(cls, model: RerankerModel, resources: Resources) -> CrossEncoder:
+    def load(cls, model: Model, resources: Resources) -> CrossEncoder:
         """Load a model's weights and tokenizer.
 
         Raises:
             InputError: the device does not exist, or the checkpoint cannot be loaded.
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
-        device, folder = torch_device(resources.device), model.checkpoint.ready()
+        checkpoint: Any = model.checkpoint
+        device, folder = torch_device(resources.device), checkpoint.ready()
         with opening(folder) as place:
             loaded = sentence_transformers.CrossEncoder(
                 str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
@@ -114,16 +115,17 @@ class MaxSim:
         self._encoder, self._workers = encoder, max(workers, 1)
 
     @classmethod
-    def load(cls, model: RerankerModel, resources: Resources) -> MaxSim:
+    def load(cls, model: Model, resources: Resources) -> MaxSim:
         """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load` does."""
-        device, folder, library = torch_device(resources.device), model.checkpoint.ready(), sentence_transformers
+        of, library = cast("Any", model), cast("Any", sentence_transformers)
+        device, folder = torch_device(resources.device), of.checkpoint.ready()
         with opening(folder) as place:
-            loaded = cast("Any", library).MultiVectorEncoder(
+            loaded = library.MultiVectorEncoder(
                 str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
             )
             check_transformer(folder, loaded[0])
         with loading(folder):
-            encoder = cls(loaded.to(device, getattr(torch, model.spec.compute)), resources.workers)
+            encoder = cls(loaded.to(device, getattr(torch, of.spec.compute)), resources.workers)
             in_order(encoder.scores([Pair(*SAMPLE)]), 1)
         return encoder
 
@@ -147,11 +149,6 @@ def _each(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> lis
     distinct = list(dict.fromkeys(texts))
     vectors = dict(zip(distinct, encode(distinct), strict=True))
     return [vectors[text] for text in texts]
-
-
-def load(model: RerankerModel, resources: Resources) -> CrossEncoder | MaxSim:
-    """Load a reranker; raises as :meth:`CrossEncoder.load` does."""
-    return (CrossEncoder if isinstance(model.spec, CrossSpec) else MaxSim).load(model, resources)
 
 
 def _kept(sides: Sequence[int | None], length: int) -> list[int]:

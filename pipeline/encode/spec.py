@@ -56,7 +56,7 @@ TEMPLATES = ("title-sep-abstract", "title-space-abstract", "fields-sep")
 
 
 class EncoderSpec(Protocol):
-    """Identity of an encoder: a frozen dataclass of plain values, with exactly what affects a vector."""
+    """Identity of an encoder or reranker: a frozen dataclass of plain values, with exactly what affects a vector."""
 
     @property
     def kind(self) -> str:
@@ -64,7 +64,7 @@ class EncoderSpec(Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Data type the vectors are stored in."""
+        """Data type the vectors are stored in; a reranker has none."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,7 @@ class CrossSpec:
     max_length: int = 512
     compute: Precision = "float32"
     prompt: str = field(default="", metadata=OMIT_DEFAULT)
+    kind: str = field(default="cross", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -177,15 +178,7 @@ class MaxSimSpec:
     checkpoint: str
     revision: str
     compute: Precision = "float32"
-
-
-@dataclass(frozen=True)
-class RerankerModel:
-    """A resolved reranker: the user's name for it, its identity and its weights."""
-
-    name: str
-    spec: CrossSpec | MaxSimSpec
-    checkpoint: Checkpoint
+    kind: str = field(default="maxsim", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -234,12 +227,12 @@ class VectorsSpec:
 
 @dataclass(frozen=True)
 class Model:
-    """A resolved encoder.
+    """A resolved encoder or reranker.
 
     Attributes:
         name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
         spec: its identity.
-        distance: how its vectors are compared.
+        distance: how its vectors are compared; of no meaning for a reranker.
         checkpoint: its weights; None for an encoder without any.
         adapter: the weights of its adapter.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.

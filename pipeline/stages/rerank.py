@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, NotFiniteError, in_order
-from pipeline.encode.spec import CrossSpec, MaxSimSpec, Pair, RerankerModel, Role
+from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
@@ -51,7 +51,7 @@ _SCHEMA = pa.schema([pa.field("score", pa.float32(), nullable=False)])
 class RerankConfig:
     """What decides a reranked ranking beside the ranking: the reranker, and how many entries a query it reads."""
 
-    encoder: CrossSpec | MaxSimSpec
+    encoder: EncoderSpec
     head: int
 
 
@@ -94,7 +94,7 @@ class Reranking:
         head: entries of a query it reads.
     """
 
-    model: RerankerModel
+    model: Model
     head: int
     sequential = False
     accelerated = True
@@ -113,15 +113,14 @@ class Reranking:
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Score the pairs of some units, on one device."""
-        from pipeline.encode.reranker import load
-
         device = self.devices(resources)[0]
-        encoder = load(self.model, dataclasses.replace(resources, device=device))
+        load = kinds.find(self.model.spec.kind).load
+        encoder: Any = load(self.model, None, dataclasses.replace(resources, device=device))
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
             for unit in _units(jobs, self.head):
                 unit.write(_scores(encoder.scores(unit.pairs()), unit, progress))
-        return encoder.describe()
+        return cast("Facts", encoder.describe())
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Join the units, and put the other entries below."""
@@ -131,12 +130,12 @@ class Reranking:
         scores: Scores = np.concatenate([np.empty(0, np.float32), *(t.column("score").to_numpy() for t in tables)])
         described = dict(next((fact for fact in facts if fact), {}))
         described.pop("process", None)
-        out.note(model=self.model.name, checkpoint=self.model.checkpoint.hub, **described)
+        out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **described)
         depth = int(inputs["ranking"].manifest.counts["depth"])
         return {**write_ranking(reranked(ranking, self.head, scores), pool, depth, out), "pairs": len(scores)}
 
 
-def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: RerankerModel, *, head: int) -> Task:
+def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: Model, *, head: int) -> Task:
     """Return the task that reranks the first ``head`` entries of a ranking of a pool by a reranker."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     config = RerankConfig(model.spec, head)

@@ -21,7 +21,7 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
-from pipeline.encode.spec import Model, RerankerModel
+from pipeline.encode.spec import Model
 from pipeline.retrieve.engines import KINDS as INDEXES
 from pipeline.retrieve.fusion import Method
 
@@ -156,7 +156,7 @@ class Reranked(_Named):
     """
 
     first: Part | Fused
-    model: RerankerModel
+    model: Model
     head: int
     label: str = ""
 
@@ -352,7 +352,7 @@ def _reranked(name: Name, parts: Sequence[Name], precision: str | None) -> Reran
     first = _system(parts[0], precision)
     if isinstance(first, Reranked):
         raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
-    return Reranked(first, registry.resolve_reranker(parts[1], precision), int(head))
+    return Reranked(first, registry.resolve(parts[1], precision, reranker=True), int(head))
 
 
 def _fused(name: Name, inside: Sequence[Name], precision: str | None) -> Fused:

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers.base.modules import Dense, Transformer
 
 from pipeline.core.errors import InputError
-from pipeline.encode import registry, reranker
+from pipeline.encode import kinds, registry, reranker
 from pipeline.encode.base import in_order
 from pipeline.encode.spec import Pair
 from tests.encode.tiny import CPU, change, save_bert, words
@@ -66,7 +66,8 @@ def pylate_typed(folder: Path) -> Path:
 
 
 def scores(name: str, precision: str | None = None) -> np.ndarray[Any, Any]:
-    encoder = reranker.load(registry.resolve_reranker(name, precision), CPU)
+    model = registry.resolve(name, precision, reranker=True)
+    encoder = kinds.find(model.spec.kind).load(model, None, CPU)
     return in_order(encoder.scores(PAIRS), 1)[1].ravel()
 
 
@@ -85,18 +86,18 @@ def test_scores_are_those_of_sentence_transformers(
     np.testing.assert_allclose(scores(f"maxsim:{folder}"), expected, atol=1e-5)
     rounded = scores(f"maxsim:{folder}", "bfloat16")
     assert 1e-4 < np.abs(rounded - expected).max() < 0.5
-    model = registry.resolve_reranker(f"maxsim:{folder}:compute=bfloat16")
-    assert registry.resolve_reranker(f"maxsim:{folder}", "bfloat16") == model
+    model = registry.resolve(f"maxsim:{folder}:compute=bfloat16", reranker=True)
+    assert registry.resolve(f"maxsim:{folder}", "bfloat16", reranker=True) == model
 
 
 @needs_multi_vector
 def test_a_model_of_one_vector_is_refused(tmp_path: Path) -> None:
     folder = save_bert(tmp_path / "model")
     with pytest.raises(InputError, match="must hold a multi-vector encoder .*, got SentenceTransformer with .* none"):
-        registry.resolve_reranker(f"maxsim:{folder}")
+        registry.resolve(f"maxsim:{folder}", reranker=True)
 
 
 @pytest.mark.skipif(not OLD, reason="the installed sentence-transformers has multi-vector encoders")
 def test_an_older_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="maxsim: needs sentence-transformers 6 or newer, got 5"):
-        registry.resolve_reranker(f"maxsim:{save_bert(tmp_path / 'model')}")
+        registry.resolve(f"maxsim:{save_bert(tmp_path / 'model')}", reranker=True)
