@@ -261,18 +261,14 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
     if installed or folder:
-        place = (installed or Path(folder)).expanduser().resolve()
-        shape.check(place)
-        return hub.local(place)
+        return hub.local(installed or Path(folder))
     try:
-        checkpoint = hub.find(hub_id, revision)
+        return hub.find(hub_id, revision)
     except StageError as error:
         if not package:
             raise
         line = pip(f"install {package.partition('/')[0]}")
         raise StageError(error.what, f"{line}, which carries it") from error
-    shape.check(checkpoint.folder)
-    return checkpoint
 
 
 def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
@@ -334,8 +330,7 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
 def _load_sentences(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
     from pipeline.encode.aspire import SentencesEncoder
 
-    (part,) = model.parts
-    return SentencesEncoder(find(part.spec.kind).load(part, None, resources))
+    return SentencesEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say
@@ -18,7 +18,8 @@ from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
-from pipeline.encode.spec import MeanSpec, Model, VectorsSpec
+from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
+from pipeline.encode.views import WHOLE, View
 
 _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
@@ -70,11 +71,6 @@ class Training:
         return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
 
 
-def names() -> list[str]:
-    """Return the names of all entries."""
-    return list(grammar.entries())
-
-
 def resolve(
     text: str | Name, precision: str | None = None, template: str | None = None, *, reranker: bool = False
 ) -> Model:
@@ -114,10 +110,10 @@ def resolve(
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = _named(base, differing)
     settings = {**entry, **options}
-    view = {} if kind.reranks else _view(settings, kind)
+    view = WHOLE if kind.reranks else _view(settings, kind)
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
-    model = dataclasses.replace(kind.resolve(name, settings), **view)
+    model = dataclasses.replace(kind.resolve(name, settings), view=view)
     stem = _stem(base, differing, model)
     if stem != name:
         model = dataclasses.replace(model, stem=stem)
@@ -128,14 +124,13 @@ def resolve(
     return model
 
 
-def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> dict[str, Any]:
-    """Take out of settings how stored vectors are compared: :class:`pipeline.encode.views.View`."""
-    view: dict[str, Any] = {}
-    if "quantise" in settings:
-        view["quantise"] = kinds.checked_choice("quantise", settings.pop("quantise"))
+def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
+    """Take out of settings how stored vectors are compared."""
+    dimension = 0
     if "dimension" in settings and not (kind and kind.takes("dimension")):
-        view["dimension"] = kinds.positive("dimension", settings.pop("dimension"), 256)
-    return view
+        dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
+    quantise = settings.pop("quantise", "")
+    return View(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
 
 
 @functools.cache
@@ -258,7 +253,7 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
     stem = _named(f"mean({','.join(part.key for part in parts)})", options)
     query = _named(query, options) if query else ""
-    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, **view)
+    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, view=view)
 
 
 def known_models() -> list[KnownModel]:
@@ -321,9 +316,8 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     if base in entries:
         return dict(entries[base])
     if base.startswith(grammar.HUB):
-        hub_id = base.removeprefix(grammar.HUB)
-        matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
-        return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
+        entry = entries.get(_entry_name(base), {"hub": base.removeprefix(grammar.HUB)})
+        return {key: value for key, value in entry.items() if key != "package"}
     if base.startswith(grammar.MTEB):
         return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)
     if base.startswith(grammar.VECTORS):

@@ -178,7 +178,7 @@ def table() -> str:
     ]
     for name, (configuration, _, pooling, _, _, side) in ARCHITECTURES.items():
         with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("HF_HUB_CACHE", cache)
+            patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
             found = differences(Path(cache), name)
         cells = [f"{found[role]['alone']:.2g}, {found[role]['batches']:.2g}" for role in roles]
         cells.append(f"{max(of_role['bfloat16'] for of_role in found.values()):.3f}")
