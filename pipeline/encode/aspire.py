@@ -54,7 +54,8 @@ class SentenceTokeniser:
             pieces = [split_sentences(text.title) for text in texts]
         else:
             pieces = [[text.title + separator, *split_sentences(text.abstract)] for text in texts]
-        encoded = iter(self._ids([piece for of_text in pieces for piece in of_text]))
+        flat = [piece for of_text in pieces for piece in of_text]
+        encoded = iter(self._tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"] if flat else ())
         tokens = Tokens([], [], [])
         for of_text in pieces:
             parts = list(islice(encoded, len(of_text)))
@@ -75,13 +76,6 @@ class SentenceTokeniser:
                 spans.append((1 + len(ids), 1 + len(ids) + len(kept)))
             ids += kept
         return ids, spans
-
-    def _ids(self, pieces: list[str]) -> list[list[int]]:
-        options = dict.fromkeys(
-            ("add_special_tokens", "return_attention_mask", "return_token_type_ids", "verbose"), False
-        )
-        ids: list[list[int]] = self._tokenizer(pieces, **options)["input_ids"] if pieces else []
-        return ids
 
 
 class SentencesEncoder(Composite):

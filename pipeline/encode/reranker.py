@@ -16,7 +16,7 @@ from torch import nn
 
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
+from pipeline.encode.network import SAMPLE, Network, loading, saved_by, torch_device
 from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 
@@ -54,11 +54,7 @@ class CrossEncoder(Network):
         """
         checkpoint: Any = model.checkpoint
         device, folder = torch_device(resources.device), checkpoint.ready()
-        with opening(folder) as place:
-            loaded = sentence_transformers.CrossEncoder(
-                str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
-            )
-            check_transformer(folder, loaded[0], "sequence-classification")
+        loaded = saved_by(sentence_transformers.CrossEncoder, folder, "sequence-classification")
         with loading(folder):
             encoder = cls(cast("CrossSpec", model.spec), [*loaded], loaded.activation_fn, device, resources.workers)
             encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
@@ -117,15 +113,12 @@ class MaxSim:
     @classmethod
     def load(cls, model: Model, resources: Resources) -> MaxSim:
         """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load` does."""
-        of, library = cast("Any", model), cast("Any", sentence_transformers)
-        device, folder = torch_device(resources.device), of.checkpoint.ready()
-        with opening(folder) as place:
-            loaded = library.MultiVectorEncoder(
-                str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
-            )
-            check_transformer(folder, loaded[0])
+        spec: Any = model.spec
+        checkpoint: Any = model.checkpoint
+        device, folder = torch_device(resources.device), checkpoint.ready()
+        loaded = saved_by(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
         with loading(folder):
-            encoder = cls(loaded.to(device, getattr(torch, of.spec.compute)), resources.workers)
+            encoder = cls(loaded.to(device, getattr(torch, spec.compute)), resources.workers)
             in_order(encoder.scores([Pair(*SAMPLE)]), 1)
         return encoder
 
