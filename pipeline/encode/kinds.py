@@ -283,11 +283,12 @@ def _resolve_reranker(
     values = dict(settings)
     checkpoint = _checkpoint(values)
     described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
-    model = _pretrained(spec, name, {**described, **values}, checkpoint)
+    location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
+    built = build_spec(spec, {**described, **values, **location})
     read = "prompts and lengths of its folder"
-    if isinstance(model.spec, CrossSpec):
-        read = f"max_length={model.spec.max_length}" + (f", prompt={model.spec.prompt!r}" if model.spec.prompt else "")
-    return dataclasses.replace(model, recipe=f"title-space-abstract, {read}")
+    if isinstance(built, CrossSpec):
+        read = f"max_length={built.max_length}" + (f", prompt={built.prompt!r}" if built.prompt else "")
+    return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {read}")
 
 
 def _load_reranker(model: Model, _fit: Artifact | None, resources: Resources) -> Any:

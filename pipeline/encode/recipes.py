@@ -209,7 +209,7 @@ def of_mteb(name: str, task: str = "") -> dict[str, Any]:
     loader = getattr(meta.loader, "__name__", str(meta.loader))
     left_out = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
     if left_out:
-        _say_once(
+        say_once(
             f"mteb:{name}: not taken from mteb: {', '.join(left_out)}; vectors may differ from a published score's"
         )
     if task:
@@ -225,7 +225,7 @@ def of_mteb(name: str, task: str = "") -> dict[str, Any]:
     return settings
 
 
-_say_once = functools.cache(say)
+say_once = functools.cache(say)
 
 _INSTRUCT = "InstructSentenceTransformerModel"
 _LOADERS = ("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", _INSTRUCT)

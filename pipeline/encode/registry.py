@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.progress import say
 from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
@@ -120,7 +119,7 @@ def resolve(
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
     if model.recipe:
-        _say_once(f"{name}: {model.recipe}")
+        recipes.say_once(f"{name}: {model.recipe}")
     return model
 
 
@@ -131,11 +130,6 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
         dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
     quantise = settings.pop("quantise", "")
     return View(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    say(line)
 
 
 def kind_of(text: str) -> str:

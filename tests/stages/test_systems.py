@@ -150,6 +150,8 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("rerank(bm25,cross:{}/cross,0)", "must rerank a whole number of entries, got '0'"),
         ("rerank(bm25,cross:nowhere,10)", "cross:nowhere must name a model of the hub or a folder"),
         ("rerank(bm25,maxsim:nowhere,10)", "maxsim:nowhere must name a model of the hub or a folder"),
+        ("rerank(bm25,cross:{}/cross:distance=l2,10)", "has no setting 'distance'"),
+        ("rerank(bm25,cross:{}/cross:dimension=9,10)", "has no setting 'dimension'"),
         ("cross:{}/cross", "has no vectors"),
         ("mean({}/one,cross:{}/cross)", "has no vectors"),
         ("rerank(bm25,cross:{}/cross:pooling=cls,10)", "has no setting 'pooling'"),
