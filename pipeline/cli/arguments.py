@@ -272,8 +272,8 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
         "--model",
         required=required,
         help="systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100), hf:org/name, a folder, "
-        "vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
+        "a folder, vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
         "with a label for the tables: mine=/a/folder",
     )
     group.add_argument("--allow-unknown", action="store_true", help="run:FILE: leave out what a pool does not have")

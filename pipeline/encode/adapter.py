@@ -8,7 +8,6 @@ makes of the layer's own input, attention in a few dimensions, between two proje
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 from transformers.models.bert.modeling_bert import BertLayer
 
-from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.encode import hub, shape
+from pipeline.encode.network import loading
 from pipeline.encode.spec import CHOICES
 
 _PROBE = tuple(range(1, 9))
@@ -42,26 +42,16 @@ def activate(network: Any, folder: Path) -> None:
     except ImportError as error:
         raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
     plain, report = _states(network), {"missing_keys": list[str]()}
-    logger = logging.getLogger("adapters")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    fusion = (folder / hub.FUSION.config).is_file()
+    with loading(folder, remedy="Give an adapter that was trained on this model"):
         adapters.init(network)
-        if (folder / hub.FUSION.config).is_file():
-            for part in hub.fused(folder):
-                with hub.covered(part, hub.ADAPTER) as place:
-                    network.load_adapter(str(place), load_as=part.name, loading_info=report)
+        for part in hub.fused(folder) if fusion else [folder]:
+            with hub.covered(part, hub.ADAPTER) as place:
+                named = part.name if fusion else None
+                network.load_adapter(str(place), load_as=named, set_active=not fusion, loading_info=report)
+        if fusion:
             with hub.covered(folder, hub.FUSION) as place:
                 AdapterFusionLoader(network).load(str(place), loading_info=report, set_active=True)
-        else:
-            with hub.covered(folder, hub.ADAPTER) as place:
-                network.load_adapter(str(place), set_active=True, loading_info=report)
-    except MdcrError:
-        raise
-    except Exception as error:  # malformed files make the library raise errors of every class
-        raise InputError(f"the adapter in {folder} does not fit the model ({error})", "Check its model") from error
-    finally:
-        logger.setLevel(level)
     if report["missing_keys"]:
         raise InputError(f"the adapter in {folder} must have weights of {report['missing_keys'][0]}, got none", _AGAIN)
     if network.active_adapters is None or torch.equal(_states(network), plain):

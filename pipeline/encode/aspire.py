@@ -12,7 +12,7 @@ sentence, and a paper without a sentence has one vector, that of its title.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
-from pipeline.encode.base import Encoded, Encoder, in_order, totals
+from pipeline.encode.base import Composite, Encoded, in_order, totals
 from pipeline.encode.spec import AspireSpec, Role
 from pipeline.encode.tokenise import Span, Tokens
 
@@ -54,7 +54,8 @@ class SentenceTokeniser:
             pieces = [split_sentences(text.title) for text in texts]
         else:
             pieces = [[text.title + separator, *split_sentences(text.abstract)] for text in texts]
-        encoded = iter(self._ids([piece for of_text in pieces for piece in of_text]))
+        flat = [piece for of_text in pieces for piece in of_text]
+        encoded = iter(self._tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"] if flat else ())
         tokens = Tokens([], [], [])
         for of_text in pieces:
             parts = list(islice(encoded, len(of_text)))
@@ -76,34 +77,15 @@ class SentenceTokeniser:
             ids += kept
         return ids, spans
 
-    def _ids(self, pieces: list[str]) -> list[list[int]]:
-        options = dict.fromkeys(
-            ("add_special_tokens", "return_attention_mask", "return_token_type_ids", "verbose"), False
-        )
-        ids: list[list[int]] = self._tokenizer(pieces, **options)["input_ids"] if pieces else []
-        return ids
 
-
-class SentencesEncoder(Encoder):
+class SentencesEncoder(Composite):
     """Encodes each sentence of a text as a text of its own; those of a query and of a paper alike."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-
-    @property
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self._encoder.dimension
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return the encoder's description."""
-        return self._encoder.describe()
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> tuple[list[int], Any]:
         """Return the number of sentences of each text, and all sentences as the encoder takes them."""
         split = [split_sentences(text.title if role == "query" else text.abstract) or [text.title] for text in texts]
         sentences = [Text(sentence, "") for part in split for sentence in part]
-        return [len(part) for part in split], self._encoder.prepare(sentences)
+        return [len(part) for part in split], self._parts[0].prepare(sentences)
 
     def finish(self, prepared: tuple[list[int], Any]) -> Iterator[Encoded]:
         """Yield all vectors at once.
@@ -112,7 +94,7 @@ class SentencesEncoder(Encoder):
             NotFiniteError: a vector holds NaN or infinity.
         """
         counts, sentences = prepared
-        batches = list(self._encoder.finish(sentences))
+        batches = list(self._parts[0].finish(sentences))
         positions, vectors = in_order(batches, self.dimension)
         yield Encoded(np.repeat(np.arange(len(counts)), counts)[positions], vectors, len(counts), *totals(batches))
 

@@ -79,7 +79,24 @@ class Encoder(ABC):
         return in_order(self.encode_batches(texts, role), self.dimension)[1]
 
 
-class MeanEncoder(Encoder):
+class Composite(Encoder):
+    """An encoder made of others, whose vectors have as many components as those of the first."""
+
+    def __init__(self, parts: Sequence[Encoder]) -> None:
+        self._parts = parts
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self._parts[0].dimension
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the description of the first encoder, with the bytes of all weights."""
+        described = [part.describe() for part in self._parts]
+        return {**described[0], "weight_bytes": sum(description.get("weight_bytes", 0) for description in described)}
+
+
+class MeanEncoder(Composite):
     """Averages the vectors of several encoders, each with one vector a text, component by component.
 
     Raises:
@@ -93,17 +110,7 @@ class MeanEncoder(Encoder):
                 f"vectors of {' and '.join(map(str, dimensions))} components cannot be averaged",
                 "Choose encoders of one dimension",
             )
-        self._parts = parts
-
-    @property
-    def dimension(self) -> int:
-        """Components of a vector."""
-        return self._parts[0].dimension
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return the description of the first encoder, with the bytes of all weights."""
-        described = [part.describe() for part in self._parts]
-        return {**described[0], "weight_bytes": sum(description.get("weight_bytes", 0) for description in described)}
+        super().__init__(parts)
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
         """Return the texts as each of the encoders takes them."""

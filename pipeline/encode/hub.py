@@ -50,7 +50,7 @@ class Layout(NamedTuple):
     shape: Any
 
 
-MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), dict)
+MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), shape.Config)
 ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), shape.Adapter)
 FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), shape.Fusion)
 
@@ -85,22 +85,13 @@ class Checkpoint:
         return self.folder
 
 
-def cache_folder() -> Path:
-    """Return the Hugging Face cache this machine uses (``HF_HUB_CACHE``, ``HF_HOME``)."""
-    cache = os.environ.get("HF_HUB_CACHE")
-    if cache:
-        return Path(cache).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "hub"
-
-
 def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None:
     """Return the model or adapter at a branch, tag or commit in the local cache, or None."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(hub, revision=revision, cache_dir=cache_folder(), local_files_only=True))
+        folder = Path(snapshot_download(hub, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
     whole = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
@@ -134,14 +125,15 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
         InputError: the hub has no such model.
         StageError: it is not in the cache, and the hub cannot be reached.
     """
-    if (checkpoint := cached(hub, revision, layout)) is not None:
-        return checkpoint
-    if _absent is not None:
+    checkpoint = cached(hub, revision, layout)
+    if checkpoint is None and _absent is not None:
         _absent.add(hub)
-        return Checkpoint(hub, revision, cache_folder() / "absent" / hub.replace("/", "--"), layout)
-    folder = _download(hub, revision, list(_SMALL))
-    _check(folder, layout)
-    return Checkpoint(hub, folder.name, folder, layout)
+        return Checkpoint(hub, revision, Path(os.devnull, hub.replace("/", "--")), layout)
+    if checkpoint is None:
+        folder = _download(hub, revision, list(_SMALL))
+        checkpoint = Checkpoint(hub, folder.name, folder, layout)
+    _check(checkpoint.folder, layout)
+    return checkpoint
 
 
 def packaged(name: str) -> Path | None:
@@ -223,7 +215,9 @@ def _check(folder: Path, layout: Layout) -> None:
             f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
             "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
         )
-    shape.read(folder / layout.config, layout.shape)
+    for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
+        if shape.read(folder / name, kind).get("auto_map"):
+            raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:
@@ -254,7 +248,7 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        return Path(snapshot_download(hub, revision=revision, allow_patterns=patterns, cache_dir=cache_folder()))
+        return Path(snapshot_download(hub, revision=revision, allow_patterns=patterns))
     except HFValidationError as error:
         raise InputError(f"{hub!r} is not a hub id", "Write it as hf:ORGANISATION/NAME") from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
@@ -267,9 +261,11 @@ def _download(hub: str, revision: str, patterns: list[str]) -> Path:
 
 
 def _unreachable(hub: str, revision: str) -> StageError:
-    state = "incomplete in" if (cache_folder() / f"models--{hub.replace('/', '--')}").is_dir() else "absent from"
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    state = "incomplete in" if Path(HF_HUB_CACHE, f"models--{hub.replace('/', '--')}").is_dir() else "absent from"
     command = f"hf download {hub}" + ("" if revision == "main" else f" --revision {revision}")
     return StageError(
-        f"the model {hub} is {state} the cache {cache_folder()}, and the hub cannot be reached",
-        f"Where there is a network run: {command}; then copy its folder below {cache_folder()}",
+        f"the model {hub} is {state} the cache {HF_HUB_CACHE}, and the hub cannot be reached",
+        f"Where there is a network run: {command}; then copy its folder below {HF_HUB_CACHE}",
     )

@@ -22,10 +22,10 @@ from pipeline.encode.spec import (
     MODULES,
     POOLING,
     AspireSpec,
-    CrossModel,
     CrossSpec,
     Distance,
     LsaSpec,
+    MaxSimSpec,
     MeanSpec,
     Model,
     SentencesSpec,
@@ -58,6 +58,7 @@ class Kind:
         models: entries it adds to those of ``models.toml``, by name.
         accelerated: whether it is a network that uses GPUs, one process each.
         contextual: whether its vectors are of sentences, each read in its whole text.
+        reranks: whether it scores pairs of a query and a paper, and has no vectors.
         places: settings that name a file, a folder, another model or a branch.
     """
 
@@ -69,6 +70,7 @@ class Kind:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     accelerated: bool = False
     contextual: bool = False
+    reranks: bool = False
     places: tuple[str, ...] = ()
 
     def takes(self, setting: str) -> bool:
@@ -101,22 +103,13 @@ def find(name: str) -> Kind:
     return _kinds[name]
 
 
-def devices(model: Model | CrossModel, resources: Resources) -> list[str]:
+def devices(model: Model, resources: Resources) -> list[str]:
     """Return the devices to load a model on, one process each."""
-    if isinstance(model, Model) and not find(model.spec.kind).accelerated:
+    if not find(model.spec.kind).accelerated:
         return [resources.device]
     from pipeline.encode.network import torch_devices
 
     return torch_devices(resources.device)
-
-
-def resolve_cross_encoder(name: str, settings: Mapping[str, Any]) -> CrossModel:
-    """Return a cross-encoder, from the location of its weights and the user's options."""
-    values = dict(settings)
-    checkpoint = _checkpoint(values)
-    described = recipes.of_cross_encoder(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
-    location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
-    return CrossModel(name, build_spec(CrossSpec, {**described, **values, **location}), checkpoint)
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
@@ -268,24 +261,40 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
     if installed or folder:
-        place = (installed or Path(folder)).expanduser().resolve()
-        shape.check(place)
-        return hub.local(place)
+        return hub.local(installed or Path(folder))
     try:
-        checkpoint = hub.find(hub_id, revision)
+        return hub.find(hub_id, revision)
     except StageError as error:
         if not package:
             raise
         line = pip(f"install {package.partition('/')[0]}")
         raise StageError(error.what, f"{line}, which carries it") from error
-    shape.check(checkpoint.folder)
-    return checkpoint
 
 
 def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
     from pipeline.encode.transformer import TransformerEncoder
 
     return TransformerEncoder.load(model, resources)
+
+
+def _resolve_reranker(
+    spec: type[Any], describe: Callable[[Path], Mapping[str, Any]], name: str, settings: Mapping[str, Any]
+) -> Model:
+    values = dict(settings)
+    checkpoint = _checkpoint(values)
+    described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
+    built = build_spec(spec, {**described, **values, **location})
+    read = "prompts and lengths of its folder"
+    if isinstance(built, CrossSpec):
+        read = f"max_length={built.max_length}" + (f", prompt={built.prompt!r}" if built.prompt else "")
+    return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {read}")
+
+
+def _load_reranker(model: Model, _fit: Artifact | None, resources: Resources) -> Any:
+    from pipeline.encode import reranker
+
+    return (reranker.CrossEncoder if isinstance(model.spec, CrossSpec) else reranker.MaxSim).load(model, resources)
 
 
 def _resolve_fitted(spec: type[Any], name: str, settings: Mapping[str, Any]) -> Model:
@@ -322,8 +331,7 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
 def _load_sentences(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
     from pipeline.encode.aspire import SentencesEncoder
 
-    (part,) = model.parts
-    return SentencesEncoder(find(part.spec.kind).load(part, None, resources))
+    return SentencesEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
@@ -351,3 +359,6 @@ register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, places=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))
+for _spec, _describe in ((CrossSpec, recipes.of_cross_encoder), (MaxSimSpec, recipes.of_multi_vector_encoder)):
+    _resolve = partial(_resolve_reranker, _spec, _describe)
+    register(Kind(_spec.kind, _spec, _resolve, _load_reranker, accelerated=True, reranks=True))

@@ -27,8 +27,11 @@ from typing import Any
 from pipeline.core.errors import InputError, nearest
 from pipeline.encode import kinds
 
-HUB, MTEB, VECTORS, CROSS, RUN = "hf:", "mteb:", "vectors:", "cross:", "run:"
+HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
 """What a base begins with that is no entry and no folder."""
+
+RERANKERS = (CROSS, MAXSIM)
+"""What a model that reranks begins with: a cross-encoder, a multi-vector encoder."""
 
 BASELINES = ("most-cited", "newest", "random")
 """Systems that read no text."""
@@ -84,11 +87,11 @@ class Name:
         return cls(**{**data, "parts": parts, "options": tuple(map(tuple, data["options"]))})
 
 
-def parse(text: str) -> list[Name]:
-    """Read names separated by commas."""
+def parse(text: str, *, single: bool = False) -> list[Name]:
+    """Read names separated by commas; ``single``: what follows an option is options too."""
     names: list[Name] = []
     for piece in _pieces(text):
-        option = _option(piece) if names and names[-1].options else None
+        option = _option(piece, single) if names and names[-1].options else None
         if option is None:
             names.append(_name(piece))
         else:
@@ -102,12 +105,10 @@ def one(text: str) -> Name:
     Raises:
         InputError: the text holds several names.
     """
-    first, *further = _pieces(text) or [""]
-    name = _name(first)
-    options = [re.fullmatch(r"(\w+)\s*=(.*)", piece) for piece in further]
-    if further and not (name.options and all(options)):
+    name, *others = parse(text, single=True) or [Name("")]
+    if others:
         raise InputError(f"{text!r} must be one name, got several", "Write options like scincl:compute=bfloat16")
-    return replace(name, options=(*name.options, *((match[1], match[2].strip()) for match in options if match)))
+    return name
 
 
 def is_name(text: str) -> bool:
@@ -195,18 +196,18 @@ def _end_of_parts(text: str) -> int:
     return next((place + 1 for place, character, depth in _depths(called) if character == ")" and depth == 0), 0)
 
 
-def _option(piece: str) -> tuple[str, str] | None:
-    """Return key and value of a further option; None for a system, with or without a label."""
+def _option(piece: str, sure: bool) -> tuple[str, str] | None:
+    """Return key and value of a further option; None for a system, with or without a label, unless one is ``sure``."""
     match = re.fullmatch(r"(\w+)\s*=(.*)", piece)
     if match is None:
         return None
     key, value = match[1], match[2].strip()
-    names_files = any(key in kind.places for kind in kinds.registered())
-    return (key, value) if names_files or not (re.search("[:/]", value) or is_name(value)) else None
+    sure = sure or any(key in kind.places for kind in kinds.registered())
+    return (key, value) if sure or not (re.search("[:/]", value) or is_name(value)) else None
 
 
 def _without_folders(name: Name) -> Name:
-    prefix = next(prefix for prefix in (VECTORS, CROSS, HUB, MTEB, "") if name.base.startswith(prefix))
+    prefix = next(prefix for prefix in (VECTORS, *RERANKERS, HUB, MTEB, "") if name.base.startswith(prefix))
     place = name.base.removeprefix(prefix)
     path = prefix == VECTORS or (prefix == "" and "/" in place) or (prefix not in (HUB, MTEB) and _is_place(place))
     options = tuple((key, _last(value) if _is_place(value) else value) for key, value in name.options)

@@ -5,10 +5,11 @@ The transformer computes in the precision that is asked for, the modules after i
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -259,13 +260,13 @@ def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
 
 
 @contextmanager
-def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
-    """Turn whatever transformers, tokenizers and torch raise at the files of a model into one error.
+def loading(folder: Path, place: Path | None = None, remedy: str = shape.AGAIN) -> Iterator[None]:
+    """Turn whatever libraries raise at the files of a model or an adapter into one error; their warnings are not shown.
 
     Messages name the folder of the model instead of the place where its files are read.
     """
-    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
+    silent, bars = logging.root.manager.disable, transformers_logging.is_progress_bar_enabled()
+    logging.disable(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
         yield
@@ -274,9 +275,9 @@ def loading(folder: Path, place: Path | None = None) -> Iterator[None]:
     except Exception as error:  # malformed files make these libraries raise errors of every class
         message = " ".join(str(error).replace(str(place or folder), str(folder)).split())
         what = f"{type(error).__name__}: {message:.{_LONGEST}}"
-        raise InputError(f"{folder} cannot be loaded as a model ({what})", shape.AGAIN) from error
+        raise InputError(f"{folder} cannot be loaded ({what})", remedy) from error
     finally:
-        transformers_logging.set_verbosity(verbosity)
+        logging.disable(silent)
         if bars:
             transformers_logging.enable_progress_bar()
 
@@ -318,6 +319,18 @@ def opening(folder: Path) -> Iterator[Path]:
             raise InputError(
                 f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN
             )
+
+
+def saved_by(cls: Callable[..., Any], folder: Path, task: str = "feature-extraction") -> Any:
+    """Load a model of a class of sentence-transformers from its folder, in float32, on the CPU.
+
+    Raises:
+        InputError: as :func:`opening` and :func:`check_transformer`.
+    """
+    with opening(folder) as place:
+        loaded = cls(str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)
+        check_transformer(folder, loaded[0], task)
+    return loaded
 
 
 def check_transformer(folder: Path, first: Any, task: str = "feature-extraction") -> None:

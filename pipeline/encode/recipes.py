@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import optional
+from pipeline.core.install import optional, pip
 from pipeline.core.progress import say
 from pipeline.encode import shape
 from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
@@ -26,6 +27,8 @@ _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 """Ours by the names of sentence-transformers and MTEB."""
 _PAPER_PROMPTS = ("document", "passage", "corpus")
 _LENGTH = 512
+_MULTI_VECTOR = 6
+"""First version of sentence-transformers with multi-vector encoders."""
 _PLAIN = "Give a model that needs no such setting"
 _RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -121,6 +124,31 @@ def of_cross_encoder(folder: Path) -> dict[str, Any]:
     return {"max_length": _length(folder), "prompt": (values.get("prompts") or {}).get(default) or ""}
 
 
+def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
+    """Check the folder of a multi-vector encoder; sentence-transformers reads all of it.
+
+    Raises:
+        InputError: sentence-transformers is too old, or would give the folder random weights.
+    """
+    installed = version("sentence-transformers")
+    if int(installed.partition(".")[0]) < _MULTI_VECTOR:
+        raise InputError(
+            f"maxsim: needs sentence-transformers {_MULTI_VECTOR} or newer, got {installed}",
+            pip(f"install 'sentence-transformers>={_MULTI_VECTOR}'") + ", in an environment without adapters",
+        )
+    values = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
+    modules = [kind for kind, _ in shape.modules(folder)]
+    early = "query_prefix" in values and "Dense" in modules  # PyLate, before it wrote a type
+    kind = values.get("model_type", "ColBERT" if early else "SentenceTransformer")
+    if kind not in ("ColBERT", "MultiVectorEncoder") or not modules:
+        raise InputError(
+            f"{folder} must hold a multi-vector encoder of sentence-transformers or PyLate, got {kind} with modules "
+            f"{', '.join(modules) or 'none'}",
+            "Give a reranker such as lightonai/GTE-ModernColBERT-v1",
+        )
+    return {}
+
+
 def _length(folder: Path) -> int:
     """Return the tokens a text is cut to, as sentence-transformers decides it; 512 without any of its settings."""
     transformer = shape.read(shape.transformer_file(folder), shape.Transformer)
@@ -181,7 +209,7 @@ def of_mteb(name: str, task: str = "") -> dict[str, Any]:
     loader = getattr(meta.loader, "__name__", str(meta.loader))
     left_out = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
     if left_out:
-        _say_once(
+        say_once(
             f"mteb:{name}: not taken from mteb: {', '.join(left_out)}; vectors may differ from a published score's"
         )
     if task:
@@ -197,7 +225,7 @@ def of_mteb(name: str, task: str = "") -> dict[str, Any]:
     return settings
 
 
-_say_once = functools.cache(say)
+say_once = functools.cache(say)
 
 _INSTRUCT = "InstructSentenceTransformerModel"
 _LOADERS = ("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", _INSTRUCT)

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.progress import say
 from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
-from pipeline.encode.spec import CrossModel, MeanSpec, Model, VectorsSpec
+from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
+from pipeline.encode.views import WHOLE, View
 
 _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
@@ -70,20 +70,19 @@ class Training:
         return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
 
 
-def names() -> list[str]:
-    """Return the names of all entries."""
-    return list(grammar.entries())
-
-
-def resolve(text: str | Name, precision: str | None = None, template: str | None = None) -> Model:
-    """Return the encoder a user means.
+def resolve(
+    text: str | Name, precision: str | None = None, template: str | None = None, *, reranker: bool = False
+) -> Model:
+    """Return the encoder, or the reranker, that a user means.
 
     Args:
         text: a name of ``models.toml``, ``hf:ORGANISATION/NAME``, a folder, or ``vectors:`` and a file or folder of
             vectors made elsewhere, each with options after a colon that differ from the entry:
-            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``.
+            ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``. A
+            reranker is ``cross:`` or ``maxsim:`` and ``ORGANISATION/NAME`` or a folder.
         precision: compute precision, unless the options give one; None for the entry's.
         template: how a transformer's text is made, unless the options say it; None for the entry's.
+        reranker: whether it may be a model that scores pairs.
 
     Raises:
         InputError: there is no such model, the folder holds no model, or an option is invalid.
@@ -102,69 +101,35 @@ def resolve(text: str | Name, precision: str | None = None, template: str | None
         return dataclasses.replace(model, name=_named(base, shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
+    if kind.reranks and not reranker:
+        raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
     for key, value in (("compute", precision), ("template", template)):
         if value is not None and kind.takes(key):
             options.setdefault(key, value)
     differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
     name = _named(base, differing)
     settings = {**entry, **options}
-    view = _view(settings, kind)
+    view = WHOLE if kind.reranks else _view(settings, kind)
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
-    model = dataclasses.replace(kind.resolve(name, settings), **view)
+    model = dataclasses.replace(kind.resolve(name, settings), view=view)
     stem = _stem(base, differing, model)
     if stem != name:
         model = dataclasses.replace(model, stem=stem)
     if query:
         model = dataclasses.replace(model, query=_named(query, options))
     if model.recipe:
-        _say_once(f"{name}: {model.recipe}")
+        recipes.say_once(f"{name}: {model.recipe}")
     return model
 
 
-def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> dict[str, Any]:
-    """Take out of settings how stored vectors are compared: :class:`pipeline.encode.views.View`."""
-    view: dict[str, Any] = {}
-    if "quantise" in settings:
-        view["quantise"] = kinds.checked_choice("quantise", settings.pop("quantise"))
+def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
+    """Take out of settings how stored vectors are compared."""
+    dimension = 0
     if "dimension" in settings and not (kind and kind.takes("dimension")):
-        view["dimension"] = kinds.positive("dimension", settings.pop("dimension"), 256)
-    return view
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    say(line)
-
-
-def resolve_cross_encoder(text: str | Name, precision: str | None = None) -> CrossModel:
-    """Return the cross-encoder a user means.
-
-    Args:
-        text: ``cross:ORGANISATION/NAME`` or ``cross:`` and a folder, with options after a colon: ``compute``,
-            ``max_length``, ``revision``.
-        precision: compute precision, unless the options give one; None for float32.
-
-    Raises:
-        InputError, StageError: as in :func:`resolve`, or it cannot rank.
-    """
-    typed = _one(text)
-    base, options = typed.base.removeprefix(grammar.CROSS), _options(typed)
-    wrong = options.keys() - {"compute", "max_length", "revision"}
-    if wrong:
-        raise InputError(f"a cross-encoder has no option {min(wrong)!r}", "Give compute, max_length or revision")
-    if Path(base).expanduser().is_dir():
-        place = {"folder": base}
-    elif re.fullmatch(r"[^/~.][^/]*/[^/]+", base):
-        place = {"hub": base}
-    else:
-        raise InputError(f"cross:{base} must name a model of the hub or a folder", "Write cross:ORGANISATION/NAME")
-    if precision not in (None, "float32"):
-        options.setdefault("compute", precision)
-    model = kinds.resolve_cross_encoder(_named(f"{grammar.CROSS}{base}", options), {**place, **options})
-    prompt = f", prompt={model.spec.prompt!r}" if model.spec.prompt else ""
-    _say_once(f"{model.name}: title-space-abstract, max_length={model.spec.max_length}{prompt}")
-    return model
+        dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
+    quantise = settings.pop("quantise", "")
+    return View(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
 
 
 def kind_of(text: str) -> str:
@@ -282,7 +247,7 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
     stem = _named(f"mean({','.join(part.key for part in parts)})", options)
     query = _named(query, options) if query else ""
-    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, **view)
+    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, view=view)
 
 
 def known_models() -> list[KnownModel]:
@@ -345,17 +310,22 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     if base in entries:
         return dict(entries[base])
     if base.startswith(grammar.HUB):
-        hub_id = base.removeprefix(grammar.HUB)
-        matching = (entry for entry in entries.values() if entry.get("hub") == hub_id and "adapter" not in entry)
-        return {key: value for key, value in next(matching, {"hub": hub_id}).items() if key != "package"}
+        entry = entries.get(_entry_name(base), {"hub": base.removeprefix(grammar.HUB)})
+        return {key: value for key, value in entry.items() if key != "package"}
     if base.startswith(grammar.MTEB):
         return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)
     if base.startswith(grammar.VECTORS):
         place = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
-    folder = Path(base).expanduser()
+    prefix = next((prefix for prefix in grammar.RERANKERS if base.startswith(prefix)), "")
+    folder = Path(base.removeprefix(prefix)).expanduser()
+    reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
     if folder.is_dir():
-        return {"folder": str(folder)}
+        return {**reranker, "folder": str(folder)}
+    if reranker and re.fullmatch(r"[^/~.][^/]*/[^/]+", str(folder)):
+        return {**reranker, "hub": str(folder)}
+    if reranker:
+        raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     raise InputError(

@@ -1,9 +1,13 @@
-"""Cross-encoders: a transformer that reads two texts together and gives their score (Nogueira and Cho 2019)."""
+"""Rerankers: models that give the score of two texts.
+
+A cross-encoder reads both together (Nogueira and Cho 2019). A multi-vector encoder gives each token a vector; the score
+is MaxSim, the sum over the query's vectors of the largest similarity to one of the paper's (Khattab and Zaharia 2020).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import sentence_transformers
@@ -11,19 +15,23 @@ import torch
 from torch import nn
 
 from pipeline.core.resources import Resources
-from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
-from pipeline.encode.spec import CrossModel, CrossSpec, Pair
+from pipeline.encode.base import Encoded, in_order
+from pipeline.encode.network import SAMPLE, Network, loading, saved_by, torch_device
+from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 
 _AT_A_TIME = 64
 """Pairs that are tokenised together."""
 
+_SCORED = 1_024
+"""Pairs whose token vectors are in memory together: at most a gigabyte at 512 tokens of 128 components."""
+
 
 class CrossEncoder(Network):
     """A cross-encoder of sentence-transformers with one label on one device.
 
-    :meth:`finish` yields the score of each pair as a vector of one component, the one of sentence-transformers'
-    ``CrossEncoder.predict``: the activation of what the last of the modules gives.
+    :meth:`scores` are those of sentence-transformers' ``CrossEncoder.predict``: the activation of what the last of the
+    modules gives.
     """
 
     output = "scores"
@@ -37,21 +45,18 @@ class CrossEncoder(Network):
         )
 
     @classmethod
-    def load(cls, model: CrossModel, resources: Resources) -> CrossEncoder:
+    def load(cls, model: Model, resources: Resources) -> CrossEncoder:
         """Load a model's weights and tokenizer.
 
         Raises:
             InputError: the device does not exist, or the checkpoint cannot be loaded.
             StageError: the weights are not on this machine, and the hub cannot be reached.
         """
-        device, folder = torch_device(resources.device), model.checkpoint.ready()
-        with opening(folder) as place:
-            loaded = sentence_transformers.CrossEncoder(
-                str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS
-            )
-            check_transformer(folder, loaded[0], "sequence-classification")
+        checkpoint: Any = model.checkpoint
+        device, folder = torch_device(resources.device), checkpoint.ready()
+        loaded = saved_by(sentence_transformers.CrossEncoder, folder, "sequence-classification")
         with loading(folder):
-            encoder = cls(model.spec, [*loaded], loaded.activation_fn, device, resources.workers)
+            encoder = cls(cast("CrossSpec", model.spec), [*loaded], loaded.activation_fn, device, resources.workers)
             encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
         return encoder
 
@@ -68,6 +73,10 @@ class CrossEncoder(Network):
         """Return the scores of one batch."""
         scores: torch.Tensor = self._activation(super().compute(features))
         return scores.reshape(-1, 1)
+
+    def scores(self, pairs: Sequence[Pair]) -> Iterator[Encoded]:
+        """Yield the score of each pair as a vector of one component, batch by batch."""
+        return self.finish(self.prepare(pairs))
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
         """Return pairs as :meth:`finish` takes them; the longer of the two texts is cut first until both fit.
@@ -90,6 +99,49 @@ class CrossEncoder(Network):
                     types.append([encoding["token_type_ids"][number][place] for place in kept])
         full = [len(tokens) >= most for tokens in ids]
         return Tokens(ids, [[(0, 1)]] * len(pairs), full, types)
+
+
+class MaxSim:
+    """A multi-vector encoder of sentence-transformers on one device, in that library's own batches.
+
+    :meth:`scores` are those of its ``similarity_pairwise``.
+    """
+
+    def __init__(self, encoder: Any, workers: int) -> None:
+        self._encoder, self._workers = encoder, max(workers, 1)
+
+    @classmethod
+    def load(cls, model: Model, resources: Resources) -> MaxSim:
+        """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load` does."""
+        spec: Any = model.spec
+        checkpoint: Any = model.checkpoint
+        device, folder = torch_device(resources.device), checkpoint.ready()
+        loaded = saved_by(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
+        with loading(folder):
+            encoder = cls(loaded.to(device, getattr(torch, spec.compute)), resources.workers)
+            in_order(encoder.scores([Pair(*SAMPLE)]), 1)
+        return encoder
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return device, precision and threads."""
+        compute = str(self._encoder[0].model.dtype).removeprefix("torch.")
+        return {"device": str(self._encoder.device), "compute": compute, "threads": self._workers}
+
+    def scores(self, pairs: Sequence[Pair]) -> Iterator[Encoded]:
+        """Yield scores as :meth:`CrossEncoder.scores`; a text that several pairs share is encoded once."""
+        torch.set_num_threads(self._workers)
+        for start in range(0, len(pairs), _SCORED):
+            queries, papers = zip(*pairs[start : start + _SCORED], strict=True)
+            vectors = _each(self._encoder.encode_query, queries), _each(self._encoder.encode_document, papers)
+            scores = self._encoder.similarity_pairwise(*vectors).float().cpu().numpy()
+            yield Encoded(np.arange(start, start + len(queries)), scores[:, None], len(queries))
+
+
+def _each(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> list[Any]:
+    """Return the vectors of texts, each of which is encoded once."""
+    distinct = list(dict.fromkeys(texts))
+    vectors = dict(zip(distinct, encode(distinct), strict=True))
+    return [vectors[text] for text in texts]
 
 
 def _kept(sides: Sequence[int | None], length: int) -> list[int]:

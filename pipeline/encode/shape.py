@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 
 AGAIN = "Save or download the model again"
 
-_CODE = "Use a model of transformers itself, or import its vectors with vectors:FILE"
+CODE = "Use a model of transformers itself, or import its vectors with vectors:FILE"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Layers = Annotated[int, msgspec.Meta(ge=1, lt=10_000)]
@@ -125,17 +125,6 @@ def read(path: Path, shape: Any) -> Any:
     return values
 
 
-def check(folder: Path) -> None:
-    """Check configuration and tokenizer settings of a model, which transformers reads.
-
-    Raises:
-        InputError: a value has the wrong type, or the model needs code that its folder or repository brings.
-    """
-    for name, shape in (("config.json", Config), ("tokenizer_config.json", Tokenizer)):
-        if read(folder / name, shape).get("auto_map"):
-            raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", _CODE)
-
-
 def inside(name: str, path: Path) -> str:
     """Return the name of a file or folder that a file names, after checking that it lies beside it or below.
 
@@ -152,7 +141,9 @@ MODULE_FILE = "modules.json"
 """Lists the modules of a folder that sentence-transformers saved."""
 
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
-_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
+_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
+_ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
+"""Classes of other packages that multi-vector encoders of sentence-transformers replace by its own."""
 _SHAPES: dict[str, Any] = {"Pooling": _Pooling, "Dense": _Dense}
 
 
@@ -165,10 +156,11 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
     """
     found = []
     for module in read(folder / MODULE_FILE, list[_Module]):
-        package, _, kind = module.get("type", "").rpartition(".")
+        named = module.get("type", "")
+        package, _, kind = _ALIASES.get(named, named).rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise InputError(
-                f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", _CODE
+                f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", CODE
             )
         place = folder / inside(module.get("path", ""), folder / MODULE_FILE)
         if kind in _SHAPES:
@@ -186,7 +178,7 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
 def activation(named: str | None, folder: Path) -> None:
     """Check that an activation is a class of ``torch.nn``: sentence-transformers replaces any other in silence."""
     if named is not None and not named.startswith("torch.nn."):
-        raise InputError(f"the activation of {folder} must be of torch.nn, got {named}", _CODE)
+        raise InputError(f"the activation of {folder} must be of torch.nn, got {named}", CODE)
 
 
 def weighted_modules(folder: Path) -> list[Path]:

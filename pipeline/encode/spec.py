@@ -15,10 +15,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.encode.hub import Checkpoint
+from pipeline.encode.views import WHOLE, View
 
 Role = Literal["paper", "query_paper", "query"]
 """``paper``: title and abstract, of a candidate and, unless the encoder has another prompt for them, of a query.
@@ -32,11 +33,11 @@ Missing = Literal["error", "skip"]
 """What is done about papers without a vector: refuse to rank the pool, or rank without them."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "distance": ("l2", "inner_product", "cosine"),
-    "compute": ("float32", "bfloat16", "float16"),
-    "storage": ("float32", "float16", "bfloat16"),
-    "quantise": ("int8", "binary"),
-    "missing": ("error", "skip"),
+    "distance": get_args(Distance),
+    "compute": get_args(Precision),
+    "storage": get_args(Storage),
+    "quantise": get_args(Quantise)[1:],
+    "missing": get_args(Missing),
     "weights": ("uniform", "tfidf"),
     "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
 }
@@ -56,7 +57,7 @@ TEMPLATES = ("title-sep-abstract", "title-space-abstract", "fields-sep")
 
 
 class EncoderSpec(Protocol):
-    """Identity of an encoder: a frozen dataclass of plain values, with exactly what affects a vector."""
+    """Identity of an encoder or reranker: a frozen dataclass of plain values, with exactly what affects a vector."""
 
     @property
     def kind(self) -> str:
@@ -64,7 +65,7 @@ class EncoderSpec(Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Data type the vectors are stored in."""
+        """Data type the vectors are stored in; a reranker has none."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class LsaSpec:
 
 
 class Pair(NamedTuple):
-    """A query and a paper as a cross-encoder reads them, each one string."""
+    """A query and a paper as a reranker reads them, each one string."""
 
     query: str
     paper: str
@@ -168,15 +169,17 @@ class CrossSpec:
     max_length: int = 512
     compute: Precision = "float32"
     prompt: str = field(default="", metadata=OMIT_DEFAULT)
+    kind: str = field(default="cross", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
-class CrossModel:
-    """A resolved cross-encoder: the user's name for it, its identity and its weights."""
+class MaxSimSpec:
+    """A multi-vector encoder: everything that affects the MaxSim of a query and a paper; its folder says the rest."""
 
-    name: str
-    spec: CrossSpec
-    checkpoint: Checkpoint
+    checkpoint: str
+    revision: str
+    compute: Precision = "float32"
+    kind: str = field(default="maxsim", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -225,20 +228,19 @@ class VectorsSpec:
 
 @dataclass(frozen=True)
 class Model:
-    """A resolved encoder.
+    """A resolved encoder or reranker.
 
     Attributes:
         name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
         spec: its identity.
-        distance: how its vectors are compared.
+        distance: how its vectors are compared; of no meaning for a reranker.
         checkpoint: its weights; None for an encoder without any.
         adapter: the weights of its adapter.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
         recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
         passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
         query_paper_prefix: put before a paper that queries; None: the specification's ``paper_prefix``.
-        dimension: components that are compared, the first ones of each stored vector; 0: all.
-        quantise: how the compared components are rounded (:mod:`pipeline.encode.views`); empty: not at all.
+        view: how its stored vectors are compared.
         parts: the encoders whose vectors are averaged; empty for any other model.
         several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
         place: file or folder of vectors made elsewhere.
@@ -256,8 +258,7 @@ class Model:
     recipe: str = ""
     passage_prefix: str | None = None
     query_paper_prefix: str | None = None
-    dimension: int = 0
-    quantise: Quantise = ""
+    view: View = WHOLE
     parts: tuple[Model, ...] = ()
     several: bool = False
     place: Path | None = None

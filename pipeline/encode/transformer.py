@@ -19,7 +19,16 @@ from pipeline.corpus.reader import Text
 from pipeline.encode.adapter import activate, choose_pals, name_pals
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
-from pipeline.encode.network import OPTIONS, SAMPLE, Network, check_transformer, loading, opening, torch_device
+from pipeline.encode.network import (
+    OPTIONS,
+    SAMPLE,
+    Network,
+    check_transformer,
+    loading,
+    opening,
+    saved_by,
+    torch_device,
+)
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, Tokens
 
@@ -112,11 +121,9 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
     """
     pooling = spec.pooling if isinstance(spec, TransformerSpec) else ""
     options = {**OPTIONS, "dtype": torch.float32}
+    if pooling == MODULES:
+        return [*saved_by(SentenceTransformer, folder)]
     with opening(folder) as place:
-        if pooling == MODULES:
-            modules = [*SentenceTransformer(str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)]
-            check_transformer(folder, modules[0])
-            return modules
         name_pals(folder, place, getattr(spec, "pals", ""))
         first = Transformer(
             str(place),

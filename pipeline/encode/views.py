@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.encode.spec import Model, Quantise
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pipeline.encode.spec import Model, Quantise
 
 _UNIT = 1e-2
 """How far a length may be from 1 for a vector that was stored normalised, in half precision too."""
@@ -27,11 +29,6 @@ class View(NamedTuple):
     dimension: int = 0
     quantise: Quantise = ""
 
-    @classmethod
-    def of(cls, model: Model) -> View:
-        """Return the view that a model is compared by."""
-        return cls(model.dimension, model.quantise)
-
     def components(self, stored: int) -> int:
         """Return the components of vectors that have ``stored`` of them on disk.
 
@@ -44,6 +41,8 @@ class View(NamedTuple):
 
     def __call__(self, vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """Return float32 ``[n, d]`` as it is compared, of vectors ``[n, stored]``; a zero vector stays zero."""
+        import numpy as np  # here, so that names resolve without it
+
         if self == WHOLE:
             return vectors
         if self.dimension and self.dimension < vectors.shape[1]:
@@ -71,6 +70,6 @@ def whole(model: Model) -> Model:
     Raises:
         InputError: it is a view of them, which only rankings of pools take.
     """
-    if View.of(model) != WHOLE:
+    if model.view != WHOLE:
         raise InputError(f"{model.name} must be compared by whole vectors here", "Leave out dimension and quantise")
     return model

@@ -287,11 +287,9 @@ def dense_ranking_task(
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(
-        name, model.distance, depth, SEVERAL if model.several else engine, model.missing, View.of(model)
-    )
+    units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing, model.view)
     search = SKIPPED if model.missing == "skip" else "exact"
-    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *View.of(model))
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
     return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
 
 
@@ -314,7 +312,7 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import approximate_search, recall
 
-        opened, view = pool_with_vectors(inputs, model.missing, model.name), View.of(model)
+        opened, view = pool_with_vectors(inputs, model.missing, model.name), model.view
         store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
         queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
@@ -335,7 +333,7 @@ def approximate_ranking_task(
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
-    config = DenseConfig(model.distance, depth, settings, *View.of(model))
+    config = DenseConfig(model.distance, depth, settings, *model.view)
     return Task("search", 2, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
 
 

@@ -1,6 +1,6 @@
-"""Stage ``rerank``: a cross-encoder orders the first entries of a ranking anew; the others follow in their order.
+"""Stage ``rerank``: a reranker orders the first entries of a ranking anew; the others follow in their order.
 
-A reranked entry has the cross-encoder's score. The entry ``j`` places below the reranked ones has the lowest of their
+A reranked entry has the reranker's score. The entry ``j`` places below the reranked ones has the lowest of their
 scores minus ``j``, so that scores descend and the order below is kept. Equal scores are ties, which the one total order
 breaks (:mod:`pipeline.core.order`).
 
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, NotFiniteError, in_order
-from pipeline.encode.spec import CrossModel, CrossSpec, Pair, Role
+from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
@@ -49,9 +49,9 @@ _SCHEMA = pa.schema([pa.field("score", pa.float32(), nullable=False)])
 
 @dataclass(frozen=True)
 class RerankConfig:
-    """What decides a reranked ranking beside the ranking: the cross-encoder, and how many entries a query it reads."""
+    """What decides a reranked ranking beside the ranking: the reranker, and how many entries a query it reads."""
 
-    encoder: CrossSpec
+    encoder: EncoderSpec
     head: int
 
 
@@ -90,11 +90,11 @@ class Reranking:
     """The work of one ranking (:class:`pipeline.core.task.Sharded`).
 
     Attributes:
-        model: the cross-encoder.
+        model: the reranker.
         head: entries of a query it reads.
     """
 
-    model: CrossModel
+    model: Model
     head: int
     sequential = False
     accelerated = True
@@ -113,15 +113,14 @@ class Reranking:
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Score the pairs of some units, on one device."""
-        from pipeline.encode.reranker import CrossEncoder
-
         device = self.devices(resources)[0]
-        encoder = CrossEncoder.load(self.model, dataclasses.replace(resources, device=device))
+        load = kinds.find(self.model.spec.kind).load
+        encoder: Any = load(self.model, None, dataclasses.replace(resources, device=device))
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
             for unit in _units(jobs, self.head):
-                unit.write(_scores(encoder.finish(encoder.prepare(unit.pairs())), unit, progress))
-        return encoder.describe()
+                unit.write(_scores(encoder.scores(unit.pairs()), unit, progress))
+        return cast("Facts", encoder.describe())
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Join the units, and put the other entries below."""
@@ -131,13 +130,13 @@ class Reranking:
         scores: Scores = np.concatenate([np.empty(0, np.float32), *(t.column("score").to_numpy() for t in tables)])
         described = dict(next((fact for fact in facts if fact), {}))
         described.pop("process", None)
-        out.note(model=self.model.name, checkpoint=self.model.checkpoint.hub, **described)
+        out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **described)
         depth = int(inputs["ranking"].manifest.counts["depth"])
         return {**write_ranking(reranked(ranking, self.head, scores), pool, depth, out), "pairs": len(scores)}
 
 
-def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: CrossModel, *, head: int) -> Task:
-    """Return the task that reranks the first ``head`` entries of a ranking of a pool by a cross-encoder."""
+def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: Model, *, head: int) -> Task:
+    """Return the task that reranks the first ``head`` entries of a ranking of a pool by a reranker."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     config = RerankConfig(model.spec, head)
     return Task("rerank", 2, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
@@ -179,9 +178,9 @@ def _scores(batches: Iterable[Encoded], unit: _Unit, progress: Progress) -> Scor
         scores = in_order(progress.over(batches, lambda batch: batch.texts), 1)[1].ravel()
     except NotFiniteError as error:
         paper = unit.pool.corpus.ids(unit.heads.row[[error.position]])[0]
-        raise StageError(f"the cross-encoder gave NaN or infinity for paper {paper}", "Compute in float32") from error
+        raise StageError(f"the reranker gave NaN or infinity for paper {paper}", "Compute in float32") from error
     if len(scores) != len(unit.heads.row):
-        raise StageError(f"the cross-encoder gave {len(scores)} scores for {len(unit.heads.row)} pairs")
+        raise StageError(f"the reranker gave {len(scores)} scores for {len(unit.heads.row)} pairs")
     return scores
 
 

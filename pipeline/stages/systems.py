@@ -1,9 +1,9 @@
 """The systems that names stand for (:mod:`pipeline.encode.names` is their grammar).
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``run:FILE``, ``most-cited``,
-``newest``, ``random:seed=7``; with a label of the user's own, ``mine=/path/to/model``. Scores keep the name of their
-system as data; :func:`stored_system` reads it.
+``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``rerank(bm25,maxsim:org/name,100)``,
+``run:FILE``, ``most-cited``, ``newest``, ``random:seed=7``; with a label of the user's own, ``mine=/path/to/model``.
+Scores keep the name of their system as data; :func:`stored_system` reads it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
-from pipeline.encode.spec import CrossModel, Model
+from pipeline.encode.spec import Model
 from pipeline.retrieve.engines import KINDS as INDEXES
 from pipeline.retrieve.fusion import Method
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """BM25 as Anserini sets it."""
 
-_RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100)"
+_RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100), or maxsim:"
 
 TUNED = "bm25:tuned"
 """BM25 with the parameters of ``mdcr tune``, which differ between pools."""
@@ -146,17 +146,17 @@ class Fused(_Named):
 
 @dataclass(frozen=True)
 class Reranked(_Named):
-    """A system whose first entries of every query a cross-encoder orders anew.
+    """A system whose first entries of every query a reranker orders anew.
 
     Attributes:
         first: the system that ranks first.
-        model: the cross-encoder.
+        model: the reranker.
         head: entries of a query that it reads.
         label: its name in tables, empty for the one users write.
     """
 
     first: Part | Fused
-    model: CrossModel
+    model: Model
     head: int
     label: str = ""
 
@@ -344,15 +344,15 @@ def _imported(path: Path) -> ImportedRun:
 
 
 def _reranked(name: Name, parts: Sequence[Name], precision: str | None) -> Reranked:
-    if len(parts) != 3 or not parts[1].base.startswith(names.CROSS):
-        raise InputError(f"{name} must name a system, a cross-encoder and a number", _RERANK)
+    if len(parts) != 3 or not parts[1].base.startswith(names.RERANKERS):
+        raise InputError(f"{name} must name a system, a reranker and a number", _RERANK)
     head = str(parts[2])
     if not head.isdecimal() or int(head) < 1:
         raise InputError(f"{name} must rerank a whole number of entries, got {head!r}", _RERANK)
     first = _system(parts[0], precision)
     if isinstance(first, Reranked):
         raise InputError(f"{name} reranks what is reranked already", "Name the system itself")
-    return Reranked(first, registry.resolve_cross_encoder(parts[1], precision), int(head))
+    return Reranked(first, registry.resolve(parts[1], precision, reranker=True), int(head))
 
 
 def _fused(name: Name, inside: Sequence[Name], precision: str | None) -> Fused:

@@ -41,7 +41,6 @@ def test_the_same_weights_at_two_paths_are_one_encoder(root: Path, tmp_path: Pat
 
 def test_a_model_of_the_hub_is_the_one_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     save_in_cache(tmp_path / "cache", "malteos/scincl", "a" * 40)
     assert registry.resolve("hf:malteos/scincl").slug == registry.resolve("scincl").slug == "scincl"

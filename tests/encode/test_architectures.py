@@ -1,16 +1,23 @@
 """Today's encoders by construction: small random models of each architecture, saved in their authors' layout.
 
 Each entry gives, for each role, the vectors that sentence-transformers gives for its strings, alone and in a batch.
+
+    python -m tests.encode.test_architectures
+
+prints the largest differences as a table in Markdown.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -63,7 +70,9 @@ ARCHITECTURES: dict[str, tuple[Any, Any, str, tuple[Any, ...], dict[str, str], s
     "modernbert-embed": (config("ModernBert", local_attention=16), BERT, "mean", (), {}, "right"),
     "bge-m3": (config("XLMRoberta", type_vocab_size=1), BERT, "cls", (), {}, "right"),
     "arctic-embed-l": (config("XLMRoberta", type_vocab_size=1), BERT, "cls", (), {"query": "w7 "}, "right"),
+    "multilingual-e5-large": (config("XLMRoberta", type_vocab_size=1), BERT, "mean", (), {}, "right"),
     "bge-large": (config("Bert"), BERT, "cls", (), {}, "right"),
+    "mpnet": (config("MPNet"), BERT, "mean", (), {}, "right"),
     "semcse": (
         config("DebertaV2", type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"]),
         BERT,
@@ -117,8 +126,12 @@ def strings(name: str) -> dict[str, list[str]]:
     return {"paper": papers, "query_paper": [asking + text for text in papers], "query": [ad_hoc + q for q in QUERIES]}
 
 
-def largest_difference(cache: Path, name: str) -> float:
-    """Return the largest difference of a component from sentence-transformers' vectors, over roles and batches."""
+def differences(cache: Path, name: str) -> dict[str, dict[str, float]]:
+    """Return the largest difference of a component from sentence-transformers' vectors in float32.
+
+    They are by role; of texts ``alone``, of texts in ``batches`` from theirs alone and in batches, and of batches in
+    ``bfloat16`` from theirs in float32.
+    """
     entry = names.entries()[name]
     folder = save(snapshot(cache, entry["hub"], commit_of(entry)), name)
     if name == "semcse":
@@ -127,25 +140,52 @@ def largest_difference(cache: Path, name: str) -> float:
     else:
         peer = SentenceTransformer(str(folder), device="cpu")
     model, encoder = load(f"{name}:max_length=512")
-    asking = query_paper_model(model)
-    by_role = {"paper": encoder, "query": encoder, "query_paper": encoder}
-    if asking.spec != model.spec:
-        by_role["query_paper"] = type(encoder).load(asking, CPU)
     texts = {"paper": TEXTS, "query_paper": TEXTS, "query": [Text(query, "") for query in QUERIES]}
-    worst = 0.0
+    found = {}
     for role, fed in strings(name).items():
-        expected = np.concatenate([peer.encode([one], prompt="") for one in fed])  # alone: without any padding
+        apart = np.concatenate([peer.encode([one], prompt="") for one in fed])  # alone: without any padding
         together = peer.encode(fed, prompt="")
-        vectors = by_role[role].encode(texts[role], role)
-        alone = np.concatenate([by_role[role].encode([text], role) for text in texts[role]])
+        asked = query_paper_model(model) if role == "query_paper" else model
+        ours = type(encoder).load(asked, CPU)
+        vectors = ours.encode(texts[role], role)
+        alone = np.concatenate([ours.encode([text], role) for text in texts[role]])
+        half = replace(asked, spec=replace(asked.spec, compute="bfloat16"))
+        rounded = type(encoder).load(half, CPU).encode(texts[role], role)
         assert np.ptp(vectors, axis=0).max() > 0.01
-        for pair in ((vectors, expected), (vectors, together), (alone, vectors)):
-            worst = max(worst, float(np.abs(pair[0] - pair[1]).max()))
-    if asking.spec != model.spec:
-        assert np.abs(by_role["query_paper"].encode(TEXTS) - encoder.encode(TEXTS)).max() > 0.01
-    return worst
+        assert asked.spec == model.spec or np.abs(vectors - encoder.encode(TEXTS)).max() > 0.01
+        found[role] = {
+            "alone": np.abs(alone - apart).max(),
+            "batches": max(np.abs(vectors - apart).max(), np.abs(vectors - together).max()),
+            "bfloat16": np.abs(rounded - apart).max(),
+        }
+    return found
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_entry_gives_the_vectors_of_sentence_transformers(cache: Path, name: str) -> None:
-    assert largest_difference(cache, name) <= 1e-5
+    for of_role in differences(cache, name).values():
+        assert max(of_role["alone"], of_role["batches"]) <= 1e-5
+        assert 1e-5 < of_role["bfloat16"] <= 0.05
+
+
+def table() -> str:
+    """Return the differences of every entry, with the versions of the libraries."""
+    roles = ("paper", "query_paper", "query")
+    lines = [
+        f"transformers {transformers.__version__}, sentence-transformers {sentence_transformers.__version__}\n",
+        f"| architecture | entry | pooling, padding | {' | '.join(roles)} | bfloat16 |",
+        "|---|---|---|" + "---:|" * (len(roles) + 1),
+    ]
+    for name, (configuration, _, pooling, _, _, side) in ARCHITECTURES.items():
+        with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+            patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
+            found = differences(Path(cache), name)
+        cells = [f"{found[role]['alone']:.2g}, {found[role]['batches']:.2g}" for role in roles]
+        cells.append(f"{max(of_role['bfloat16'] for of_role in found.values()):.3f}")
+        kind = type(configuration).__name__.removesuffix("Config")
+        lines.append(f"| {kind} | `{name}` | {pooling}, {side} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201

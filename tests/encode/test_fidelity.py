@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from pipeline.corpus.reader import Text
-from pipeline.encode import hub, names, registry
+from pipeline.encode import hub, names
 from pipeline.encode.spec import Role
 from tests.encode import test_aspire
 from tests.encode.test_architectures import ARCHITECTURES
@@ -116,7 +116,7 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a cache with a model of every hub id, and with its adapters where the package is installed."""
     cache = tmp_path_factory.mktemp("hub")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HUB_CACHE", str(cache))
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         patch.setattr(hub, "packaged", lambda name: None)
         entries = [names.entries()[name] for name in (*RECIPES, *ASPIRE)]
@@ -207,7 +207,7 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
 def test_no_entry_is_left_out() -> None:
     fitted = {"lsa", "sentences", "word2vec", "word2vec-tfidf"}
     larger = {"qwen3-4b", "qwen3-8b"}  # the recipe of qwen3-0.6b
-    assert {*RECIPES, *ASPIRE, *ENSEMBLE, *ARCHITECTURES, *fitted, *larger} == set(registry.names())
+    assert {*RECIPES, *ASPIRE, *ENSEMBLE, *ARCHITECTURES, *fitted, *larger} == set(names.entries())
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *ASPIRE, *ENSEMBLE])

@@ -58,7 +58,7 @@ def test_every_entry_resolves(cache: Path) -> None:
             assert (model.spec.checkpoint, model.spec.revision) == (entry["hub"], commit)
             assert model.several == isinstance(model.spec, AspireSpec)
             assert model.distance == entry["distance"]
-            assert not model.query or model.query in registry.names()
+            assert not model.query or model.query in names.entries()
             assert model.checkpoint.ready().name == commit
     assert all(listing.available for listing in registry.known_models())
 
@@ -138,7 +138,7 @@ def test_published_figures_are_those_of_the_papers_tables() -> None:
     folder = SHARED / "reference"
     if not folder.is_dir():
         pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
-    figures: dict[str, dict[str, float]] = {name: {} for name in registry.names()}
+    figures: dict[str, dict[str, float]] = {name: {} for name in names.entries()}
     for table, systems, name in TABLES:
         with (folder / f"{table}.csv").open(newline="") as lines:
             rows = [row for row in csv.DictReader(lines) if row["model"] in systems]

@@ -19,7 +19,7 @@ from pipeline.encode import registry
 from pipeline.encode.base import in_order
 from pipeline.encode.network import BATCH_TOKENS
 from pipeline.encode.reranker import CrossEncoder
-from pipeline.encode.spec import CrossModel, Pair
+from pipeline.encode.spec import Model, Pair
 from tests.encode.tiny import CPU, change, keep_case, save_bert, save_cross_encoder, words
 
 PAIRS = [
@@ -54,17 +54,17 @@ def lowered(folder: Path) -> Path:
     return keep_case(resaved(folder))
 
 
-def scores(model: CrossModel) -> np.ndarray[Any, Any]:
+def scores(model: Model) -> np.ndarray[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BATCH_TOKENS, "cpu", 700)  # several batches
         encoder = CrossEncoder.load(model, CPU)
-    return in_order(encoder.finish(encoder.prepare(PAIRS)), 1)[1].ravel()
+    return in_order(encoder.scores(PAIRS), 1)[1].ravel()
 
 
 @pytest.mark.parametrize("change_folder", [Path, resaved, with_activation, short, lowered, prompted])
 def test_scores_are_those_of_sentence_transformers(tmp_path: Path, change_folder: Callable[[Path], Path]) -> None:
     folder = change_folder(save_cross_encoder(tmp_path / "model"))
-    model = registry.resolve_cross_encoder(f"cross:{folder}")
+    model = registry.resolve(f"cross:{folder}", reranker=True)
     peer = sentence_transformers.CrossEncoder(str(folder), device="cpu")
     assert model.spec.max_length == peer.max_seq_length
     expected = peer.predict([tuple(pair) for pair in PAIRS])
@@ -74,12 +74,12 @@ def test_scores_are_those_of_sentence_transformers(tmp_path: Path, change_folder
 
 def test_options_and_identity(tmp_path: Path) -> None:
     folder = save_cross_encoder(tmp_path / "model")
-    plain = registry.resolve_cross_encoder(f"cross:{folder}", "float32")
-    reduced = registry.resolve_cross_encoder(f"cross:{folder}:max_length=64", "bfloat16")
+    plain = registry.resolve(f"cross:{folder}", "float32", reranker=True)
+    reduced = registry.resolve(f"cross:{folder}:max_length=64", "bfloat16", reranker=True)
     assert (plain.name, reduced.name) == (f"cross:{folder}", f"cross:{folder}:compute=bfloat16,max_length=64")
     assert (reduced.spec.compute, reduced.spec.max_length) == ("bfloat16", 64)
-    assert registry.resolve_cross_encoder(reduced.name) == reduced
-    half = registry.resolve_cross_encoder(f"cross:{folder}", "bfloat16")
+    assert registry.resolve(reduced.name, reranker=True) == reduced
+    half = registry.resolve(f"cross:{folder}", "bfloat16", reranker=True)
     rounded, exact = scores(half), scores(plain)
     assert not np.array_equal(rounded, exact)
     np.testing.assert_allclose(rounded, exact, atol=0.05)
@@ -114,13 +114,13 @@ def test_a_model_that_cannot_rank_is_refused(tmp_path: Path, break_it: Callable[
     folder = save_cross_encoder(tmp_path / "model")
     break_it(folder)
     with pytest.raises(InputError, match=message):
-        CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}"), CPU)
+        CrossEncoder.load(registry.resolve(f"cross:{folder}", reranker=True), CPU)
 
 
 @pytest.mark.parametrize("length", [16, 17])
 def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -> None:
     folder = short(save_cross_encoder(tmp_path / "model"))
-    encoder = CrossEncoder.load(registry.resolve_cross_encoder(f"cross:{folder}:max_length={length}"), CPU)
+    encoder = CrossEncoder.load(registry.resolve(f"cross:{folder}:max_length={length}", reranker=True), CPU)
     sizes = (0, 1, 5, 6, 7, 8, 9, 14, 40)
     pairs = [Pair(words(first, 1), words(second, 2)) for first in sizes for second in sizes]
     queries, papers = zip(*pairs, strict=True)
@@ -134,7 +134,7 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -
 
 def test_long_pairs_take_memory_by_their_length_alone(tmp_path: Path) -> None:
     """A tokenizer that cuts pairs keeps every part of one text with every part of the other."""
-    model = registry.resolve_cross_encoder(f"cross:{save_cross_encoder(tmp_path / 'model')}:max_length=16")
+    model = registry.resolve(f"cross:{save_cross_encoder(tmp_path / 'model')}:max_length=16", reranker=True)
     encoder = CrossEncoder.load(model, CPU)
 
     def measure(taken: Any) -> None:

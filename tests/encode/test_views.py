@@ -46,7 +46,7 @@ def test_a_view_shares_the_store_and_not_the_name() -> None:
     assert whole(plain) == plain
     with pytest.raises(InputError, match="must be compared by whole vectors"):
         whole(cut)
-    assert registry.resolve("lsa:dimension=64").dimension == 0  # LSA has a dimension of its own
+    assert registry.resolve("lsa:dimension=64").view == View()  # LSA has a dimension of its own
     for text, message in (
         ("word2vec-tfidf:quantise=int4", "quantise 'int4' is unknown"),
         ("minilm:dimension=0", "pos"),

@@ -101,7 +101,7 @@ def test_sentences_stay_as_given(folder: Path, build: Build) -> None:
     assert corpus.query_texts.column("text")[place].as_py() == "We w1 w2. They w3."
     (query,) = corpus.ad_hoc(np.array([place]))
     assert split_sentences(query.title) == ["We w1 w2. They w3."]
-    encoder = SentencesEncoder(StubEncoder(4))
+    encoder = SentencesEncoder([StubEncoder(4)])
     assert [len(encoder.encode([text], role)) for text, role in ((texts["0"], "paper"), (query, "query"))] == [3, 1]
 
 

@@ -268,9 +268,9 @@ def test_queries_with_a_prompt_of_their_own_have_a_second_vector(tmp_path: Path)
     np.testing.assert_allclose(store_of(queries).grouped(rows).vectors, encoder.encode(prompted), atol=1e-6)
     np.testing.assert_allclose(store_of(papers).grouped(rows).vectors, encoder.encode(texts), atol=1e-6)
     vectors = {"paper": papers, "query": queries}
-    for model in (asked, dataclasses.replace(asked, dimension=8), dataclasses.replace(asked, quantise="binary")):
+    for model in (asked, *(dataclasses.replace(asked, view=view) for view in (View(8), View(0, "binary")))):
         ranking = make(tmp_path, dense_ranking_task(corpus, pool, vectors, model, depth=5))
-        view = View.of(model)
+        view = model.view
         found = [
             view(store_of(vectors[of]).grouped(np.array(r)).vectors)
             for of, r in (("query", rows), ("paper", range(20, 50)))

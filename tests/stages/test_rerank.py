@@ -45,7 +45,7 @@ def world(root: Path, folder: Path, *, texts: bool = False) -> tuple[Artifact, A
     pool = make_pool(root, corpus, None if texts else [0, 4, 9, 17, 39], slug="texts" if texts else "pool")
     model = registry.resolve("stub")
     first = dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=DEPTH)
-    cross = registry.resolve_cross_encoder(f"cross:{folder}")
+    cross = registry.resolve(f"cross:{folder}", reranker=True)
     return corpus, pool, first, rerank_task(corpus, pool, first, cross, head=HEAD)
 
 

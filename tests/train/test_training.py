@@ -112,7 +112,7 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
         ({"triplets": "pairs"}, "the loss triplet of citations reads 3 texts, got 2"),
         ({"micro_batch": 4096}, "at least micro_batch = 4096 examples"),
         ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),
-        ({"base": "BROKEN"}, "cannot be loaded as a model"),
+        ({"base": "BROKEN"}, "cannot be loaded"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -22,7 +22,7 @@ from tests.studies.facets.test_study import METHOD, study
 
 def test_contextual_sentences_are_those_of_the_facet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The method of query 100 is one sentence as given and two of the splitting rule: it is vector 1 of four."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = save_in_cache(
         tmp_path / "cache", registry._entry("aspire-bm")["hub"], "0123456789abcdef0123456789abcdef01234567"

@@ -18,7 +18,8 @@ from transformers import AutoTokenizer
 
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Text
-from pipeline.encode.registry import names, part_names, published, resolve
+from pipeline.encode import names
+from pipeline.encode.registry import part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.correlations import smallest_subset
@@ -82,7 +83,7 @@ def test_two_systems_are_compared_over_figures() -> None:
 
 def test_formats_name_encoders() -> None:
     for row in multi_format().values():
-        assert {part for kind in FORMATS for part in part_names(row[kind])} <= set(names())
+        assert {part for kind in FORMATS for part in part_names(row[kind])} <= set(names.entries())
     assert set(encoders("lsa")) == set(FORMATS)
     codes = multi_format()["specter2_mtl_ctrl"]
     printed = [published(codes[name])["scirepeval-codes.in-train-search"] for name in (*FORMATS[:3], "query")]
