@@ -86,7 +86,9 @@ def _targets(options: argparse.Namespace) -> list[Task]:
         from pipeline.cli.train import read_training
         from pipeline.train.stage import train_task
 
-        return [train_task(Workspace(runner), read_training(options, options.train), dry=getattr(options, "dry_run", False))]
+        return [
+            train_task(Workspace(runner), read_training(options, options.train), dry=getattr(options, "dry_run", False))
+        ]
     evaluations = read.evaluations(options, runner)
     if options.stage in ("score", "eval"):
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
