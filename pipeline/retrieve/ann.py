@@ -22,10 +22,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.canonical import lengths
 from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.pairs import lengths
 from pipeline.retrieve.search import Search
 
 Floats = npt.NDArray[np.float32]

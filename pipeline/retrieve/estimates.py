@@ -33,7 +33,7 @@ from torch import Tensor
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.pairs import Side
+from pipeline.retrieve.canonical import Side
 
 _TOO_LONG = 1e18
 """Lengths from here on could overflow float32 when squared."""

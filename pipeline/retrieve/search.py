@@ -23,8 +23,8 @@ from pipeline.retrieve.base import (
     block_rows,
     check_depth,
 )
+from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.estimates import Candidates, Estimates, check_lengths, mean_of
-from pipeline.retrieve.pairs import CODES, Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import TopK, pack
 
 _PAIR_BYTES = 256

@@ -12,9 +12,9 @@ from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import approximate_search, recall
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.canonical import canonical_scores
 from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
 from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
+from tests.retrieve.reference import canonical_scores
 
 
 def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
