@@ -70,9 +70,10 @@ class FaissEngine(DenseEngine):
             )
         estimates = search.estimates()
         placed = estimates.place(block.papers.vectors, block.rows)
-        points, queries, count = placed.points.numpy(), estimates.points.numpy(), len(block.rows)
+        scale = 2 if search.metric == "l2" else 1
+        points, queries, count = placed.points.numpy(), estimates.points.numpy() / np.float32(scale), len(block.rows)
         radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
-        bound = 4 * estimates.relative * (estimates.length + radius) ** 2
+        bound = 4 * scale * estimates.relative * (estimates.length / scale + radius) ** 2
         bound += estimates.length * placed.spread.amax() + placed.extra.amax()
         found, cuts = [], []
         with _threads(self._faiss, search.resources.workers):
@@ -86,11 +87,11 @@ class FaissEngine(DenseEngine):
                 if fetched < len(inside):
                     last = torch.from_numpy(values[:, -1])
                     # |a - b|^2 is rounded with the lengths of both
-                    last = -0.5 * (last.double() + estimates.shift) if search.metric == "l2" else last
+                    last = -(last.double() + estimates.shift) if search.metric == "l2" else last
                     cut = (last + bound).float()
                 cuts.append(cut)
         owners, places = map(torch.from_numpy, np.divmod(np.unique(np.concatenate(found)), count))
-        search.rescore(block, owners, places, block.members[places])
+        search.rescore(block, owners, places, block.members[places], torch.full(owners.shape, torch.inf))
         return torch.stack(cuts)
 
     def _knn(
@@ -147,7 +148,7 @@ def approximate_search(
     for some, matrix in blocks:
         rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
         start += len(some)
-    block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
+    block = next(search.blocks([(rows[:start], vectors[:start])]), None)
     if block is None or not search.queries:
         return search.rankings()[0]
     asked, fetched = search.side.vectors.numpy(), min(start, depth + int(np.diff(excluded[0]).max()))
@@ -160,7 +161,7 @@ def approximate_search(
     fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(fresh & (candidates < start))  # and gives others where it finds too few
     owners, positions = torch.from_numpy(query), torch.from_numpy(candidates[query, column])
-    search.rescore(block, owners, positions, torch.ones_like(owners))
+    search.rescore(block, owners, positions, torch.ones_like(owners), torch.full(owners.shape, torch.inf))
     return search.rankings()[0]
 
 
