@@ -16,8 +16,8 @@ Numerical behavior of NVIDIA tensor cores, 2021), and by Cauchy and Schwarz
 
     ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``,    ``|b - b'| <= 2**-8 |b|``
 
-A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself; that is added to it. Small constants
-cover underflow. So every pair has ``e - estimate <= length * spread + extra``, which
+A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself. That is added to it, as is what
+``|b|^2`` may be off; small constants cover underflow. So every pair has ``e - estimate <= length * spread``, which
 :meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
@@ -86,15 +86,13 @@ class Placed(NamedTuple):
 
     Attributes:
         points: float32 or bfloat16 ``[m, d]``.
-        bias: float32 ``[m]``, added to the products.
-        spread: float32 ``[m]``, times a query's length: an error bound.
-        extra: float32 ``[m]``, added to that.
+        bias: float32 ``[m]``, added to the products: with it they are off by at most
+        spread: float32 ``[m]``, times a query's length.
     """
 
     points: Tensor
     bias: Tensor
     spread: Tensor
-    extra: Tensor
 
 
 class Tile(NamedTuple):
@@ -105,8 +103,7 @@ class Tile(NamedTuple):
         positions: int64 ``[m]``, in the block.
         values: float32 ``[q, m]``, of ``e``.
         length: float32 ``[q]``, of the queries.
-        spread: float32 ``[m]``, times the length: an error bound.
-        extra: float32 ``[m]``, added to that.
+        spread: float32 ``[m]``, times the length: what ``e`` is at most above the value.
     """
 
     queries: Tensor
@@ -114,7 +111,6 @@ class Tile(NamedTuple):
     values: Tensor
     length: Tensor
     spread: Tensor
-    extra: Tensor
 
     def goal(self, members: Tensor, depth: int, tiles: int) -> Tensor:
         """Return what the ``depth``-th best of a pool will hardly be below, float32 ``[q]``; -inf: no one knows.
@@ -133,14 +129,13 @@ class Tile(NamedTuple):
 
     def above(self, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return which pairs may exceed a goal float32 ``[q]``: places of queries, of candidates, and their bounds."""
-        limit = goal - (self.length * self.spread.amax() + self.extra.amax())
+        limit = goal - self.length * self.spread.amax()
         reached = self.values > limit[:, None]
         if reached.device.type == "cpu":  # a quarter of torch's time
             owner, column = map(torch.from_numpy, np.divmod(np.flatnonzero(reached.numpy()), reached.shape[1]))
         else:
             owner, column = reached.nonzero(as_tuple=True)
-        bound = self.length[owner] * self.spread[column] + self.extra[column]
-        return owner, column, self.values[owner, column] + bound
+        return owner, column, self.values[owner, column] + self.length[owner] * self.spread[column]
 
 
 def mean_of(sample: Tensor, rows: Rows, metric: Metric) -> Tensor:
@@ -199,15 +194,14 @@ class Estimates:
         if block.papers.offsets is None:
             placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
             values = self.products(self.points[queries], placed)
-            return Tile(queries, positions, values, self.length[queries], placed.spread, placed.extra)
+            return Tile(queries, positions, values, self.length[queries], placed.spread)
         (starts, counts), (firsts, several) = self._side.spans(queries), block.papers.spans(positions)
         vectors, rows = _ranges(starts, counts), block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
         placed = self.place(block.papers.vectors[_ranges(firsts, several)], rows)
-        shift = self._shift[vectors]
+        shift = self._shift[vectors] + self._shift[vectors].abs() * _SHIFTED
         values = _greatest(self.products(self.points[vectors], placed).T + shift, several).T
-        extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
         length, spread = _greatest(self.length[vectors], counts), _greatest(placed.spread, several)
-        return Tile(queries, positions, _greatest(values.contiguous(), counts), length, spread, extra)
+        return Tile(queries, positions, _greatest(values.contiguous(), counts), length, spread)
 
     def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
@@ -230,11 +224,10 @@ class Estimates:
             torch.linalg.vector_norm(moved, dim=1, out=measured)
             place.copy_(moved)
         check_lengths(length, "candidate", rows)
-        l2 = float(self._metric == "l2")
-        bias = -l2 * length * length
+        bias = -length * length if self._metric == "l2" else torch.zeros_like(length)
         length = length * (1 + self.relative) + len(self._origin) ** 0.5 * 2.0**-62
-        extra = (l2 * 2 * self.relative * length) * length + (1 + length) * self._tiny
-        return Placed(points, bias, length * self._spread + self._fixed, extra)
+        bias = bias * (1 - 2 * self.relative) + (1 + length) * self._tiny
+        return Placed(points, bias, length * self._spread + self._fixed)
 
     def products(self, points: Tensor, placed: Placed) -> Tensor:
         """Return estimates of some queries' points with candidates, float32 ``[q, m]``, until the next call."""

@@ -66,7 +66,7 @@ def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric
     bounds = Estimates(Side(q), metric, mean_of(x[:100], case.rows, metric), low=low)
     placed = bounds.place(x, case.rows)
     estimates = bounds.products(bounds.points, placed).double().numpy()
-    bound = (bounds.length[:, None] * placed.spread + placed.extra).numpy()
+    bound = (bounds.length[:, None] * placed.spread).numpy()
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
     off = exact - bounds.shift.numpy()[:, None] - estimates
     assert (off <= bound).all()
