@@ -128,8 +128,7 @@ def approximate_search(
         resources: memory, and the device of an index on a GPU.
 
     Raises:
-        InputError: the vectors do not fit in memory, the index needs a GPU or a build of Faiss that is not there, or as of
-            exact search.
+        InputError: the vectors do not fit in memory, the index cannot be built, or as of exact search.
     """
     size = 8 * count * queries.shape[1]
     if size > resources.memory:
