@@ -71,7 +71,8 @@ class DenseEngine(ABC):
             queries: float16 or float32 ``[q, d]``, the same for every pool; or groups, where candidates may have
                 several vectors too: then their rows repeat, within one block, and the score of two papers is that of
                 their best pair of vectors (MaxSim).
-            blocks: the candidates of all pools, read once and in order.
+            blocks: the candidates of all pools, read once and in order; of as many vectors as memory takes
+                (:func:`pipeline.retrieve.base.block_rows`).
             subsets: the pools, at most :data:`pipeline.retrieve.base.MAX_SUBSETS`.
             metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
             depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries where fewer remain.
@@ -150,7 +151,7 @@ def scan(
         pools = torch.zeros_like(owners)
         for pool, limit in enumerate(limits):
             pools |= (most > limit[owners]).long() << pool
-        return tile.queries[owners], tile.positions[columns], pools & members[columns], most
+        return queries[some[owners]], tile.positions[columns], pools & members[columns], most
 
     cpu = search.device.type == "cpu"
     workers = search.resources.workers if cpu else 1

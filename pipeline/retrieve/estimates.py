@@ -99,14 +99,12 @@ class Tile(NamedTuple):
     """Estimates of some candidates of a block with some queries.
 
     Attributes:
-        queries: int64 ``[q]``.
         positions: int64 ``[m]``, in the block.
         values: float32 ``[q, m]``, of ``e``.
         length: float32 ``[q]``, of the queries.
         spread: float32 ``[m]``, times the length: what ``e`` is at most above the value.
     """
 
-    queries: Tensor
     positions: Tensor
     values: Tensor
     length: Tensor
@@ -194,14 +192,14 @@ class Estimates:
         if block.papers.offsets is None:
             placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
             values = self.products(self.points[queries], placed)
-            return Tile(queries, positions, values, self.length[queries], placed.spread)
+            return Tile(positions, values, self.length[queries], placed.spread)
         (starts, counts), (firsts, several) = self._side.spans(queries), block.papers.spans(positions)
         vectors, rows = _ranges(starts, counts), block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
         placed = self.place(block.papers.vectors[_ranges(firsts, several)], rows)
         shift = self._shift[vectors] + self._shift[vectors].abs() * _SHIFTED
         values = _greatest(self.products(self.points[vectors], placed).T + shift, several).T
         length, spread = _greatest(self.length[vectors], counts), _greatest(placed.spread, several)
-        return Tile(queries, positions, _greatest(values.contiguous(), counts), length, spread)
+        return Tile(positions, _greatest(values.contiguous(), counts), length, spread)
 
     def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
