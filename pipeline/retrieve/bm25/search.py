@@ -123,6 +123,34 @@ def check_exclusions(excluded: Exclusions, queries: QueryTerms) -> None:
 
 
 @compiled
+def best_first(values: Any, count: int) -> Any:
+    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
+
+    Numba can compile ``np.partition`` as well, in ten times the time.
+    """
+    low, high, place = 0, len(values) - 1, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]
+
+
+@compiled
 def search_block(
     queries: Any, idf: Any, rows: Any, norms: Any, postings: Any, excluded: Any, depth: int, best: Any, scratch: Any
 ) -> None:
@@ -154,9 +182,7 @@ def search_block(
                 best.keys[query, count] = key
                 count += np.int64(key > threshold)
                 if count == 2 * depth:
-                    best.keys[query].sort()
-                    best.keys[query, :depth] = best.keys[query, depth:]
-                    count, threshold = depth, best.keys[query, 0]
+                    count, threshold = depth, best_first(best.keys[query], depth)
                     least = threshold >> np.uint64(32)
         best.counts[query], best.thresholds[query] = count, threshold
 
