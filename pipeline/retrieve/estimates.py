@@ -86,8 +86,8 @@ class Placed(NamedTuple):
 
     Attributes:
         points: float32 or bfloat16 ``[m, d]``.
-        bias: float32 ``[m]``, added to the products: with it they are off by at most
-        spread: float32 ``[m]``, times a query's length.
+        bias: float32 ``[m]``, added to the products, with what it may be off.
+        spread: float32 ``[m]``, times a query's length: an error bound.
     """
 
     points: Tensor
