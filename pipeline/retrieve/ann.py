@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.canonical import lengths
 from pipeline.retrieve.dense import DenseEngine
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.pairs import lengths
 from pipeline.retrieve.search import Search
 
 Floats = npt.NDArray[np.float32]
@@ -63,49 +64,44 @@ class FaissEngine(DenseEngine):
         """
         if search.side.offsets is not None:
             raise InputError("Faiss does not search papers with several vectors", "Use --engine=exact")
-        gpu = gpu_of(search.resources.device)
-        if gpu is not None and search.depth > GPU_LIMIT:
-            raise InputError(
-                f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {GPU_LIMIT} or search on the CPU"
-            )
-        estimates = search.estimates()
+        gpu, most = gpu_of(search.resources.device), len(block.rows)
+        knn = self._faiss.knn
+        if gpu is not None:
+            knn, most = partial(self._faiss.knn_gpu, _resources(self._faiss), device=gpu), GPU_LIMIT
+            if search.depth > most:
+                raise InputError(
+                    f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {most} or search on the CPU"
+                )
+        estimates, scale = search.estimates(), 2 if search.metric == "l2" else 1
         placed = estimates.place(block.papers.vectors, block.rows)
-        points, queries, count = placed.points.numpy(), estimates.points.numpy(), len(block.rows)
+        points, queries, length = placed.points.numpy(), estimates.points.numpy() / np.float32(scale), estimates.length
         radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
-        bound = 4 * estimates.relative * (estimates.length + radius) ** 2
-        bound += estimates.length * placed.spread.amax() + placed.extra.amax()
-        found, cuts = [], []
+        bound = 6 * scale * estimates.relative * (length / scale + radius) ** 2
+        bound += length * placed.spread.amax() + placed.bias.amax().clamp(min=0)
+        cuts = torch.full((len(search.subsets), search.queries), -torch.inf)
+        found = []
         with _threads(self._faiss, search.resources.workers):
             for pool, (_, excluded) in enumerate(search.subsets):
                 inside = np.flatnonzero(block.members.numpy() >> pool & 1)
-                fetched = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(inside))
-                fetched = min(fetched, GPU_LIMIT) if gpu is not None else fetched
-                values, positions = self._knn(queries, points[inside], fetched, search.metric, gpu)
-                found.append(np.repeat(np.arange(search.queries), fetched) * count + inside[positions.ravel()])
-                cut = torch.full((search.queries,), -torch.inf)
+                fetched = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(inside), most)
+                if not fetched:
+                    continue
+                values, nearest = knn(queries, points[inside], fetched, metric=_kind(self._faiss, search.metric))
+                found.append(np.repeat(np.arange(search.queries), fetched) << 32 | inside[nearest.ravel()])
                 if fetched < len(inside):
-                    last = torch.from_numpy(values[:, -1])
+                    last = torch.from_numpy(values[:, -1]).double()
                     # |a - b|^2 is rounded with the lengths of both
-                    last = -0.5 * (last.double() + estimates.shift) if search.metric == "l2" else last
-                    cut = (last + bound).float()
-                cuts.append(cut)
-        owners, places = map(torch.from_numpy, np.divmod(np.unique(np.concatenate(found)), count))
-        search.rescore(block, owners, places, block.members[places])
-        return torch.stack(cuts)
+                    cuts[pool] = (-last - estimates.shift if search.metric == "l2" else last) + bound
+        pairs = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        _rescore_all(search, block, pairs >> 32, pairs & 0xFFFFFFFF)
+        return cuts
 
-    def _knn(
-        self, queries: Floats, points: Floats, fetched: int, metric: Metric, gpu: int | None
-    ) -> tuple[Floats, Positions]:
-        """Return squared distances rising or products falling, ``[q, fetched]``, and positions."""
-        if not fetched:
-            return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
-        kind = _kind(self._faiss, metric)
-        found: tuple[Floats, Positions]
-        if gpu is None:
-            found = self._faiss.knn(queries, points, fetched, metric=kind)
-        else:
-            found = self._faiss.knn_gpu(_resources(self._faiss), queries, points, fetched, metric=kind, device=gpu)
-        return found
+
+def _rescore_all(search: Search, block: Candidates, owners: Positions, positions: Positions) -> None:
+    """Score pairs in all pools that their candidates are in; nothing is known of their estimates."""
+    places = torch.from_numpy(positions)
+    most = torch.full(places.shape, torch.inf)
+    search.rescore(block, torch.from_numpy(owners), places, block.members[places], most)
 
 
 def approximate_search(
@@ -132,7 +128,7 @@ def approximate_search(
         resources: memory, and the device of an index on a GPU.
 
     Raises:
-        InputError: the vectors do not fit in memory, or as of :func:`built` and of exact search.
+        InputError: the vectors do not fit in memory, the index cannot be built, or as of exact search.
     """
     size = 8 * count * queries.shape[1]
     if size > resources.memory:
@@ -147,7 +143,7 @@ def approximate_search(
     for some, matrix in blocks:
         rows[start : start + len(some)], vectors[start : start + len(some)] = some, matrix
         start += len(some)
-    block = next(search.blocks([(rows[:start], vectors[:start])], start), None)
+    block = next(search.blocks([(rows[:start], vectors[:start])]), None)
     if block is None or not search.queries:
         return search.rankings()[0]
     asked, fetched = search.side.vectors.numpy(), min(start, depth + int(np.diff(excluded[0]).max()))
@@ -155,12 +151,11 @@ def approximate_search(
         vectors = _normalised(vectors[:start], lengths(block.papers.vectors).numpy())
         asked = _normalised(asked, search.norms.numpy())
     with _threads(faiss, 1):
-        index, parameters = built(settings, vectors[:start], metric, fetched, resources.device)
+        index, parameters = _built(settings, vectors[:start], metric, fetched, resources.device)
         candidates = np.sort(index.search(asked, fetched, params=parameters)[1])
     fresh = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(fresh & (candidates < start))  # and gives others where it finds too few
-    owners, positions = torch.from_numpy(query), torch.from_numpy(candidates[query, column])
-    search.rescore(block, owners, positions, torch.ones_like(owners))
+    _rescore_all(search, block, query, candidates[query, column])
     return search.rankings()[0]
 
 
@@ -178,15 +173,10 @@ def _normalised(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
     return scaled
 
 
-def built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> tuple[Any, Any]:
-    """Return an index of some vectors, and the parameters of its search.
+def _built(settings: IndexSettings, vectors: Floats, metric: Metric, fetched: int, device: str) -> tuple[Any, Any]:
+    """Return an index of vectors ``[n, d]``, at length 1 for cosine, and the parameters of its search.
 
-    Args:
-        settings: which index.
-        vectors: ``[n, d]``, at length 1 for cosine; they must not change while the index is used.
-        metric: how they are compared.
-        fetched: how many will be asked for at most.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    The vectors must not change while it is used. At most ``fetched`` neighbours will be asked for.
 
     Raises:
         InputError: the index needs a GPU or a build of Faiss that is not there, finds fewer than ``fetched``, or does

@@ -22,11 +22,10 @@ from __future__ import annotations
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import starmap
-from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +51,6 @@ _FEW = 32
 """Queries below which memory, not arithmetic, is what products wait for."""
 
 
-Pairs = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What :meth:`Search.rescore` takes of a tile: queries, positions, pools, bounds."""
-
-
 class DenseEngine(ABC):
     """An exact nearest-neighbour search that reads its candidates once."""
 
@@ -76,7 +71,8 @@ class DenseEngine(ABC):
             queries: float16 or float32 ``[q, d]``, the same for every pool; or groups, where candidates may have
                 several vectors too: then their rows repeat, within one block, and the score of two papers is that of
                 their best pair of vectors (MaxSim).
-            blocks: the candidates of all pools, read once and in order.
+            blocks: the candidates of all pools, read once and in order; of as many vectors as memory takes
+                (:func:`pipeline.retrieve.base.block_rows`).
             subsets: the pools, at most :data:`pipeline.retrieve.base.MAX_SUBSETS`.
             metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
             depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries where fewer remain.
@@ -88,12 +84,18 @@ class DenseEngine(ABC):
                 device that is not there.
         """
         search = Search(queries, metric, depth, subsets, resources, self.device(resources))
-        with _one_thread(), _memory_errors(search.device):
-            for block in _ahead(search.blocks(blocks), search.device):
-                if search.queries:
-                    self._rank(search, block)
-                done(len(block.rows))
-            return search.rankings()
+        try:
+            with _one_thread():
+                for block in _ahead(search.blocks(blocks), search.device):
+                    if search.queries:
+                        self._rank(search, block)
+                    done(len(block.rows))
+                return search.rankings()
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"the memory of {search.device} is too short for a block of candidates ({error})",
+                "Free it from other programs, lower --memory (blocks are smaller then), or choose --device=cpu",
+            ) from error
 
     def device(self, resources: Resources) -> torch.device:  # noqa: ARG002
         """Return where the search runs."""
@@ -114,25 +116,19 @@ class DenseEngine(ABC):
         unsure = (goal > needed).any(0).nonzero()[:, 0]
         if len(unsure):
             search.best.put(unsure, before[:, unsure])
-            scan(search, block, needed[:, unsure], queries=unsure)
+            scan(search, block, unsure, needed[:, unsure])
 
 
 def scan(
-    search: Search,
-    block: Candidates,
-    goal: Tensor,
-    *,
-    queries: Tensor | None = None,
-    low: bool = False,
-    guess: bool = False,
+    search: Search, block: Candidates, queries: Tensor, goal: Tensor, *, low: bool = False, guess: bool = False
 ) -> Tensor:
     """Score the candidates of a block that may exceed a goal in one of their pools.
 
     Args:
         search: where the scores go.
         block: the candidates.
-        goal: float32 ``[pools, queries]``.
-        queries: int64, rising; None: all.
+        queries: int64 ``[q]``, rising.
+        goal: float32 ``[pools, q]``.
         low: whether products are of bfloat16.
         guess: whether the first tile, a sample, gives a goal where there is none.
 
@@ -140,47 +136,32 @@ def scan(
         The goal.
     """
     estimates, count = search.estimates(low), min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
-    every = torch.arange(goal.shape[1], device=goal.device)
 
-    def exceeding(first: int, some: Tensor) -> Pairs:
-        """Return the pairs of a tile and some of the queries that may exceed their goal."""
-        tile = estimates.tile(block, first, count, some if queries is None else queries[some])
+    def exceeding(first: int, some: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return pairs of a tile and some of the queries that may exceed their goal: what is to be scored."""
+        torch.set_num_threads(1)  # a worker has a setting of its own
+        tile = estimates.tile(block, first, count, queries[some])
         members = block.members[tile.positions]
         if guess and first == 0:
             for pool in (goal[:, some] == -torch.inf).any(1).nonzero()[:, 0]:
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
                 goal[pool, some] = torch.maximum(goal[pool, some], sampled)
-        limit = goal[:, some]
-        owners, columns, most = tile.above(limit.amin(0))
-        pools = members[columns] & _bits(most > limit[:, owners])
-        return tile.queries[owners], tile.positions[columns], pools, most
+        limits = goal[:, some]
+        owners, columns, most = tile.above(limits.amin(0))
+        pools = torch.zeros_like(owners)
+        for pool, limit in enumerate(limits):
+            pools |= (most > limit[owners]).long() << pool
+        return queries[some[owners]], tile.positions[columns], pools & members[columns], most
 
-    workers = search.resources.workers if search.device.type == "cpu" else 1
+    cpu = search.device.type == "cpu"
+    workers = search.resources.workers if cpu else 1
+    every = torch.arange(len(queries), device=search.device)
     parts = every.split(max(-(-len(every) // workers), _FEW))
     for jobs in ([(0, some) for some in parts], [(first, every) for first in range(1, count)]):
-        for pairs in _in_threads(search, exceeding, jobs):
+        found = in_order(lambda job: exceeding(*job), jobs, workers) if cpu else starmap(exceeding, jobs)
+        for pairs in found:
             search.rescore(block, *pairs)
     return goal
-
-
-def _in_threads(search: Search, function: Callable[..., Pairs], jobs: Iterable[tuple[Any, ...]]) -> Iterator[Pairs]:
-    """Yield what a function makes of each job: on a CPU in the workers, each with one thread for its products."""
-    if search.device.type != "cpu":
-        return starmap(function, jobs)
-
-    def alone(job: tuple[Any, ...]) -> Pairs:
-        torch.set_num_threads(1)
-        return function(*job)
-
-    return in_order(alone, jobs, search.resources.workers)
-
-
-def _bits(pools: Tensor) -> Tensor:
-    """Return bool ``[pools, n]`` as int64 ``[n]``, a bit a pool."""
-    bits = torch.zeros(pools.shape[1], dtype=torch.int64, device=pools.device)
-    for pool, inside in enumerate(pools):
-        bits |= inside.long() << pool
-    return bits
 
 
 class ExactEngine(DenseEngine):
@@ -204,7 +185,8 @@ class ExactEngine(DenseEngine):
     def nominate(self, search: Search, block: Candidates) -> Tensor:
         """Score what may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
         low = search.side.offsets is None and self._low_pays(search)
-        return scan(search, block, search.needed(), low=low, guess=True)
+        queries = torch.arange(search.queries, device=search.device)
+        return scan(search, block, queries, search.needed(), low=low, guess=True)
 
     def _low_pays(self, search: Search) -> bool:
         if self.low is not None:
@@ -234,17 +216,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _memory_errors(device: torch.device) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise InputError(
-            f"the memory of {device} is too short for a block of candidates ({error})",
-            "Free it from other programs, lower --memory (blocks are smaller then), or choose --device=cpu",
-        ) from error
 
 
 def _ahead(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:

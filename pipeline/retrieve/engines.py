@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -33,14 +32,15 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
         operations: of the products it will make (two an element of a vector, a pair), where that is known.
     """
-    engine: DenseEngine
     if name in ("auto", "exact"):
-        engine = importlib.import_module("pipeline.retrieve.dense").ExactEngine(operations)
-    elif name == "faiss":
-        engine = importlib.import_module("pipeline.retrieve.ann").FaissEngine()
-    else:
-        raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *EXACT_ENGINES]))
-    return engine
+        from pipeline.retrieve.dense import ExactEngine
+
+        return ExactEngine(operations)
+    if name == "faiss":
+        from pipeline.retrieve.ann import FaissEngine
+
+        return FaissEngine()
+    raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *EXACT_ENGINES]))
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,23 @@
 """Fast estimates of scores by matrix products, with a proven bound on their error.
 
 Let ``c`` be the mean of the first candidates, ``b`` a candidate less ``c`` (for cosine, scaled to length 1 before) and
-``a`` a query (less ``c`` for L2). The canonical score is ``scale * e + shift``, where each query has its ``shift`` and
+``a`` a query (for L2, twice the query less ``c``). The canonical score is ``e + shift``, where each query has its
+``shift`` and
 
-    L2: ``e = a.b - |b|^2 / 2``        inner product, cosine: ``e = a.b``
+    L2: ``e = a.b - |b|^2``        inner product, cosine: ``e = a.b``
 
 Moving the origin changes no order, and makes the errors small beside the differences of scores. With ``u = 2**-24`` and
 ``g = n u / (1 - n u)`` a float32 product of ``n`` terms is off by at most ``g |a||b|``, in whatever order the terms are
 added (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1). With ``n = d + 24`` this also covers
-the rounding of ``a``, ``b``, of lengths, of ``|b|^2 / 2`` (at most ``g |b|^2``), of a length taken in float32 (cosine,
+the rounding of ``a``, ``b``, of lengths, of ``|b|^2`` (at most ``2 g |b|^2``), of a length taken in float32 (cosine,
 at most ``g |a|``) and of the few additions of the filter. Products of bfloat16 vectors ``a'``, ``b'`` are exact before
 they are added in float32 (we allow four times ``n``, since tensor cores truncate sums that float32 rounds: Fasi et al.,
 Numerical behavior of NVIDIA tensor cores, 2021), and by Cauchy and Schwarz
 
     ``|a.b - a'.b'| <= |a||b - b'| + |a - a'||b'|``,    ``|b - b'| <= 2**-8 |b|``
 
-A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself; that is added to it. Small constants
-cover underflow. So every pair has ``e - estimate <= length * spread + extra``, which
+A product stored in bfloat16, as on the CPU, may have lost ``2**-8`` of itself. That is added to it, as is what
+``|b|^2`` may be off; small constants cover underflow. So every pair has ``e - estimate <= length * spread``, which
 :meth:`pipeline.retrieve.search.Search.rescore` checks against every canonical score.
 """
 
@@ -33,16 +34,16 @@ from torch import Tensor
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.pairs import Side
+from pipeline.retrieve.canonical import Side
 
 _TOO_LONG = 1e18
 """Lengths from here on could overflow float32 when squared."""
 
-_SAMPLE = 512
-"""Candidates whose mean is the origin."""
-
 _SHORT = 2.0**-50
 """Lengths below this are computed in float64: their squares underflow float32."""
+
+_SAMPLE = 512
+"""Candidates whose mean is the origin."""
 
 _TINY = 2.0**-120
 """More than underflow can lose of a term."""
@@ -85,35 +86,29 @@ class Placed(NamedTuple):
 
     Attributes:
         points: float32 or bfloat16 ``[m, d]``.
-        bias: float32 ``[m]``, added to the products.
+        bias: float32 ``[m]``, added to the products, with what it may be off.
         spread: float32 ``[m]``, times a query's length: an error bound.
-        extra: float32 ``[m]``, added to that.
     """
 
     points: Tensor
     bias: Tensor
     spread: Tensor
-    extra: Tensor
 
 
 class Tile(NamedTuple):
     """Estimates of some candidates of a block with some queries.
 
     Attributes:
-        queries: int64 ``[q]``.
         positions: int64 ``[m]``, in the block.
         values: float32 ``[q, m]``, of ``e``.
         length: float32 ``[q]``, of the queries.
-        spread: float32 ``[m]``, times the length: an error bound.
-        extra: float32 ``[m]``, added to that.
+        spread: float32 ``[m]``, times the length: what ``e`` is at most above the value.
     """
 
-    queries: Tensor
     positions: Tensor
     values: Tensor
     length: Tensor
     spread: Tensor
-    extra: Tensor
 
     def goal(self, members: Tensor, depth: int, tiles: int) -> Tensor:
         """Return what the ``depth``-th best of a pool will hardly be below, float32 ``[q]``; -inf: no one knows.
@@ -132,26 +127,21 @@ class Tile(NamedTuple):
 
     def above(self, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return which pairs may exceed a goal float32 ``[q]``: places of queries, of candidates, and their bounds."""
-        limit = goal - (self.length * self.spread.amax() + self.extra.amax())
+        limit = goal - self.length * self.spread.amax()
         reached = self.values > limit[:, None]
         if reached.device.type == "cpu":  # a quarter of torch's time
             owner, column = map(torch.from_numpy, np.divmod(np.flatnonzero(reached.numpy()), reached.shape[1]))
         else:
             owner, column = reached.nonzero(as_tuple=True)
-        return (
-            owner,
-            column,
-            self.values[owner, column] + (self.length[owner] * self.spread[column] + self.extra[column]),
-        )
+        return owner, column, self.values[owner, column] + self.length[owner] * self.spread[column]
 
 
 def mean_of(sample: Tensor, rows: Rows, metric: Metric) -> Tensor:
     """Return the origin of a search, float32 ``[d]``: the mean of some of the first candidates ``[m, d]``."""
-    step = -(-len(sample) // _SAMPLE) or 1
+    step = -(-len(sample) // _SAMPLE)
     some = sample[::step].double()
-    length = torch.linalg.vector_norm(some, dim=1, keepdim=True)
-    check_lengths(length[:, 0], "candidate", rows[::step])
-    return (_divided(some, length) if metric == "cosine" else some).mean(0).float()
+    check_lengths(torch.linalg.vector_norm(some, dim=1), "candidate", rows[::step])
+    return (_unit(some) if metric == "cosine" else some).mean(0).float()
 
 
 class Estimates:
@@ -161,66 +151,55 @@ class Estimates:
     off by no more than the greatest of their bounds.
 
     Attributes:
-        points: float32 or bfloat16 ``[q, d]``, the vectors of the queries, for products.
-        length: float32 ``[q]``, of the points, rounded up.
-        scale: 2 for L2, otherwise 1.
-        shift: float64 ``[q]``.
+        points: float32 or bfloat16 ``[vectors of the queries, d]``, for products.
+        length: float32, of the points, rounded up.
+        shift: float64 ``[q]``; 0 where papers have several vectors.
         relative: ``g``.
     """
 
-    def __init__(self, side: Side, norms: Tensor, metric: Metric, origin: Tensor, *, low: bool) -> None:
-        """Place the queries, of lengths float64 ``[q]``; ``low``: products are of bfloat16."""
-        queries, self._side = side.vectors, side
-        self.metric, self.low, self._origin = metric, low, origin
-        dimension = queries.shape[1]
-        terms = (dimension + 24) * (4 if low else 1) * 2.0**-24
-        relative = terms / (1 - terms)
-        a, centre = queries.double(), origin.double()
-        if metric == "cosine":
-            a = _divided(a, norms[:, None])
+    def __init__(self, side: Side, metric: Metric, origin: Tensor, *, low: bool) -> None:
+        """Place the queries; ``low``: products are of bfloat16."""
+        self._side, self._metric, self._low, self._origin = side, metric, low, origin
+        terms = (len(origin) + 24) * (4 if low else 1) * 2.0**-24
+        self.relative = terms / (1 - terms)
+        a, centre = side.vectors.double(), origin.double()
         if metric == "l2":
             a = a - centre
-        self.scale, self.shift = (2.0, -(a * a).sum(1)) if metric == "l2" else (1.0, a @ centre)
+            shift, a = -(a * a).sum(1), 2 * a
+        else:
+            a = _unit(a) if metric == "cosine" else a
+            shift = a @ centre
+        self.points = a.to(torch.bfloat16 if low else torch.float32)
         length = torch.linalg.vector_norm(a, dim=1)
-        self.points = a.float().to(torch.bfloat16 if low else torch.float32)
         off = torch.linalg.vector_norm(a - self.points.double(), dim=1)
         lost = torch.where(length > 0, off / length, 0.0).amax().item() if len(a) else 0.0
-        self.length = (length * (1 + 2.0**-20) + dimension * _TINY).float()
+        self._rooms, self._tiny = threading.local(), len(origin) * _TINY
+        self.length = (length * (1 + 2.0**-20) + self._tiny).float()
         rounded = _ROUNDED if low else 0.0
-        self._spread = rounded + (1 + rounded) * (lost + 2 * relative)
-        self._fixed = dimension * (2.0**-50 * float(torch.linalg.vector_norm(centre)) + _TINY)
+        self._spread = rounded + (1 + rounded) * (lost + 2 * self.relative)
+        self._fixed = len(origin) * 2.0**-50 * float(torch.linalg.vector_norm(centre)) + self._tiny
         if metric == "cosine":
-            self._fixed += 2 * relative
-        self._rooms = threading.local()
-        self.relative, self._tiny = relative, dimension * _TINY
+            self._fixed += 2 * self.relative
+        self._shift = shift.float()
+        self.shift = shift if side.offsets is None else shift.new_zeros(len(side.offsets) - 1)
 
-    def tile(self, block: Candidates, first: int, count: int, queries: Tensor | None = None) -> Tile:
-        """Return estimates of every ``count``-th candidate of a block; a thread's next tile is written over its last.
+    def tile(self, block: Candidates, first: int, count: int, queries: Tensor) -> Tile:
+        """Return estimates of every ``count``-th candidate of a block, from ``first`` on, with some queries int64.
 
-        Args:
-            block: the candidates.
-            first: position of the first candidate, below ``count``.
-            count: number of tiles of the block.
-            queries: int64, rising; None: all.
+        A thread's next tile is written over its last.
         """
-        if queries is None:
-            papers = len(self.points) if self._side.offsets is None else len(self._side.offsets) - 1
-            queries = torch.arange(papers, device=self.points.device)
-        starts, counts = self._side.spans(queries)
-        vectors = _ranges(starts, counts)
-        points, length = self.points[vectors], _greatest(self.length[vectors], counts)
-        positions = torch.arange(first, len(block.rows), count, device=points.device)
+        positions = torch.arange(first, len(block.rows), count, device=self.points.device)
         if block.papers.offsets is None:
             placed = self.place(block.papers.vectors[first::count], block.rows[first::count])
-            return Tile(queries, positions, self.products(points, placed), length, placed.spread, placed.extra)
-        starts, several = block.papers.spans(positions)
-        rows = block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
-        placed = self.place(block.papers.vectors[_ranges(starts, several)], rows)
-        shift = (self.shift[vectors] / self.scale).float()
-        best = _greatest(self.products(points, placed).T + shift, several)
-        extra = _greatest(placed.extra, several) + shift.abs().amax() * _SHIFTED
-        values, spread = _greatest(best.T.contiguous(), counts), _greatest(placed.spread, several)
-        return Tile(queries, positions, values, length, spread, extra)
+            values = self.products(self.points[queries], placed)
+            return Tile(positions, values, self.length[queries], placed.spread)
+        (starts, counts), (firsts, several) = self._side.spans(queries), block.papers.spans(positions)
+        vectors, rows = _ranges(starts, counts), block.rows[positions.cpu().numpy()].repeat(several.cpu().numpy())
+        placed = self.place(block.papers.vectors[_ranges(firsts, several)], rows)
+        shift = self._shift[vectors] + self._shift[vectors].abs() * _SHIFTED
+        values = _greatest(self.products(self.points[vectors], placed).T + shift, several).T
+        length, spread = _greatest(self.length[vectors], counts), _greatest(placed.spread, several)
+        return Tile(positions, _greatest(values.contiguous(), counts), length, spread)
 
     def place(self, vectors: Tensor, rows: Rows) -> Placed:
         """Return candidates float32 ``[m, d]``, on the device of the queries, ready for products.
@@ -228,45 +207,40 @@ class Estimates:
         Raises:
             InputError: a vector is not finite or too long; it is named by its row.
         """
-        if self.metric == "cosine":
-            vectors = self._normalised(vectors, rows)
+        if self._metric == "cosine":
+            length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+            check_lengths(length[:, 0], "candidate", rows)
+            short = (length[:, 0] < _SHORT).nonzero()[:, 0]
+            scaled = vectors / length
+            scaled[short] = _unit(vectors[short].double()).float()
+            vectors = scaled
         points = self._room("points", vectors.shape, self.points.dtype)
         length = vectors.new_empty(len(vectors))
         step = len(vectors) if vectors.is_cuda else _ROWS
         for some, place, measured in zip(vectors.split(step), points.split(step), length.split(step), strict=True):
-            moved = torch.sub(some, self._origin, out=None if self.low else place)
+            moved = torch.sub(some, self._origin, out=None if self._low else place)
             torch.linalg.vector_norm(moved, dim=1, out=measured)
             place.copy_(moved)
         check_lengths(length, "candidate", rows)
-        bias = -0.5 * length * length if self.metric == "l2" else torch.zeros_like(length)
-        length = length * (1 + self.relative) + vectors.shape[1] ** 0.5 * 2.0**-62
-        extra = (self.relative * length if self.metric == "l2" else 0.0) * length + (1 + length) * self._tiny
-        return Placed(points, bias, length * self._spread + self._fixed, extra)
-
-    def _normalised(self, vectors: Tensor, rows: Rows) -> Tensor:
-        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        check_lengths(length[:, 0], "candidate", rows)
-        scaled = vectors / length
-        short = (length[:, 0] < _SHORT).nonzero()[:, 0]
-        if len(short):
-            some = vectors[short].double()
-            scaled[short] = _divided(some, torch.linalg.vector_norm(some, dim=1, keepdim=True)).float()
-        return scaled
+        bias = -length * length if self._metric == "l2" else torch.zeros_like(length)
+        length = length * (1 + self.relative) + len(self._origin) ** 0.5 * 2.0**-62
+        bias = bias * (1 - 2 * self.relative) + (1 + length) * self._tiny
+        return Placed(points, bias, length * self._spread + self._fixed)
 
     def products(self, points: Tensor, placed: Placed) -> Tensor:
         """Return estimates of some queries' points with candidates, float32 ``[q, m]``, until the next call."""
-        others, shape = placed.points.T, (len(points), len(placed.points))
-        if self.low and points.is_cuda:
+        others = placed.points.T
+        if self._low and points.is_cuda:
             return torch.mm(points, others, out_dtype=torch.float32).add_(placed.bias)
-        values = self._room("values", shape, torch.float32)
-        if not self.low:
-            step = max(len(placed.bias), 1) if points.is_cuda else _ROWS
+        values = self._room("values", (len(points), len(placed.bias)), torch.float32)
+        if not self._low:
+            step = values.shape[1] if points.is_cuda else _ROWS
             for out, bias, some in zip(
                 values.split(step, 1), placed.bias.split(step), others.split(step, 1), strict=True
             ):
                 torch.addmm(bias, points, some, out=out)
             return values
-        values.copy_(torch.mm(points, others, out=self._room("stored", shape, points.dtype)))
+        values.copy_(torch.mm(points, others))
         torch.nn.functional.leaky_relu_(values, (1 - _STORED) / (1 + _STORED))
         return torch.add(placed.bias, values, alpha=1 + _STORED, out=values)
 
@@ -293,8 +267,10 @@ def check_lengths(lengths: Tensor, whose: str, rows: Rows | None = None) -> None
         )
 
 
-def _divided(vectors: Tensor, lengths: Tensor) -> Tensor:
-    return torch.where(lengths > 0, vectors / lengths, 0.0)
+def _unit(vectors: Tensor) -> Tensor:
+    """Return float64 ``[n, d]`` at length 1; a zero vector stays zero."""
+    length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return torch.where(length > 0, vectors / length, 0.0)
 
 
 def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
@@ -305,6 +281,4 @@ def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
 
 def _greatest(values: Tensor, counts: Tensor) -> Tensor:
     """Return the greatest of each ``counts[i]`` neighbours along the first axis."""
-    if len(counts) == len(values):
-        return values
     return torch.segment_reduce(values, "max", lengths=counts, axis=0)

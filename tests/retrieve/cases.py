@@ -13,12 +13,12 @@ import torch
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
-from pipeline.retrieve.canonical import brute_force
+from pipeline.retrieve.canonical import tensor_scores
 from pipeline.retrieve.dense import DenseEngine, ExactEngine
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.pairs import tensor_scores
 from pipeline.retrieve.search import Search
+from tests.retrieve.reference import brute_force
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pipeline.core import order
 from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.canonical import canonical_scores, fixed_sum
+from pipeline.retrieve.canonical import Side, best_pair_score, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.estimates import Estimates, mean_of
-from pipeline.retrieve.pairs import Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import TopK, merged, pack, unpack
 from tests.retrieve.cases import METRICS, make_case, named, same, search
+from tests.retrieve.reference import canonical_scores, fixed_sum
 
 HARD = ("random", "far from the origin", "one giant", "tiny", "below the normal range", "zeros", "half precision")
 """Cases that try the bound of an estimate."""
@@ -46,6 +46,9 @@ def test_best_pairs_are_the_same_by_kernel_and_by_tensors(metric: Metric) -> Non
     owners, positions = map(torch.from_numpy, np.divmod(np.arange(15), 5))
     one, other = (form(metric, queries, lengths(q), papers, owners, positions) for form in (score_pairs, tensor_scores))
     assert one.numpy().tobytes() == other.numpy().tobytes()
+    for query, paper, score in zip(owners.tolist(), positions.tolist(), (one.float() + 0.0).tolist(), strict=True):
+        pair = (side.vectors[slice(*side.offsets[n : n + 2])] for side, n in ((queries, query), (papers, paper)))
+        assert best_pair_score(*(vectors.numpy() for vectors in pair), metric) == score
 
 
 def test_fixed_sum_is_a_sum() -> None:
@@ -60,12 +63,12 @@ def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (matrix.astype(np.float32) for matrix in (case.queries, case.vectors))
     x, q = torch.from_numpy(vectors), torch.from_numpy(queries)
-    bounds = Estimates(Side(q), lengths(q), metric, mean_of(x[:100], case.rows, metric), low=low)
+    bounds = Estimates(Side(q), metric, mean_of(x[:100], case.rows, metric), low=low)
     placed = bounds.place(x, case.rows)
     estimates = bounds.products(bounds.points, placed).double().numpy()
-    bound = (bounds.length[:, None] * placed.spread + placed.extra).numpy()
+    bound = (bounds.length[:, None] * placed.spread).numpy()
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
-    off = (exact - bounds.shift.numpy()[:, None]) / bounds.scale - estimates
+    off = exact - bounds.shift.numpy()[:, None] - estimates
     assert (off <= bound).all()
     if low and name in ("random", "zeros", "half precision"):
         assert off.max() > 0.05 * bound.max()

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Groups, Metric, Subset
-from pipeline.retrieve.canonical import brute_force
 from tests.retrieve.cases import METRICS, DeviceEngine, exclusions, make_case, resources, same, subset_of
+from tests.retrieve.reference import brute_force
 
 _MOVES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 

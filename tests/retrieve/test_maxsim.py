@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Block, Exclusions, Groups, Metric, Ranking, Subset, no_exclusions
-from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
+from tests.retrieve.reference import brute_force
 
 Several = list[np.ndarray]
 VECTOR = np.ones((1, 3), np.float32)

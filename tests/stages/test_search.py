@@ -21,12 +21,12 @@ from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.base import Encoded
 from pipeline.retrieve.base import Groups, Metric
-from pipeline.retrieve.canonical import brute_force
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, unit_vector
+from tests.retrieve.reference import brute_force
 from tests.stages.making import HERE, make
 
 pytestmark = pytest.mark.usefixtures("stub")

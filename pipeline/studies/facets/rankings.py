@@ -33,7 +33,6 @@ from pipeline.encode.names import parse
 from pipeline.encode.spec import Model
 from pipeline.encode.views import whole
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
-from pipeline.retrieve.canonical import canonical_scores
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
@@ -194,10 +193,12 @@ def _sentences_task(
             f"{model.name} must have several vectors a paper, got one", "Write ot(sentences:encoder=minilm)"
         )
 
+    from pipeline.retrieve.canonical import best_pair_score
+
     def score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
         if transport:
             return transport_score(query, paper)
-        return max(float(canonical_scores(sentence, paper, model.distance).max()) for sentence in query)
+        return float(best_pair_score(query, paper, model.distance))
 
     def scores_of(inputs: Inputs, pool: Pool) -> Scores:
         queries = _vectors(inputs.get("query", inputs["paper"]), pool.query_rows)
