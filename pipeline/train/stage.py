@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +151,35 @@ def _train(
         import datasets  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise InputError(f"training needs accelerate and datasets ({error})", pip_extra("train")) from error
+    from pipeline.train.card import card
+    from pipeline.train.processes import count, together
+
+    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
+    with out.folder(name) as (place, written):
+        fit = partial(_fit, base, config, folder, dict(inputs), out.scratch(), place, resources)
+        counts = together(fit, count(resources))
+        (place / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
+        written.counts = {"folder": name}
+    by_step = dict(map(tuple, counts["map"]))
+    if by_step and by_step[counts["best_step"]] <= by_step[0]:
+        warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
+    return counts
+
+
+def _fit(
+    base: Model,
+    config: TrainConfig,
+    folder: Folder | None,
+    inputs: Inputs,
+    scratch: Path,
+    place: Path,
+    resources: Resources,
+    rank: int = 0,
+) -> dict[str, Any]:
+    """Train, and return what is to be counted; the process of rank 0 writes the model to ``place``."""
     import torch
 
     from pipeline.train.architectures import Architecture
-    from pipeline.train.card import card
     from pipeline.train.examples import Writer
     from pipeline.train.trainer import DTYPES, train
     from pipeline.train.validation import PoolEvaluator
@@ -163,23 +189,15 @@ def _train(
     if not isinstance(spec, TransformerSpec):
         raise TypeError(f"{base.name} is not a transformer")
     architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
-    tokenizer = architecture.model.tokenizer
-    writer = Writer(spec, tokenizer, architecture.coded)
-    scratch = out.scratch()
+    writer = Writer(spec, architecture.model.tokenizer, architecture.coded)
     sets = _sets(config, folder, inputs, scratch, writer)
     evaluator = None
     if "pool" in inputs:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
     counts = {**architecture.trained(), **train(architecture, sets, settings, scratch, resources, evaluator)}
-    by_step = dict(map(tuple, counts["map"]))
-    if by_step and by_step[counts["best_step"]] <= by_step[0]:
-        warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
-    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
-    with out.folder(name) as (place, written):
+    if rank == 0:
         architecture.save(place)
-        (place / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
-        written.counts = {"folder": name}
     return counts
 
 

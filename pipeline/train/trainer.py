@@ -7,8 +7,9 @@ step of the optimiser sees as many examples of one task as of another (Singh et 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from datasets import DatasetDict  # type: ignore[import-untyped]
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
-from torch import nn
+from torch import distributed, nn
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -54,7 +55,8 @@ class _Trainer(SentenceTransformerTrainer):
         """Write no model card: it would quote texts."""
 
     def _trained(self) -> dict[str, torch.Tensor]:
-        return {name: weight for name, weight in nn.ModuleDict(self.loss).named_parameters() if weight.requires_grad}
+        named = nn.ModuleDict(self.loss).named_parameters()  # of several processes, the network is wrapped meanwhile
+        return {name.replace(".model.module.", ".model."): weight for name, weight in named if weight.requires_grad}
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         folder = Path(output_dir or self.args.output_dir)
@@ -86,6 +88,21 @@ class _Told(TrainerCallback):  # type: ignore[misc]
         self._progress.add(1)
 
 
+class _Heads(TrainerCallback):  # type: ignore[misc]
+    """Adds up the gradients of heads over processes, which the network's are already."""
+
+    def __init__(self, losses: Iterable[Objective]) -> None:
+        self._heads = [loss.head for loss in losses if loss.head is not None]
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        if not distributed.is_initialized():
+            return
+        for weight in (weight for head in self._heads for weight in head.parameters()):
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            distributed.all_reduce(weight.grad)
+            weight.grad /= distributed.get_world_size()
+
+
 def train(
     architecture: Architecture,
     sets: Sequence[Examples],
@@ -109,8 +126,9 @@ def train(
             "Set a smaller micro_batch, or draw more queries",
         )
     data = DatasetDict({each.name: each.repeated(longest) for each in sets})
-    turns = -(-settings.batch // (settings.micro_batch * len(sets))) * len(sets)
-    steps = settings.epochs * -(-(longest // settings.micro_batch) * len(sets) // turns)
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    turns = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
+    steps = settings.epochs * -(-(longest // settings.micro_batch) * len(sets) // (turns * world))
     arguments = _arguments(settings, folder, turns, steps, resources, evaluator is not None)
     set_seed(settings.seed)
     losses = {each.name: Objective(architecture, each, margin=settings.margin, scale=settings.scale) for each in sets}
@@ -124,12 +142,12 @@ def train(
             train_dataset=data,
             loss=losses,
             evaluator=evaluator,
-            callbacks=[_Told(progress, validated=evaluator is not None), *stopping],
+            callbacks=[_Heads(losses.values()), _Told(progress, validated=evaluator is not None), *stopping],
         )
         trainer.remove_callback(PrinterCallback)
         before = files.read_json(folder / _BEFORE)
         if evaluator is not None and before is None:
-            before = trainer.evaluate()["eval_map"]
+            before = evaluator(architecture.model)["map"]  # after trainer.evaluate() processes would not be in step
             files.write_text(folder / _BEFORE, json.dumps(before))
         try:
             trainer.train(resume_from_checkpoint=str(start) if start else None)
@@ -183,7 +201,7 @@ def _checkpoint(folder: Path) -> Path | None:
         if (path / _STATE).is_file():
             whole.append(path)
         else:
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another process may do so too
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from pipeline.api import Workspace
 from pipeline.core.errors import InputError
@@ -27,7 +29,7 @@ from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
 from tests.shared import real
-from tests.train.world import CPU, SETTINGS
+from tests.train.world import CPU, SETTINGS, numbers
 
 POOL = {"year": 2015, "size": "60", "queries": "4", "samples": 1}
 
@@ -144,6 +146,36 @@ def test_the_recipe_of_the_project_is_complete_and_its_dry_run_writes_nothing(ro
     wrong = mdcr(root, *words, "--set", "architecture=moe")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "architecture must be cls, ctrl, adapters, fusion, pals or lora" in wrong.stderr
+
+
+def test_two_processes_learn_what_one_does(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step sees the same examples, and the network and the head of a task have the same gradients."""
+    base = shutil.copytree(root / "tiny", tmp_path / "without-dropout")
+    config = json.loads((base / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (base / "config.json").write_text(json.dumps(config))
+    numbers(tmp_path / "input")
+    given = {
+        "tasks": ("cite_count",),
+        "input": str(tmp_path / "input"),
+        "base": str(base),
+        "batch": 8,
+        "micro_batch": 2,
+    }
+    weights, losses = [], []
+    for processes in (1, 2):
+        monkeypatch.setattr("pipeline.train.processes.count", lambda _, processes=processes: processes)
+        shutil.copytree(root, tmp_path / str(processes))
+        workspace = Workspace(Runner(tmp_path / str(processes), CPU))
+        made = workspace.runner.make(train_task(workspace, recipe(root, **given, validation={})))
+        weights.append(load_file(model_folder(made) / "model.safetensors"))
+        losses.append(made.manifest.counts["loss"])
+    start = load_file(base / "model.safetensors")
+    assert max(float((weights[0][name] - start[name]).abs().max()) for name in start) > 1e-3
+    for name in weights[0]:
+        if not name.endswith("key.bias"):  # it has no gradient but rounding, which Adam makes as large as others
+            torch.testing.assert_close(weights[1][name], weights[0][name], atol=2e-6, rtol=0)
+    np.testing.assert_allclose(losses[1], losses[0], atol=2e-5)
 
 
 @pytest.mark.realdata

@@ -43,6 +43,11 @@ def samples(folder: Path, published: Path) -> Folder:
     folder.mkdir()
     for path in published.iterdir():
         (folder / path.name).symlink_to(path)
+    return numbers(folder)
+
+
+def numbers(folder: Path) -> Folder:
+    """Add the task of numbers to a folder."""
     place = folder / "scirepeval" / "cite_count"
     place.mkdir(parents=True)
     rows = [
