@@ -74,9 +74,12 @@ def _stage(options: argparse.Namespace) -> str:
         raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
-    needed = "train" if options.stage == TRAIN else "model"
-    if not getattr(options, needed):
-        raise InputError(f"--{needed} must be given with --stage={options.stage}", "See mdcr submit --help")
+    training = options.stage == TRAIN
+    for name in ("train", "model") if training else ("model", "train", "set"):
+        wanted = name == ("train" if training else "model")
+        if bool(getattr(options, name)) != wanted:
+            remedy = "See mdcr submit --help" if wanted else "Leave it out"
+            raise InputError(f"--{name} must {'' if wanted else 'not '}be given with --stage={options.stage}", remedy)
     return str(options.stage)
 
 
