@@ -13,7 +13,7 @@ import torch
 
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import set_quiet
+from pipeline.core.progress import quiet, set_quiet
 from pipeline.core.resources import Resources
 
 Fit = Callable[..., dict[str, Any]]
@@ -38,10 +38,11 @@ def together(fit: Fit, processes: int) -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return dict(unordered(partial(_ranked, fit, processes, port), range(processes), processes))[0]
+    return dict(unordered(partial(_ranked, fit, processes, port, quiet()), range(processes), processes))[0]
 
 
-def _ranked(fit: Fit, processes: int, port: int, rank: int) -> dict[str, Any]:
+def _ranked(fit: Fit, processes: int, port: int, silent: bool, rank: int) -> dict[str, Any]:
+    set_quiet(silent or rank > 0)
     with _group(processes, port, rank):
         return fit(rank=rank)
 
@@ -49,7 +50,6 @@ def _ranked(fit: Fit, processes: int, port: int, rank: int) -> dict[str, Any]:
 @contextmanager
 def _group(processes: int, port: int, rank: int) -> Iterator[None]:
     """Describe this process as ``torchrun`` does; others end when it fails, since their connections close."""
-    set_quiet(rank > 0)
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
