@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -42,20 +41,14 @@ def together(fit: Fit, processes: int) -> dict[str, Any]:
 
 
 def _ranked(fit: Fit, processes: int, port: int, silent: bool, rank: int) -> dict[str, Any]:
+    """Train as one process of ``torchrun``; the others end where this one fails, since its connections close."""
     set_quiet(silent or rank > 0)
-    with _group(processes, port, rank):
-        return fit(rank=rank)
-
-
-@contextmanager
-def _group(processes: int, port: int, rank: int) -> Iterator[None]:
-    """Describe this process as ``torchrun`` does; others end when it fails, since their connections close."""
     os.environ |= {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
     try:
-        yield
+        return fit(rank=rank)
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
