@@ -29,7 +29,7 @@ def submit(options: argparse.Namespace) -> None:
     """Submit the missing work of a stage, or of the whole chain."""
     _stage(options)
     if options.dry_run:
-        _print_missing(options, _targets(options))
+        _print_missing(options, _targets(options, dry=True))
         return
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
@@ -74,24 +74,22 @@ def _stage(options: argparse.Namespace) -> str:
         raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
-    training = options.stage == TRAIN
-    for name in ("train", "model") if training else ("model", "train", "set"):
-        wanted = name == ("train" if training else "model")
-        if bool(getattr(options, name)) != wanted:
-            remedy = "See mdcr submit --help" if wanted else "Leave it out"
-            raise InputError(f"--{name} must {'' if wanted else 'not '}be given with --stage={options.stage}", remedy)
+    needed, useless = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))
+    if not getattr(options, needed):
+        raise InputError(f"--{needed} must be given with --stage={options.stage}", "See mdcr submit --help")
+    for name in useless:
+        if getattr(options, name):
+            raise InputError(f"--{name} must not be given with --stage={options.stage}", "Leave it out")
     return str(options.stage)
 
 
-def _targets(options: argparse.Namespace) -> list[Task]:
+def _targets(options: argparse.Namespace, *, dry: bool = False) -> list[Task]:
     runner = read.runner(options)
     if options.stage == TRAIN:
         from pipeline.cli.train import read_training
         from pipeline.train.stage import train_task
 
-        return [
-            train_task(Workspace(runner), read_training(options, options.train), dry=getattr(options, "dry_run", False))
-        ]
+        return [train_task(Workspace(runner), read_training(options, options.train), dry=dry)]
     evaluations = read.evaluations(options, runner)
     if options.stage in ("score", "eval"):
         tasks = [task for evaluation in evaluations for task in evaluation.scores]
