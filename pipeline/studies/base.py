@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.scores.page.parts import Part
-from pipeline.scores.tables import Table
+from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.recipe import RECIPES
 
 if TYPE_CHECKING:
@@ -37,6 +37,14 @@ class StudyTable:
     frame: pl.DataFrame
     choosers: Mapping[str, str] = field(default_factory=dict)
     records: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1,
+        shown: pl.DataFrame | None = None,
+    ) -> StudyTable:  # fmt: skip
+        """Return a frame as a table (:func:`pipeline.scores.tables.frame_table`), or what is ``shown`` in its place."""
+        return cls(name, frame_table(title, frame if shown is None else shown, notes, decimals), frame)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import polars as pl
 
@@ -13,21 +13,22 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
+from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import shown, table_of
 from pipeline.scores.page.browse import Typed, browser
-from pipeline.scores.page.parts import Chart, Part
+from pipeline.scores.page.parts import Part
 from pipeline.scores.page.report import best_of
-from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses
 from pipeline.stages.tune import tune_task
-from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
+from pipeline.studies.base import StudyResult, StudyTable
+from pipeline.studies.tables import drawn
 
 
 def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
@@ -116,6 +117,13 @@ def made(workspace: Workspace, task: Task) -> Artifact:
     return Artifact.open(workspace.runner.path(task))
 
 
-def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
-    """Return views of charts (:func:`pipeline.scores.charts.figures`), which the page shows too, as figures."""
-    return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
+@dataclass(frozen=True)
+class ExternalPoolConfig(PoolConfig):
+    """Settings of a pool that a study gives. Inherited settings that draw queries and candidates have no effect."""
+
+    year: int | None = None
+    size: int | Literal["all"] = "all"
+    queries: int | Literal["all"] = "all"
+
+    def __post_init__(self) -> None:
+        """Accept any setting."""

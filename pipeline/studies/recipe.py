@@ -24,6 +24,28 @@ Rules = tuple[tuple[str, Any], ...]
 NO_RULES: Any = dataclasses.field(default=(), metadata=OMIT_DEFAULT)
 """Default of the field ``rules`` of a recipe that takes every setting of pools."""
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolsRecipe:
+    """What recipes of pools have in common.
+
+    Attributes:
+        corpus: name of the corpus; empty: the only one.
+        queries: number of queries of each pool, or ``all``.
+        seed: of every draw.
+        systems: what ranks, with commas.
+        depth: ranks kept of each query.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
+    """
+
+    corpus: str
+    queries: str
+    seed: int
+    systems: str
+    depth: int
+    rules: Rules = NO_RULES
+
+
 REPLACED = {"systems": "replaced"}
 """Metadata of a field beside ``systems`` that names systems with commas: ``--model`` replaces it too."""
 

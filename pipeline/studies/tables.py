@@ -1,15 +1,18 @@
-"""Tables that studies share: figures with intervals."""
+"""What tables and figures of studies share: figures with intervals, in points, and charts as figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import polars as pl
 
+from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.plot import draw
 from pipeline.scores.tables import grid
-from pipeline.studies.base import StudyTable
+from pipeline.studies.base import StudyFigure, StudyTable
 
 
 class Measurement(NamedTuple):
@@ -44,10 +47,21 @@ def text(row: Measurement, scale: float = 100) -> str | None:
     return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
 
 
-def points(row: Mapping[str, Any]) -> str:
-    """Return a ``difference`` with its interval, in points."""
-    difference, low, high = (f"{100 * row[name]:+.1f}" for name in ("difference", "low", "high"))
-    return f"{difference} [{low}, {high}]"
+def points(figures: Iterable[float], digits: int = 1) -> str:
+    """Return a difference of fractions, and the ends of its interval, in points."""
+    value, low, high = (f"{100 * figure:+.{digits}f}" for figure in figures)
+    return f"{value} [{low}, {high}]"
+
+
+def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:
+    """Return columns of differences with their intervals as :func:`points`, named like the first."""
+    figures = pl.struct(value, low, high)
+    return figures.map_elements(lambda row: points(row.values(), digits), pl.String).alias(value)
+
+
+def formatted(name: str, form: str) -> pl.Expr:
+    """Return a column of numbers as text, such as ``.4f``; null stays."""
+    return pl.col(name).map_elements(f"{{:{form}}}".format, pl.String)
 
 
 def share(label: str, column: str, count: int, total: int) -> Measurement:
@@ -58,3 +72,20 @@ def share(label: str, column: str, count: int, total: int) -> Measurement:
         return Measurement(label, column, math.nan, math.nan, math.nan)
     interval = binomtest(count, total).proportion_ci(method="wilson")
     return Measurement(label, column, count / total, float(interval.low), float(interval.high))
+
+
+def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
+    """Yield the points of each ``label`` by ``x``, with the columns ``value``, ``low`` and ``high``."""
+    for rows in frame.partition_by(label, maintain_order=True):
+        columns = rows.select(pl.col(x, "value", "low", "high").cast(pl.Float64)).get_columns()
+        yield Series(rows[label][0], *(column.to_list() for column in columns))
+
+
+def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:
+    """Return each view of a chart, with the stem of its files: ``NAME-VIEW``."""
+    return [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for view in chart.views]
+
+
+def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
+    """Return views of charts (:func:`pipeline.scores.charts.figures`), which the page shows too, as figures."""
+    return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]

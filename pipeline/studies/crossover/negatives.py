@@ -17,12 +17,12 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.pools import drawable
+from pipeline.corpus.pools import drawable, write_pool
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.stages.search import read_ranking
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
+from pipeline.studies.common import ExternalPoolConfig
 
 RANDOM, GRAPH, MATCHED, MODEL = "random", "graph", "matched", "model"
 KINDS = (RANDOM, GRAPH, MATCHED, MODEL)

@@ -8,7 +8,6 @@ vary between queries and between samples of candidates.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,53 +28,41 @@ from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.tables import frame_table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import drawn, made
+from pipeline.studies.common import made
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
-from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+from pipeline.studies.recipe import PoolsRecipe, pools_of
+from pipeline.studies.tables import drawn, formatted, in_points, views_of
 
 _BEYOND = 4
 """Times the measured range that a line is followed to look for its zero."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+@dataclass(frozen=True, kw_only=True)
+class Recipe(PoolsRecipe):
+    """Settings of the study; its ``systems`` are the dense ones.
 
     Attributes:
-        corpus: name of the corpus; empty: the only one.
         field: one of the 19 fields; empty: dataset-level pools.
         year: publication year of the queries.
         sizes: numbers of candidates, such as ``2k``; smaller pools are subsets of larger ones.
         kinds: of negatives, among :data:`KINDS`.
-        queries: number of queries, or ``all``.
         samples: samples of the candidates of each kind.
-        seed: of every draw.
         sparse: the system that dense ones are compared with; ``bm25:tuned`` has the parameters of the largest pool.
-        systems: dense systems, with commas.
-        depth: ranks kept of each query.
         budgets: numbers of lists (a query on one sample) that may be ranked, for the generalisability study.
-        rules: further settings of pools that the recipe gives.
     """
 
-    corpus: str
     field: str
     year: int
     sizes: tuple[str, ...]
     kinds: tuple[str, ...]
-    queries: str
     samples: int
-    seed: int
     sparse: str
-    systems: str
-    depth: int
     budgets: tuple[int, ...]
-    rules: Rules = NO_RULES
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
@@ -92,15 +79,7 @@ class Recipe:
         return selection(**{**pools_of(self), "nested": True})
 
 
-class Cell(NamedTuple):
-    """One pool of the design."""
-
-    kind: str
-    sample: int
-    pool: Task
-
-
-def cells(workspace: Workspace, recipe: Recipe) -> list[Cell]:
+def design(workspace: Workspace, recipe: Recipe) -> list[Task]:
     """Return the pools of the design: kind by kind, then size, then sample."""
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools = recipe.selection.pools(corpus)
@@ -112,8 +91,7 @@ def cells(workspace: Workspace, recipe: Recipe) -> list[Cell]:
             if kind == MODEL:
                 (nearest_by,) = workspace.evaluations(largest, recipe.systems.split(",")[:1], depth=recipe.depth)
                 inputs = {"ranking": nearest_by.ranking}
-            task = pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs)
-            designed.append(Cell(kind, pool.config.sample, task))
+            designed.append(pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs))
     return designed
 
 
@@ -131,13 +109,8 @@ def _sparse(workspace: Workspace, recipe: Recipe) -> str | Task:
     return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
 
 
-def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str) -> list[tuple[Cell, Evaluation]]:
-    names = [sparse, *recipe.systems.split(",")]
-    return [
-        (cell, evaluation)
-        for cell in cells(workspace, recipe)
-        for evaluation in workspace.evaluations(cell.pool, names, depth=recipe.depth)
-    ]
+def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str, pools: Sequence[Task]) -> list[Evaluation]:
+    return workspace.evaluations(pools, [sparse, *recipe.systems.split(",")], depth=recipe.depth)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -146,7 +119,8 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     if isinstance(sparse, Task):
         yield [sparse]
         sparse = str(_sparse(workspace, recipe))
-    yield [score for _, evaluation in _evaluations(workspace, recipe, sparse) for score in evaluation.scores]
+    evaluations = _evaluations(workspace, recipe, sparse, design(workspace, recipe))
+    yield [score for evaluation in evaluations for score in evaluation.scores]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -154,16 +128,15 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     sparse = _sparse(workspace, recipe)
     if isinstance(sparse, Task):
         raise InputError("BM25 must be tuned first", "Run the study without --dry-run")
-    designed = _evaluations(workspace, recipe, sparse)
-    runs = runs_of(workspace.runner, [evaluation for _, evaluation in designed])
-    frame = values(runs).filter(measure="map").with_columns(
-        kind=pl.col("pool_settings").map_elements(lambda text: json.loads(text).get("negatives", RANDOM), pl.String),
-        asked=pl.col("pool_settings").map_elements(lambda text: int(json.loads(text)["size"]), pl.Int64),
-    )  # fmt: skip
-    first = workspace.runner.make(designed[0][0].pool)
-    gaps = _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))
-    lines = list(fitted(frame, sparse, gaps))
-    short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
+    pools = design(workspace, recipe)
+    runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
+    kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)
+    asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
+    every = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
+    short = every.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
+    frame = every.filter(pl.col("size") == pl.col("asked"))
+    first = workspace.runner.make(pools[0])
+    lines = list(fitted(frame, sparse, _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
     sources = [runs["corpus"][0], *sorted(runs["pool"].unique())]
     chart = difference_chart(lines, sparse, ", ".join(sources))
     tables = [
@@ -171,8 +144,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         difference_table(lines, sparse),
         *budget_tables(frame, sparse, recipe.budgets),
     ]
-    figures = drawn((f"difference-{view}".replace(" ", "-"), chart, view) for view in chart.views)
-    return StudyResult(tables, figures=figures, sources=sources, parts=[chart])
+    return StudyResult(tables, figures=drawn(views_of("difference", chart)), sources=sources, parts=[chart])
 
 
 def _gaps(pool: Pool) -> Floats:
@@ -232,24 +204,15 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
     """Yield the line of each dense system and kind of negatives: over all queries, with few and with many gaps.
 
     Args:
-        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``; pools that are smaller than
-            was asked are left out.
+        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``.
         sparse: name of the sparse system.
         gaps: share of the positives of each query that lack an abstract, float64 ``[queries]``.
     """
-    whole = frame.filter(pl.col("size") == pl.col("asked"))
     few = gaps <= np.median(gaps)
     chosen = {"all": np.ones(len(gaps), bool), "few gaps": few, "many gaps": ~few}
-    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), _dense(whole, sparse)):
-        of_kind = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind)
-        wide = of_kind.pivot("system", index=["sample", "query", "size"], values="value").sort(
-            "sample", "query", "size"
-        )
-        sizes = tuple(wide["size"].unique().sort().to_list())
+    for kind, system, sizes, differences in _differences(frame, sparse):
         if len(sizes) < 2:
             continue
-        shape = (wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
-        differences = (wide[system] - wide[sparse]).to_numpy().reshape(shape)
         doublings = np.log2(sizes)
         design = np.stack([np.ones(len(sizes)), doublings - doublings.mean()])
         coefficients = differences @ np.linalg.pinv(design)
@@ -258,26 +221,33 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
                 yield Line(system, kind, name, sizes, differences[:, kept], coefficients[:, kept])
 
 
-def _dense(frame: pl.DataFrame, sparse: str) -> list[str]:
-    return [name for name in frame["system"].unique(maintain_order=True) if name != sparse]
+def _differences(frame: pl.DataFrame, sparse: str) -> Iterator[tuple[str, str, tuple[int, ...], Floats]]:
+    """Yield kind, dense system, sizes and its differences to the sparse one, ``[samples, queries, sizes]``."""
+    dense = [name for name in frame["system"].unique(maintain_order=True) if name != sparse]
+    for kind, system in itertools.product(frame["kind"].unique(maintain_order=True), dense):
+        of_kind = frame.filter(pl.col("system").is_in([system, sparse]), kind=kind)
+        keys = ["sample", "query", "size"]
+        wide = of_kind.pivot("system", index=keys, values="value").sort(keys)
+        sizes = tuple(wide["size"].unique().sort().to_list())
+        differences = (wide[system] - wide[sparse]).to_numpy()
+        yield kind, system, sizes, differences.reshape(wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
 
 
 def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> StudyTable:
     """Return where each line is 0, and its slope; ``short`` are pools that are smaller than was asked."""
-    rows, shown = [], []
-    for line in lines:
-        slope, turn = crossed_mean(line.coefficients[..., 1]), line.turn()
-        key = {"system": line.system, "negatives": line.kind, "queries": line.queries}
-        rows.append({
-            **key, "count": line.values.shape[1],
-            **dict(zip(("slope", "slope_low", "slope_high"), slope, strict=True)),
-            **dict(zip(("turn", "turn_low", "turn_high"), turn, strict=True)),
-        })  # fmt: skip
-        value, low, high = (f"{100 * figure:+.2f}" for figure in slope)
-        shown.append({
-            "system, negatives": f"{line.system}, {line.kind}", "queries": f"{line.queries} ({line.values.shape[1]:,})",
-            "slope": f"{value} [{low}, {high}]", "turns at": _turn_text(turn),
-        })  # fmt: skip
+    names = ("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high")
+    rows = [
+        (line.system, line.kind, line.queries, line.values.shape[1], *crossed_mean(line.coefficients[..., 1]),
+         *line.turn())
+        for line in lines
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, ["system", "negatives", "queries", "count", *names], orient="row")
+    turns = pl.struct("turn", "turn_low", "turn_high").map_elements(lambda turn: _turn_text(*turn.values()), pl.String)
+    shown = frame.select(
+        pl.format("{}, {}", "system", "negatives").alias("system, negatives"),
+        pl.format("{} ({})", "queries", formatted("count", ",")).alias("queries"),
+        in_points(*names[:3], digits=2), turns.alias("turns at"),
+    )  # fmt: skip
     notes = [
         f"Slope: points of MAP over {sparse} a doubling of the candidates. Turns at: the number of candidates at which "
         "the line is 0, if the slope differs from 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals.",
@@ -288,13 +258,10 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
             for kind, asked, size in short.rows()
         ),
     ]
-    return StudyTable(
-        "turns", frame_table("Where dense overtakes sparse", pl.DataFrame(shown), notes), pl.DataFrame(rows)
-    )
+    return StudyTable.of("turns", "Where dense overtakes sparse", frame, notes, shown=shown)
 
 
-def _turn_text(turn: tuple[float, float, float]) -> str:
-    value, low, high = turn
+def _turn_text(value: float, low: float, high: float) -> str:
     if np.isnan(low):
         return "not within these sizes"
     ends = "below" if low == 0 else format_count(round(low)), "above" if np.isinf(high) else format_count(round(high))
@@ -311,15 +278,11 @@ def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
     frame = pl.DataFrame(rows, ["system", "size", "difference", "low", "high", "line"], orient="row")
     shown = frame.select(
         pl.format("{}, {}", "system", "size").alias("system, negatives, size"),
-        pl.struct(pl.all()).map_elements(
-            lambda row: "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format(
-                **{name: 100 * row[name] for name in ("difference", "low", "high")}
-            ), pl.String,
-        ).alias("difference"),
-        (100 * pl.col("line")).alias("line"),
-    )  # fmt: skip
+        in_points(),
+        100 * pl.col("line"),
+    )
     notes = [f"Points of MAP over {sparse}; brackets: 95% intervals over queries and samples of candidates."]
-    return StudyTable("differences", frame_table("Differences by number of candidates", shown, notes), frame)
+    return StudyTable.of("differences", "Differences by number of candidates", frame, notes, shown=shown)
 
 
 def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
@@ -337,16 +300,10 @@ def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
 def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> Iterator[StudyTable]:
     """Yield how a number of ranked lists is best spent on queries and samples, at the largest size of each kind."""
     rows = []
-    whole = frame.filter(pl.col("size") == pl.col("asked"))
-    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), _dense(whole, sparse)):
-        part = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind).filter(
-            pl.col("size") == pl.col("size").max()
-        )
-        wide = part.pivot("system", index=["sample", "query"], values="value").sort("sample", "query")
-        differences = (wide[system] - wide[sparse]).to_numpy().reshape(wide["sample"].n_unique(), -1)
+    for kind, system, _, differences in _differences(frame, sparse):
         if len(differences) < 2:
             return
-        parts = components(differences)
+        parts = components(np.ascontiguousarray(differences[..., -1]))
         for budget in budgets:
             errors = {
                 samples: parts.queries / (budget // samples) + parts.samples / samples + parts.rest / budget
@@ -362,7 +319,7 @@ def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> I
         "queries, samples and their interaction at the largest size; components below 0 count as 0.",
         "Queries and samples: the split of the lists with the smallest error, of up to 20 samples. Not tested.",
     ]
-    yield StudyTable("budgets", frame_table("How to spend ranked lists", table, notes, 2), table)
+    yield StudyTable.of("budgets", "How to spend ranked lists", table, notes, 2)
 
 
 STUDY = Study(

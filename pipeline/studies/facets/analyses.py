@@ -24,12 +24,12 @@ from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.scores.tables import Value, frame_table, grid, label_of, percent
+from pipeline.scores.tables import Value, frame_table, grid, label_of
 from pipeline.sources.csfcube import NOT_JUDGED, Judged
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.facets.pools import query_papers
 from pipeline.studies.facets.scoring import ALL, paired_tests
-from pipeline.studies.tables import points
+from pipeline.studies.tables import in_points
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
@@ -298,11 +298,12 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
         columns = tests.select("difference", "low", "high", "p", "p_adjusted")
         parts.append(pl.concat([named, columns], how="horizontal"))
     frame = pl.concat(parts)
-    cells: dict[tuple[str, str], Value] = {}
-    for row in frame.iter_rows(named=True):
-        system, pair = f"{row['system']}, {row['form']}", f"{row['first']} − {row['second']} ({row['papers']})"
-        shown = f"{percent(row['mean_first'])} − {percent(row['mean_second'])}"
-        cells[system, pair] = f"{shown} = {points(row)}, p {row['p_adjusted']:.3f}"
+    pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
+    rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
+    cells: dict[tuple[str, str], Value] = {
+        (system, pair): f"{mean:.1f} − {other:.1f} = {change}, p {p_value:.3f}"
+        for system, pair, mean, other, change, p_value in rows.iter_rows()
+    }
     notes = [
         f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
         "paired permutation test with Holm's correction over systems."

@@ -27,12 +27,13 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Rows
+from pipeline.retrieve.base import Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.common import made
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
+from pipeline.studies.common import ExternalPoolConfig, made
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace
@@ -255,6 +256,17 @@ def facet_of(pool: Pool) -> str:
 def query_papers(pool: Pool) -> list[str]:
     """Return the paper of each query, whichever way it is asked."""
     return [query if pool.queries_are_papers else query.rpartition("_")[0] for query in pool.query_ids()]
+
+
+def judgements_of(pool: Pool) -> pl.DataFrame:
+    """Return ``query``, ``row`` and ``grade`` of each judgement, with the ``paper`` of the query."""
+    qrels = pl.DataFrame(pl.from_arrow(pool.qrels))
+    return qrels.with_columns(paper=pl.Series(query_papers(pool), dtype=pl.String).gather(qrels["query"]))
+
+
+def ranked_papers(ranking: Ranking) -> pl.DataFrame:
+    """Return ``query``, ``row`` and ``rank`` of each entry of a ranking."""
+    return pl.DataFrame({"query": ranking.query, "row": ranking.row, "rank": ranking.rank})
 
 
 def facet_query_ids(pool: Pool) -> list[str]:

@@ -24,7 +24,7 @@ from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
-from pipeline.studies.tables import points
+from pipeline.studies.tables import in_points
 
 ALL = "all"
 """All facets together."""
@@ -207,7 +207,8 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         return
     lines = []
     for (system, form, than, other), rows in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
-        cells = [points(row) + "†" * (row["p_adjusted"] < _ALPHA) for row in rows.iter_rows(named=True)]
+        marks = ("†" * (p_value < _ALPHA) for p_value in rows["p_adjusted"])
+        cells = [f"{change}{mark}" for change, mark in zip(rows.select(in_points()).to_series(), marks, strict=True)]
         whole = rows.row(-1, named=True)
         ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
         lines.append(TableRow(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))

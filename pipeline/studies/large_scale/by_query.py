@@ -15,12 +15,11 @@ from pipeline.measure.estimates import ENOUGH, components
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
-from pipeline.studies.tables import Measurement, interval_table, points
+from pipeline.studies.tables import Measurement, formatted, in_points, interval_table
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
@@ -49,21 +48,18 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
             "effect": differ.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
             "wins": differ.wins.item(), "losses": differ.losses.item(),
         }  # fmt: skip
-    shown = [
-        {
-            "pool, system": f"{row['pool']} {row['system']}", "MAP difference": points(row),
-            "effect": f"{row['effect']:+.2f}", "p": f"{row['p']:.4f}", "p, Holm": f"{row['p_adjusted']:.4f}",
-            "wins : losses": f"{row['wins']} : {row['losses']}",
-        }
-        for row in rows.values()
-    ]  # fmt: skip
     if rows:
+        frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+        shown = frame.select(
+            pl.format("{} {}", "pool", "system").alias("pool, system"), in_points().alias("MAP difference"),
+            formatted("effect", "+.2f"), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
+            pl.format("{} : {}", "wins", "losses").alias("wins : losses"),
+        )  # fmt: skip
         notes = (
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
             "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
         )
-        table = frame_table("Difference to the baseline", pl.DataFrame(shown), notes)
-        yield StudyTable("tests", table, pl.DataFrame(list(rows.values()), infer_schema_length=None))
+        yield StudyTable.of("tests", "Difference to the baseline", frame, notes, shown=shown)
 
 
 def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
@@ -88,15 +84,14 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             "samples needed": variance.needed(queries),
         })  # fmt: skip
     if rows:
-        frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
             "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
             "draw of candidates in the variance of a mean, with one sample and with all.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
-        table = frame_table("Variance between samples and between queries", frame, notes, 2)
-        yield StudyTable("variance", table, frame)
+        frame = pl.DataFrame(rows, infer_schema_length=None)
+        yield StudyTable.of("variance", "Variance between samples and between queries", frame, notes, 2)
 
 
 class Curve(NamedTuple):
@@ -216,14 +211,15 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
         item = setup[0] or ""
-        gains = [interval(average.values - part, seed, item) for part in parts]
         best = np.max(parts, axis=0)
         columns = {
-            "MAP": interval(average.values, seed, item),
-            "gain over the best part": least(gains),
-            "best part of each query": least([interval(best - part, seed, item) for part in parts]),
+            "MAP": [average.values],
+            "gain over the best part": [average.values - part for part in parts],
+            "best part of each query": [best - part for part in parts],
         }
-        rows += [Measurement(f"{_name(setup)} {system}", column, *figures) for column, figures in columns.items()]
+        for column, gains in columns.items():
+            figures = least([interval(gain, seed, item) for gain in gains])
+            rows.append(Measurement(f"{_name(setup)} {system}", column, *figures))
     if rows:
         notes = (
             "Gain over the best part: the least gain over a part, and the least lower and upper end.",
@@ -234,7 +230,7 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
 
 def least(intervals: Sequence[Interval]) -> Interval:
     """Return the least value, lower and upper end: of the smallest of several figures, whichever it is."""
-    value, low, high = (min(figures) for figures in zip(*intervals, strict=True))
+    value, low, high = np.min(intervals, axis=0).tolist()
     return value, low, high
 
 

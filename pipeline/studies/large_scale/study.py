@@ -20,54 +20,42 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
+from pipeline.studies.common import check_baseline, pool_result, scored_runs, scoring_batches
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
-from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+from pipeline.studies.recipe import PoolsRecipe, pools_of
+from pipeline.studies.tables import drawn, views_of
 
 _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that a field may have of its own."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+@dataclass(frozen=True, kw_only=True)
+class Recipe(PoolsRecipe):
+    """Settings of the study. ``exclude`` among its rules has files of training queries, no test queries (section 3.1).
 
     Attributes:
-        corpus: name of the corpus; empty: the only one.
         fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
         sizes: numbers of candidates, such as ``200k``, or ``all``.
         year: publication year of the queries.
-        queries: number of queries, or ``all``.
         samples: samples of each size.
-        seed: of every draw.
         nested: whether smaller pools are subsets of larger ones.
         positives: ``corpus`` or ``prefiltered``, as ``--positives``.
-        systems: what ranks, with commas.
         baseline: the system that the others are tested against.
-        depth: ranks kept of each query.
         training: files of paper ids that systems were trained on, for the leakage audit; empty: those of ``exclude``.
         own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
-        rules: further settings of pools that the recipe gives, such as ``min_citations``, or ``exclude`` with files of
-            training queries, which are then no test queries (section 3.1).
     """
 
-    corpus: str
     fields: str
     sizes: tuple[str, ...]
     year: int
-    queries: str
     samples: int
-    seed: int
     nested: bool
     positives: Literal["corpus", "prefiltered"]
-    systems: str
     baseline: str
-    depth: int
     training: tuple[str, ...]
     own: Mapping[str, Mapping[str, Any]]
-    rules: Rules = NO_RULES
 
     @property
     def selections(self) -> list[Selection]:
@@ -140,11 +128,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     charts = {"curves": by_query.curve_chart(curves, seed, source)} if curves else {}
     charts["recall-by-depth"] = rankings.recall_chart(recall, source)
     views = [plot for summary in summaries for plot in figures(shown(summary, ["map"]), runs)]
-    views += [
-        (f"{name}-{view}".lower().replace(" ", "-"), chart, view)
-        for name, chart in charts.items()
-        for view in chart.views
-    ]
+    views += [plot for name, chart in charts.items() for plot in views_of(name, chart)]
     return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
 
 

@@ -96,8 +96,8 @@ def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any]
                 changes = {name: (values - one.values[one.systems.index(second), queries])[None]}
                 units = {name: [unit for unit, chosen in zip(one.units, queries, strict=True) if chosen]}
                 differ = paired_differences(changes, recipe.seed, signs=one.sign, units=units)
-                ends_of = zip(("difference", "low", "high"), (float(part[0]) for part in differ[:3]), strict=True)
-                row |= {"less": second, "difference": points(dict(ends_of)), "p": float(differ.p_value[0])}
+                change = points(figure[0] for figure in differ[:3])
+                row |= {"less": second, "difference": change, "p": float(differ.p_value[0])}
                 row |= {"wins, ties, losses": f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"}
             rows.append(row | {"leak": leak(cost, one.year)})
     frame = pl.DataFrame(rows, infer_schema_length=None)

@@ -24,14 +24,14 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.pools import table
+from pipeline.corpus.pools import table, write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import by_chance, evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
+from pipeline.studies.common import ExternalPoolConfig
 
 Rows = npt.NDArray[np.int64]
 

@@ -23,6 +23,7 @@ from pipeline.core.text import normalise, same_title_form
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import names, registry
 from pipeline.encode.spec import Model, Role, TransformerSpec
@@ -30,7 +31,6 @@ from pipeline.encode.views import whole
 from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.pools import write_pool
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folder, Format, Keys, VectorsOf

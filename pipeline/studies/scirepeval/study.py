@@ -21,7 +21,7 @@ from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
-from pipeline.studies.common import drawn, made
+from pipeline.studies.common import made
 from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, correlation_heat
@@ -40,6 +40,7 @@ from pipeline.studies.scirepeval.steps import (
 )
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
 from pipeline.studies.sentences import Pairing
+from pipeline.studies.tables import drawn
 
 
 @dataclass(frozen=True)
