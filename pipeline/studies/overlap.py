@@ -99,7 +99,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     result = pool_result(runs, scores, [summary], ["map"])
     doses = dose({label: gain_of[label] for label in cutoffs}, cutoffs, seed)
     title = f"Advantage over {baseline} in MAP"
-    views_of_dose = {"MAP": list(series(doses, "system", "years"))} if len(doses) else {}
+    views_of_dose = {"MAP": list(series(doses.cast({"years": pl.Float64}), "system", "years"))} if len(doses) else {}
     source = ", ".join(result.sources)
     chart = Chart(title, "years after the training data", "points of MAP", views_of_dose, provenance=source)
     tables = [

@@ -77,8 +77,7 @@ def share(label: str, column: str, count: int, total: int) -> Measurement:
 def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
     """Yield the points of each ``label`` by ``x``, with the columns ``value``, ``low`` and ``high``."""
     for rows in frame.partition_by(label, maintain_order=True):
-        columns = rows.select(pl.col(x, "value", "low", "high").cast(pl.Float64)).get_columns()
-        yield Series(rows[label][0], *(column.to_list() for column in columns))
+        yield Series(rows[label][0], *(rows[name].to_list() for name in (x, "value", "low", "high")))
 
 
 def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:

@@ -132,9 +132,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
     kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)
     asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
-    every = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
-    short = every.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
-    frame = every.filter(pl.col("size") == pl.col("asked"))
+    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
+    short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
     first = workspace.runner.make(pools[0])
     lines = list(fitted(frame, sparse, _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
     sources = [runs["corpus"][0], *sorted(runs["pool"].unique())]
@@ -204,7 +203,8 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
     """Yield the line of each dense system and kind of negatives: over all queries, with few and with many gaps.
 
     Args:
-        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``.
+        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``; pools that are smaller than
+            was asked are left out.
         sparse: name of the sparse system.
         gaps: share of the positives of each query that lack an abstract, float64 ``[queries]``.
     """
@@ -223,9 +223,10 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
 
 def _differences(frame: pl.DataFrame, sparse: str) -> Iterator[tuple[str, str, tuple[int, ...], Floats]]:
     """Yield kind, dense system, sizes and its differences to the sparse one, ``[samples, queries, sizes]``."""
-    dense = [name for name in frame["system"].unique(maintain_order=True) if name != sparse]
-    for kind, system in itertools.product(frame["kind"].unique(maintain_order=True), dense):
-        of_kind = frame.filter(pl.col("system").is_in([system, sparse]), kind=kind)
+    whole = frame.filter(pl.col("size") == pl.col("asked"))
+    dense = [name for name in whole["system"].unique(maintain_order=True) if name != sparse]
+    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), dense):
+        of_kind = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind)
         keys = ["sample", "query", "size"]
         wide = of_kind.pivot("system", index=keys, values="value").sort(keys)
         sizes = tuple(wide["size"].unique().sort().to_list())
@@ -279,7 +280,7 @@ def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
     shown = frame.select(
         pl.format("{}, {}", "system", "size").alias("system, negatives, size"),
         in_points(),
-        100 * pl.col("line"),
+        pl.col("line") * 100,
     )
     notes = [f"Points of MAP over {sparse}; brackets: 95% intervals over queries and samples of candidates."]
     return StudyTable.of("differences", "Differences by number of candidates", frame, notes, shown=shown)

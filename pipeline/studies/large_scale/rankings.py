@@ -110,7 +110,8 @@ def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTabl
 def recall_chart(table: StudyTable, source: str) -> Chart:
     """Return recall against depth, a view for the dataset level and for fields."""
     scope, system = pl.col("system").str.split_exact(" ", 1), pl.col("system").str.replace(r"^\S+ ", "")
-    by_scope = table.frame.with_columns(system, scope=scope.struct[0]).partition_by("scope", maintain_order=True)
+    frame = table.frame.with_columns(system, pl.col("column").cast(pl.Float64), scope=scope.struct[0])
+    by_scope = frame.partition_by("scope", maintain_order=True)
     views = {rows["scope"][0]: list(series(rows, "system", "column")) for rows in by_scope}
     ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
     return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
