@@ -138,11 +138,7 @@ STUDIES = {
 
 
 def find(name: str) -> Study:
-    """Return a study.
-
-    Raises:
-        InputError: no study has that name; the message suggests the nearest.
-    """
+    """Return a study."""
     if name not in STUDIES:
         raise InputError(f"the study must be one of {', '.join(STUDIES)}, got {name!r}", nearest(name, STUDIES))
     study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY

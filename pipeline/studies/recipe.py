@@ -60,11 +60,7 @@ def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) 
 
 
 def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them.
-
-    Raises:
-        InputError: it has; the message names the setting.
-    """
+    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them."""
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
         if value and field.name not in settings and field.metadata.get("systems") == "kept":
@@ -85,9 +81,6 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
 
     Where ``cls`` has a field ``rules``, the file may also give any setting of pools. A number is a list of one where a
     list is wanted, and a text where texts are.
-
-    Raises:
-        InputError: the file cannot be read or is not TOML, a setting is missing, unknown or of another type.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -123,11 +116,7 @@ def pools_of(recipe: Any) -> dict[str, Any]:
 
 
 def with_settings(texts: list[str]) -> dict[str, Any]:
-    """Read settings typed as ``name=value``, several with ``;`` between them; a value is TOML, or else text.
-
-    Raises:
-        InputError: one has no ``=``.
-    """
+    """Read settings typed as ``name=value``, several with ``;`` between them; a value is TOML, or else text."""
     settings = {}
     for pair in (pair for text in texts for pair in re.split(r";\s*(?=\w+\s*=)", text)):
         name, equals, value = pair.strip().removesuffix(";").partition("=")

@@ -75,11 +75,7 @@ class CollectionRecipe:
         return made(workspace, self.corpus_task)
 
     def pooled_by(self) -> dict[str, dict[str, list[str]]]:
-        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without a file.
-
-        Raises:
-            InputError: the file is not of the layout.
-        """
+        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without it."""
         sources = {}
         for path in sorted(self.release.folder.glob("test-pid2pool-*.json")):
             if path.stem.endswith("-ranked"):

@@ -98,9 +98,6 @@ def rankings(
     ``systems`` are names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``. The collection says which
     sentences are of a facet, for contextual encoders; ``relevant`` is as of
     :class:`pipeline.studies.facets.pools.FacetPool`. Without a ``depth``, the whole judged pool is ranked.
-
-    Raises:
-        InputError: a system is unknown.
     """
     facet_rankings, entries = [], depth or MAX_DEPTH
     for facet, (form, names) in itertools.product(facets, systems.items()):
@@ -184,9 +181,6 @@ def _sentences_task(
 
     With a collection, queries are papers, and it says which of their sentences are of the facet: so a sentence is
     encoded in its abstract. Without one, the queries are the sentences alone.
-
-    Raises:
-        InputError: the encoder has one vector a paper.
     """
     if not model.several:
         raise InputError(
@@ -226,11 +220,7 @@ def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray
 
 
 def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevant: int) -> Iterator[FacetRanking]:
-    """Yield the ranked pools of a folder in the authors' layout, ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``.
-
-    Raises:
-        InputError: there is none, one is of no facet, or a system lacks a facet.
-    """
+    """Yield the ranked pools of a folder in the authors' layout (:data:`_FILE`)."""
     paths: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob("test-pid2pool-*-ranked.json")):
         if match := _FILE.fullmatch(path.name):

@@ -264,11 +264,7 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
 
 
 def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
-    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``."""
     trained = np.zeros(len(corpus), bool)
     for file in files:
         try:

@@ -59,11 +59,7 @@ class Recipe(PoolsRecipe):
 
     @property
     def selections(self) -> list[Selection]:
-        """The pools: of the dataset level, then field by field.
-
-        Raises:
-            InputError: a field is unknown, or has settings of its own and no pools.
-        """
+        """The pools: of the dataset level, then field by field."""
         named = [name.strip() for name in self.fields.split(",") if name.strip()]
         fields = SETTINGS["field"].read(",".join(name for name in named if name != DATASET))
         groups = [DATASET, *fields] if DATASET in named else list(fields)

@@ -184,9 +184,6 @@ def push(card: Path, target: str) -> str:
     """Write the results of a card into the model card of a folder or of a repository of the hub, and return its place.
 
     Its text and other results stay.
-
-    Raises:
-        InputError: there is neither, or the hub refuses.
     """
     from huggingface_hub import ModelCard
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

@@ -36,11 +36,7 @@ _OF_BENCHMARK = ("kind", "field", "candidates", "year")
 
 
 def found_in(workspace: Workspace, recipe: Recipe) -> tuple[list[Path], list[Benchmark]]:
-    """Return the workspaces and the benchmarks of a recipe.
-
-    Raises:
-        InputError: no benchmark has two systems.
-    """
+    """Return the workspaces and the benchmarks of a recipe."""
     roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
     if found := benchmarks(roots, recipe):
         return roots, found

@@ -65,11 +65,7 @@ def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list
 
 
 def validation_pools(workspace: Workspace, folder: Path, tested: BenchmarkLists) -> dict[str, Task]:
-    """Return the pool of the validation queries of each field; their corpus must have been made.
-
-    Raises:
-        InputError: the benchmark has no validation split, lacks a field there, or a query is of both splits.
-    """
+    """Return the pool of the validation queries of each field; their corpus must have been made."""
     lists = read_lists(folder, "val")
     test = {query for queries in tested.values() for query in queries}
     for field in tested:
@@ -93,9 +89,6 @@ def evaluations_of_lists(
 
     ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
     each field, for weighted sums. A tuning of large pools is used where a system asks for one (``bm25:tuned``) alone.
-
-    Raises:
-        InputError: a system or the index is unknown.
     """
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))

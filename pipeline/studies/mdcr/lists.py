@@ -60,12 +60,7 @@ def file_names(split: str) -> tuple[str, str]:
 
 
 def read_lists(folder: Path, split: str) -> BenchmarkLists:
-    """Read the candidate lists of one split, published or home-built.
-
-    Raises:
-        InputError: the file is missing or not in the layout, has a key twice, or a query has no ``true`` candidate or
-            is one itself; the message names it.
-    """
+    """Read the candidate lists of one split, published or home-built."""
     if split not in SPLITS:
         raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
     path = _existing(folder, file_names(split)[0])

@@ -89,11 +89,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
-    """Return both splits of the fields that have enough papers, and the task of the benchmark.
-
-    Raises:
-        InputError: a system is a weighted sum; or no field has, and the message says what the first one lacks.
-    """
+    """Return both splits of the fields that have enough papers, and the task of the benchmark."""
     sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
     if sums:
         raise InputError(f"systems must rank both splits, got {sums[0]}, which has its weights from val", BY_RANK)

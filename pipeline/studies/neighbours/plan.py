@@ -104,12 +104,7 @@ class Recipe:
         ]
 
     def check(self) -> None:
-        """Check systems and quality before anything is made.
-
-        Raises:
-            InputError: an encoder has several vectors a paper or does not compare them by cosine, or the file of
-                qualities is wrong.
-        """
+        """Check systems and quality before anything is made."""
         systems = parse_systems(self.systems)
         if self.quality:
             read_quality(self.quality, [system.name for system in systems])
@@ -126,9 +121,6 @@ def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
     """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
 
     With a column ``measure``, as ``mdcr show --format csv`` writes it, the rows of MAP count.
-
-    Raises:
-        InputError: the file cannot be read, or has fewer than :data:`FEWEST` of the systems.
     """
     try:
         rows = pl.read_csv(Path(file).expanduser(), infer_schema=False)

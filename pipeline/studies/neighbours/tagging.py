@@ -135,11 +135,7 @@ class TagsConfig:
 
 
 def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) -> Task:
-    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws.
-
-    Raises:
-        InputError: the tagger is not installed.
-    """
+    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws."""
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:

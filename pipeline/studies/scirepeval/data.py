@@ -119,12 +119,7 @@ def queries(entry: Entry, folder: Folder) -> dict[str, str]:
 
 
 def load_labelled(entry: Entry, folder: Folder) -> Labelled:
-    """Return a task of classification or regression.
-
-    Raises:
-        InputError: a part has no paper, a paper has no text, or a label is missing or not a number; the task and the
-            paper are named.
-    """
+    """Return a task of classification or regression."""
     keys = Keys(entry.name, docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
@@ -185,9 +180,6 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     """Return a ranking task; the counts of its keys have what was read, and what was left out by reason.
 
     Of several judgements of one pair the first counts, as in the published evaluation.
-
-    Raises:
-        InputError: a judged query or candidate has no text, or a grade is not a whole number.
     """
     keys, texts = Keys(entry.name, docs(entry, folder)), queries(entry, folder)
     groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
@@ -291,11 +283,7 @@ def _archive(path: Path) -> dict[str, bytes]:
 
 
 def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
-    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted.
-
-    Raises:
-        InputError: a signature has no block, or its paper no text; the task and the signature are named.
-    """
+    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted."""
     keys = {doc.id: doc.key for doc in docs(entry, folder)}
     sets = []
     for path in folder.authors(entry):
