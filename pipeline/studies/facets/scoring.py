@@ -51,14 +51,12 @@ def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
     """Return what a random ranking of the judged candidates scores on each query, columns of :func:`values_of`."""
     qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
     candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
-    expected = by_chance(qrels, candidates, parsed, seed)
-    system, form = RANDOM
-    parts = [
-        pl.select(system=pl.lit(system), form=pl.lit(form), facet=pl.lit(facet_of(pool)),
-                  query=pl.Series(facet_query_ids(pool)), measure=pl.lit(str(measure)), value=pl.Series(values))
-        for measure, values in zip(parsed, expected, strict=True)
-    ]  # fmt: skip
-    return pl.concat(parts)
+    expected = dict(zip(map(str, parsed), by_chance(qrels, candidates, parsed, seed), strict=True))
+    wide = pl.DataFrame({"query": facet_query_ids(pool), **expected})
+    of_pool = {"system": pl.lit(RANDOM[0]), "form": pl.lit(RANDOM[1]), "facet": pl.lit(facet_of(pool))}
+    return wide.unpivot(index="query", variable_name="measure").select(
+        **of_pool, query="query", measure="measure", value="value"
+    )
 
 
 def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
