@@ -123,7 +123,7 @@ class Benchmark:
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
+def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
     every = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
     runs = pl.concat(every).filter(pl.col("split").ne_missing("validation"))

@@ -37,7 +37,7 @@ SUBMISSIONS = "runs/submissions"
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
 
-def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
+def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFrame:
     """Return what each system costs on the first benchmark that has it, columns :data:`COSTS`.
 
     A submission says it itself.
@@ -47,7 +47,7 @@ def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
     made = {one.id[:SHORT_ID]: one for folder in folders for one in published(folder)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
-    for one in found:
+    for one in benchmarks:
         for system, named in zip(one.systems, one.sources, strict=True):
             sources.setdefault(system, named)
     rows = []

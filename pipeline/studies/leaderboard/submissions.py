@@ -40,7 +40,7 @@ from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import ImportedRun
 from pipeline.studies.leaderboard.benchmarks import Recipe
 from pipeline.studies.leaderboard.costs import COSTS, SUBMISSIONS, costs, named_as_file
-from pipeline.studies.leaderboard.study import found_in
+from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
 _LARGEST = 2**28
@@ -78,14 +78,14 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    roots, found = found_in(workspace, recipe)
-    runs = [one.runs.filter(system=system) for one in found if one.runs is not None and system in one.systems]
+    roots, benchmarks = benchmarks_of(workspace, recipe)
+    runs = [one.runs.filter(system=system) for one in benchmarks if one.runs is not None and system in one.systems]
     opened = (
         [(run, pool) for run in pl.concat(runs).iter_rows(named=True) if (pool := opened_pool(run))] if runs else []
     )
     if not opened:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
-    cost = msgspec.convert(costs(roots, found).filter(system=system).row(0, named=True), Costs)
+    cost = msgspec.convert(costs(roots, benchmarks).filter(system=system).row(0, named=True), Costs)
     submission = Submission(system, code_version(), cost, [])
     with (
         files.disk_errors(path),
