@@ -235,9 +235,9 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     """Yield the systems with citations and with imputed judgements, and each two of them."""
     cited, imputed = values[0], values[1:]
     rows = []
-    for place, system in enumerate(systems):
-        rows.append(Measurement(system, "citations", *interval(cited[place], recipe.seed)))
-        rows.append(Measurement(system, "imputed", *rubin(imputed[:, place])[:3]))
+    for number, system in enumerate(systems):
+        rows.append(Measurement(system, "citations", *interval(cited[number], recipe.seed)))
+        rows.append(Measurement(system, "imputed", *rubin(imputed[:, number])[:3]))
     notes = [
         f"Imputed: uncited papers of the first {recipe.imputed} of any system are relevant at random; "
         f"{recipe.imputations} imputations, combined by Rubin's rules.",
@@ -246,11 +246,11 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     ]
     yield interval_table("imputed", "Systems with citations and with imputed relevance", "system", rows, notes)
     pairs = []
-    for one, other in itertools.combinations(range(len(systems)), 2):
-        mean, low, high = interval(cited[one] - cited[other], recipe.seed)
-        value, least, most, tail = rubin(imputed[:, one] - imputed[:, other])
+    for first, second in itertools.combinations(range(len(systems)), 2):
+        mean, low, high = interval(cited[first] - cited[second], recipe.seed)
+        value, least, most, tail = rubin(imputed[:, first] - imputed[:, second])
         changed = tail if mean * value >= 0 else 1 - tail
-        pairs.append((f"{systems[one]} less {systems[other]}", mean, low, high, value, least, most, changed))
+        pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, least, most, changed))
     columns = ["pair", "citations", "citations_low", "citations_high", "imputed", "low", "high", "other_order"]
     frame = pl.DataFrame(pairs, columns, orient="row")
     shown = frame.select(
@@ -284,11 +284,11 @@ def settled_table(
         whole[system] = np.concatenate(full)
         sampled[system] = np.concatenate(drawn, axis=1).reshape(len(recipe.judged), recipe.draws, -1)
     rows = []
-    for one, other in itertools.combinations(systems, 2):
-        truth = np.nanmean(whole[one] - whole[other])
-        changes = np.nanmean(sampled[one] - sampled[other], axis=2)
+    for first, second in itertools.combinations(systems, 2):
+        truth = np.nanmean(whole[first] - whole[second])
+        changes = np.nanmean(sampled[first] - sampled[second], axis=2)
         agreed = (changes * np.sign(truth) > 0).mean(axis=1)
-        rows.append({"pair": f"{one} less {other}", "MAP, all": 100 * truth} | {
+        rows.append({"pair": f"{first} less {second}", "MAP, all": 100 * truth} | {
             f"{count} judged": 100 * share for count, share in zip(recipe.judged, agreed.tolist(), strict=True)
         })  # fmt: skip
     notes = [

@@ -125,8 +125,10 @@ def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Float
         "label", index=["field", "year", "query"], values="value", maintain_order=True
     )
     return {
-        (str(part["field"][0] or "dataset"), int(part["year"][0])): (part[system] - part[baseline]).to_numpy()
-        for part in wide.sort("field", "year", "query").partition_by("field", "year", maintain_order=True)
+        (str(queries["field"][0] or "dataset"), int(queries["year"][0])): (
+            queries[system] - queries[baseline]
+        ).to_numpy()
+        for queries in wide.sort("field", "year", "query").partition_by("field", "year", maintain_order=True)
     }
 
 

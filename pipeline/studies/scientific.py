@@ -148,7 +148,7 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
         for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
     }
     made = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
-    texts = dict.fromkeys(f"{label}: {text}" for label, *of in made if (text := made_with(*of)))
+    texts = dict.fromkeys(f"{label}: {text}" for label, *keys in made if (text := made_with(*keys)))
     notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]
     return StudyTable("published", grid("Beside published figures", "set", cells, notes), frame)
 

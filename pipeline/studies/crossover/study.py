@@ -273,9 +273,9 @@ def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
     """Return the measured difference at each size, and that of the line, over all queries."""
     rows = []
     for line in (line for line in lines if line.queries == "all"):
-        for place, size in enumerate(line.sizes):
-            measured, low, high = crossed_mean(line.values[..., place])
-            rows.append((f"{line.system}, {line.kind}", size, measured, low, high, line.at(size)[0]))
+        for size, differences in zip(line.sizes, np.moveaxis(line.values, -1, 0), strict=True):
+            figures = crossed_mean(differences)
+            rows.append((f"{line.system}, {line.kind}", size, *figures, line.at(size)[0]))
     frame = pl.DataFrame(rows, ["system", "size", "difference", "low", "high", "line"], orient="row")
     shown = frame.select(
         pl.format("{}, {}", "system", "size").alias("system, negatives, size"),
@@ -290,7 +290,8 @@ def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
     """Return the differences with their lines, a view for each kind of negatives."""
     views: dict[str, list[Series]] = {}
     for line in (line for line in lines if line.queries == "all"):
-        mean, low, high = zip(*(crossed_mean(line.values[..., place]) for place in range(len(line.sizes))), strict=True)
+        at_sizes = np.moveaxis(line.values, -1, 0)
+        mean, low, high = zip(*map(crossed_mean, at_sizes), strict=True)
         curve = [(float(size), line.at(size)[0]) for size in np.geomspace(line.sizes[0], line.sizes[-1], 20)]
         views.setdefault(line.kind, []).append(Series(line.system, line.sizes, mean, low, high, curve))
     ticks = {float(size): format_count(size) for line in lines for size in line.sizes}

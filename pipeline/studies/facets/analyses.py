@@ -209,7 +209,7 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
     if not parts:
         return
     keys = ["source", "system", "form"]
-    counts = pl.concat(part.head(1) for part in parts).group_by(keys).agg(pl.col("alone", "relevant").sum())
+    counts = pl.concat(rows.head(1) for rows in parts).group_by(keys).agg(pl.col("alone", "relevant").sum())
     systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by(keys, maintain_order=True)
     frame = systems.agg(pl.len().alias("queries"), pl.col("value", "without").mean())
     better = pl.col("value", "without") * sign_of(measure)
@@ -274,9 +274,9 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
     if pairs.is_empty():
         return
     parts = []
-    for part in pairs.partition_by("first", "second", maintain_order=True):
-        first, second = part.select("first", "second").row(0)
-        systems = part.group_by("system", "form", maintain_order=True).agg("value", "value_second")
+    for papers in pairs.partition_by("first", "second", maintain_order=True):
+        first, second = papers.select("first", "second").row(0)
+        systems = papers.group_by("system", "form", maintain_order=True).agg("value", "value_second")
         values, others = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
         tests = paired_tests({f"{first} {second}": values - others}, measure, seed)
         named = systems.select(
@@ -313,9 +313,9 @@ def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
 
     def draw(figure_class: Any) -> Any:
         figure = figure_class(figsize=(2.2 * len(panels) + 0.6, 2.4), layout="constrained")
-        for axes, part in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
-            axes.plot([0, 1], part.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
-            axes.set_xticks([0, 1], part.select("first", "second").row(0))
+        for axes, papers in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
+            axes.plot([0, 1], papers.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
+            axes.set_xticks([0, 1], papers.select("first", "second").row(0))
             axes.set_xlim(-0.3, 1.3)
         figure.axes[0].set_ylabel(label_of(measure))
         figure.suptitle(f"{system}, {form}", fontsize="medium")

@@ -162,7 +162,7 @@ def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: R
         papers = pools[paper]["cands"]
         order = generator(recipe.seed, "annotation order", paper).permutation(len(papers))
         grades = {name: [NOT_JUDGED] * len(papers) for name in names}
-        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[place] for place in order], **grades}
+        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[number] for number in order], **grades}
     return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(lists) for facet, lists in by_facet.items()}
 
 

@@ -85,9 +85,9 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
         for average, parts in parts_of.items():
             if not parts or not all(parts):
                 continue
-            named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
+            named = {f"{facet} {average} {n}": group for n, group in enumerate(parts)}
             units, count = _units(named), sum(map(len, parts))
-            groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
+            groups = {name: wide.select(group).to_numpy() for name, group in named.items()}
             mean, low, high, _ = mean_of_means(groups, seed, units=units)
             drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
             interval = interval_kind(drawn, 1 if units else len(parts))
@@ -231,10 +231,10 @@ def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
         figure = figure_class(figsize=(2.4 * len(facets) + 1, 0.28 * len(systems) + 0.9), layout="constrained")
         panels = figure.subplots(1, len(facets), sharey=True, sharex=True, squeeze=False)[0]
         for panel, facet, colour in zip(panels, facets, COLOURS, strict=False):
-            for place, (system, form) in enumerate(systems):
+            for line, (system, form) in enumerate(systems):
                 dots = of_measure.filter(system=system, form=form, facet=facet)["value"].to_numpy()
-                panel.plot(dots, np.full(len(dots), place), "o", color=colour, alpha=0.5, ms=3, mew=0)
-                panel.plot([dots.mean()], [place], "|", color="black", ms=10)
+                panel.plot(dots, np.full(len(dots), line), "o", color=colour, alpha=0.5, ms=3, mew=0)
+                panel.plot([dots.mean()], [line], "|", color="black", ms=10)
             panel.set_title(facet)
             panel.set_xlabel(label_of(measure))
         panels[0].set_yticks(range(len(systems)), [f"{name}, {form}" for name, form in systems])

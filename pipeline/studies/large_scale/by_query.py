@@ -66,9 +66,9 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
     """Yield the variance of MAP between samples beside that between queries, where there are several samples."""
     rows = []
     several = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
-    for part in several.partition_by("field", "size", "label", maintain_order=True):
-        field, size, system = part.select("field", "size", "label").row(0)
-        wide = part.pivot("query", index="sample", values="value").sort("sample").drop("sample")
+    for pool in several.partition_by("field", "size", "label", maintain_order=True):
+        field, size, system = pool.select("field", "size", "label").row(0)
+        wide = pool.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
         samples, queries = values.shape
         variance = components(values)
@@ -214,8 +214,8 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
         best = np.max(parts, axis=0)
         columns = {
             "MAP": [average.values],
-            "gain over the best part": [average.values - part for part in parts],
-            "best part of each query": [best - part for part in parts],
+            "gain over the best part": [average.values - values for values in parts],
+            "best part of each query": [best - values for values in parts],
         }
         for column, gains in columns.items():
             figures = least([interval(gain, seed, item) for gain in gains])

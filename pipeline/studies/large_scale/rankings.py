@@ -195,7 +195,7 @@ def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
         retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
         third = np.searchsorted(bounds_of[scope], pool.attribute("n_inbound"))
         names = ("least cited", "middle", "most cited")
-        return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
+        return {name: pool.means(np.where(third == number, retrieved, np.nan)) for number, name in enumerate(names)}
 
     thirds_of = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()

@@ -91,9 +91,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = scored_runs(workspace, recipe, together=True)
     scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
-    summaries = [summarise(part, baseline=recipe.baseline, draws=draws) for part in _parts(scores, largest)]
+    summaries = [summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _parts(scores, largest)]
     baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
-    pools = [rankings_of(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
     curves = by_query.curves_of(averages)
     precisions = analyses.precisions(pools, seed)
@@ -102,7 +102,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     recall = rankings.recall(pools, seed, recipe.depth)
     lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
     trained = analyses.training_papers(lists, corpus) if lists else None
-    last_years = [of.until for of in trainings(recipe.systems).values()] + [dict(recipe.rules).get("trained_until")]
+    last_years = [training.until for training in trainings(recipe.systems).values()]
+    last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
         *by_query.tests(summaries, averages, seed),

@@ -132,15 +132,15 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
     of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
-    found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
-    place = {kind: number for number, kind in enumerate(COMMANDS)}
-    found.sort(key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    benchmarks = [*filter(None, of_pools), *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
+    order = {kind: number for number, kind in enumerate(COMMANDS)}
+    benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
     seen = Counter[str]()
-    for number, one in enumerate(found):
-        seen[one.name] += 1
-        if seen[one.name] > 1:  # such as of another seed, whose pools have other identities
-            found[number] = replace(one, name=f"{one.name} ({seen[one.name]})")
-    return found
+    for number, benchmark in enumerate(benchmarks):
+        seen[benchmark.name] += 1
+        if seen[benchmark.name] > 1:  # such as of another seed, whose pools have other identities
+            benchmarks[number] = replace(benchmark, name=f"{benchmark.name} ({seen[benchmark.name]})")
+    return benchmarks
 
 
 def _shared(pool_settings: str) -> str:

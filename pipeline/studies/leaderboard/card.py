@@ -132,7 +132,7 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
     rows = []
     for what, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
         third = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
-        for system, group in ((system, third == place) for place in np.unique(third) for system in systems):
+        for system, group in ((system, third == number) for number in np.unique(third) for system in systems):
             ranks = rankings.ranks[system][group]
             label = f"{numbers[group].min():,} to {numbers[group].max():,} {what} ({group.sum():,})"
             share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[group])

@@ -97,12 +97,12 @@ def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
 
 def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) -> Iterator[tuple[Artifact, int, str]]:
     """Yield the vectors and terms that an artifact was made from, with the view that its ranking took."""
-    one = made.get(identity[:SHORT_ID])
-    if one is None:
+    artifact = made.get(identity[:SHORT_ID])
+    if artifact is None:
         return
-    manifest = one.manifest
+    manifest = artifact.manifest
     if manifest.stage in ("embed", "terms"):
-        yield one, *view
+        yield artifact, *view
         return
     taken = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
     for name, inner in {**manifest.inputs, **manifest.provenance.get("derived", {})}.items():
@@ -137,7 +137,7 @@ def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, 
     }
 
 
-def _total(parts: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _total(costs: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Return a sum; None where there is nothing, or a part is unknown."""
-    numbers = [part[name] for part in parts]
+    numbers = [cost[name] for cost in costs]
     return None if not numbers or None in numbers else sum(numbers)

@@ -123,7 +123,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
                 "queries": benchmark.values.shape[1], "leak": leak(cost, benchmark.year),
                 "command": benchmark.commands[number],
             }  # fmt: skip
-            figure = Cell(row["value"], row["low"], row["high"], best=row["rank"] == ranked[0].min())
+            figure = Cell(row["value"], row["low"], row["high"], best=row["rank"] == float(ranked[0].min()))
             cells = (benchmark.name, benchmark.label, figure, _rank(row, "rank", "g"), groups[number], *texts)
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
             rows.append(row)

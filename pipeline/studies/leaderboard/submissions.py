@@ -124,12 +124,12 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
             manifest = _part(archive, _MANIFEST, path)
             runs = msgspec.json.decode(manifest, type=Submission).runs
-            names = [f"{place}.trec.gz" for place in range(len(runs))]
+            names = [f"{number}.trec.gz" for number in range(len(runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
                 raise KeyError("it must hold its manifest and runs, and nothing else")
-            for one, part in zip(runs, names, strict=True):
-                pool = _verified(workspace, path, Path(temporary), one, _part(archive, part, path))
-                made.append((pool, one, f"{pool.artifact.name}.trec.gz"))
+            for ranked, part in zip(runs, names, strict=True):
+                pool = _verified(workspace, path, Path(temporary), ranked, _part(archive, part, path))
+                made.append((pool, ranked, f"{pool.artifact.name}.trec.gz"))
             (Path(temporary) / _MANIFEST).write_bytes(manifest)
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
@@ -137,11 +137,11 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     tasks = list[Task]()
-    for pool, one, part in made:
-        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(one.scores))
-        ranking, sample = import_task(corpus, pool.artifact, system, depth=one.depth), pool.artifact.manifest.config
+    for pool, ranked, part in made:
+        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(ranked.scores))
+        ranking, sample = import_task(corpus, pool.artifact, system, depth=ranked.depth), pool.artifact.manifest.config
         tasks += score_tasks(
-            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=one.depth,
+            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=ranked.depth,
             measures=measures,
         )  # fmt: skip
     return workspace.make(tasks)

@@ -217,11 +217,11 @@ def write_lists_pool(
     candidates = np.unique(row)
     foreign = np.ones((len(query_rows), len(candidates)), bool)
     foreign[query, np.searchsorted(candidates, row)] = False
-    excluded, place = np.nonzero(foreign)
+    excluded, position = np.nonzero(foreign)
     positive = np.array([name == TRUE for name in types], bool)
     judged = np.unique(pairs(query[positive], row[positive]))
     graded = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
-    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[place]))
+    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[position]))
     order = np.argsort(query, kind="stable")
     out.arrow("lists.arrow", table(SCHEMA, query[order], row[order], np.array(types, object)[order]), SCHEMA)
     return {

@@ -155,8 +155,8 @@ def typed(lists: Lists) -> Typed:
     """Return candidates with their types for a page."""
     kinds = {"positive": "cited by the query"}
     kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
-    place = {name: number for number, name in enumerate([TRUE, *lists.types])}
-    return Typed(kinds, lists.query, lists.row, np.array([place[name] for name in lists.type], np.int64))
+    number_of = {name: number for number, name in enumerate([TRUE, *lists.types])}
+    return Typed(kinds, lists.query, lists.row, np.array([number_of[name] for name in lists.type], np.int64))
 
 
 def types_frame(
@@ -196,8 +196,8 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     cells = {}
     for row in rows.iter_rows(named=True):
         marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
-        place = Column(label_of(row["measure"]), row["system"])
-        cells[row["type"], place] = Cell(row["value"], row["low"], row["high"], marks=marks)
+        column = Column(label_of(row["measure"]), row["system"])
+        cells[row["type"], column] = Cell(row["value"], row["low"], row["high"], marks=marks)
     return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 

@@ -83,8 +83,8 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the rankings of every field's pools, then the benchmark."""
-    parts, task = benchmark(workspace, recipe)
-    yield [ranking for part in parts for ranking in part.rankings.values()]
+    fields, task = benchmark(workspace, recipe)
+    yield [ranking for field in fields for ranking in field.rankings.values()]
     yield [task]
 
 

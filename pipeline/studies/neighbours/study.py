@@ -176,9 +176,9 @@ def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) ->
     """
     rows = []
     of_categories = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
-    for (category, measure), part in of_categories:
+    for (category, measure), classes in of_categories:
         groups, units = dict[str, Floats](), dict[str, list[str]]()
-        for (name,), of_class in part.group_by("name", maintain_order=True):
+        for (name,), of_class in classes.group_by("name", maintain_order=True):
             groups[str(name)] = 100 * of_class["value"].to_numpy()[None]
             units[str(name)] = of_class["original"].cast(pl.String).to_list()
         means = mean_of_means(groups, seed, units=units)
@@ -191,11 +191,11 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the means over the corpora, where there are several, with intervals of their independent draws."""
     figure, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
     keys, rows = frame.drop("corpus", "queries", *figure, strict=False).columns, []
-    for key, part in frame.group_by(keys, maintain_order=True) if several else ():
-        draws = [of_corpus.to_numpy() for of_corpus in part["draws"] if of_corpus is not None]
+    for key, corpora in frame.group_by(keys, maintain_order=True) if several else ():
+        draws = [of_corpus.to_numpy() for of_corpus in corpora["draws"] if of_corpus is not None]
         least = min(map(len, draws), default=0)
         ends = percentiles(np.mean([of_corpus[:least] for of_corpus in draws], axis=0)) if least else (None, None)
-        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": part["value"].mean(),
+        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": corpora["value"].mean(),
                      **dict(zip(figure[1:], ends, strict=False))})  # fmt: skip
     means = pl.DataFrame(rows, {name: kind for name, kind in frame.schema.items() if name != "draws"})
     return pl.concat([frame.drop("draws"), means])
@@ -359,9 +359,9 @@ def _wide(
 
     Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one.
     """
-    parts = pl.concat([part for part in (cells, below) if part is not None], how="diagonal").drop_nulls("value")
-    texts = pl.Series([_shown(row) for row in parts.iter_rows(named=True)], dtype=pl.String)
-    wide = parts.select("corpus", "system", "column", value=texts).pivot(
+    rows = pl.concat([frame for frame in (cells, below) if frame is not None], how="diagonal").drop_nulls("value")
+    texts = pl.Series([_shown(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
+    wide = rows.select("corpus", "system", "column", value=texts).pivot(
         on="column", index=["corpus", "system"], values="value"
     )
     wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)

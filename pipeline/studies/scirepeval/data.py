@@ -224,9 +224,9 @@ def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str,
         for reviewer, paper, grade in _rated(entry, sample):
             yield reviewer, paper, int(grade >= _RELEVANT[split])
     else:
-        for place, row in enumerate(_sample_rows(entry, sample)):
+        for number, row in enumerate(_sample_rows(entry, sample)):
             query = row["query"]
-            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(place)
+            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
             for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
                 yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
 

@@ -250,8 +250,8 @@ def difference_table(different: pl.DataFrame) -> StudyTable:
 
 def gains(different: pl.DataFrame, provenance: str) -> Chart:
     """Return what each system gains over the baseline in each format, with 95% intervals (:func:`differences`)."""
-    place = pl.col("format").replace_strict({kind: number for number, kind in enumerate(FORMATS)})
-    gained = different.filter(pl.col("format") != "").with_columns(place.alias("format"))
+    number = pl.col("format").replace_strict({kind: number for number, kind in enumerate(FORMATS)})
+    gained = different.filter(pl.col("format") != "").with_columns(number.alias("format"))
     title = f"Gain over {gained['baseline'][0]} by format"
     views = {"difference": [*series(gained, "system", "format")]}
     return Chart(title, "", "points", views, categories=FORMATS, provenance=provenance)
@@ -387,7 +387,7 @@ def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
             if (rankdata((means + change).round(_EQUAL)) == order).all():
                 distances[chosen] = float(change.var().round(_EQUAL))
         if distances:
-            return [names[place] for place in min(distances, key=distances.__getitem__)]
+            return [names[number] for number in min(distances, key=distances.__getitem__)]
     return None
 
 

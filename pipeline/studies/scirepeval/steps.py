@@ -212,8 +212,8 @@ def vectors_of(inputs: Inputs, pairing: Pairing | None = None) -> VectorsOf:
 
     def read(keys: Sequence[str], role: Role) -> npt.NDArray[Any]:
         if role == "query":
-            place = {name: row for row, name in enumerate(corpus.query_texts.column("query_id").to_pylist())}
-            store, rows = store_of(inputs["queries"]), np.array([place[key] for key in keys])
+            row_of = {name: row for row, name in enumerate(corpus.query_texts.column("query_id").to_pylist())}
+            store, rows = store_of(inputs["queries"]), np.array([row_of[key] for key in keys])
         else:
             store, rows = store_of(inputs["papers"]), _rows(corpus, keys)
         distinct, places = np.unique(rows, return_inverse=True)
