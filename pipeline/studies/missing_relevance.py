@@ -53,24 +53,7 @@ Judged: TypeAlias = pl.DataFrame
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the judged collection.
-
-    Attributes:
-        relevant: the least relevant grade.
-        systems: what ranks whole papers in the judged pools and in the large one, with commas.
-        large: name of the corpus of the large pool; empty: the only one besides the collection.
-        field: one of the 19 fields; empty: a dataset-level pool.
-        year: publication year of the queries.
-        size: number of candidates, or ``all``.
-        queries: number of queries, or ``all``.
-        seed: of every draw.
-        depth: ranks kept of each query.
-        imputed: ranks of every system whose uncited papers can be relevant.
-        imputations: number of imputed sets of judgements.
-        judged: numbers of judged candidates of a query that are tried.
-        draws: random choices of so many candidates.
-        rules: further settings of pools that the recipe gives.
-    """
+    """Settings of the study, which ``missing_relevance.toml`` explains."""
 
     relevant: int
     systems: str

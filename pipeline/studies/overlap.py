@@ -40,17 +40,7 @@ Group = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study.
-
-    Attributes:
-        field: of the 19 fields, with commas; empty: dataset-level pools.
-        years: publication years of the queries, a pool for each.
-        size: number of candidates, or ``all``.
-        baseline: the system without training data.
-        cutoffs: last year of the training data by system, in place of that of ``models.toml``; of a system without
-            training data it is a placebo.
-        training: by system, a file with the ids of papers whose citations it was trained on.
-    """
+    """Settings of the study, which ``overlap.toml`` explains."""
 
     field: str
     years: tuple[int, ...]

@@ -16,15 +16,7 @@ from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study.
-
-    Attributes:
-        field: of the 19 fields, with commas; empty: dataset-level pools.
-        year: publication year of the queries.
-        sizes: numbers of candidates, such as ``200k``; smaller pools are subsets of larger ones.
-        samples: samples of each size.
-        measures: what the table and the figures show.
-    """
+    """Settings of the study, which ``pool_size.toml`` explains."""
 
     field: str
     year: int

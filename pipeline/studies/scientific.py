@@ -30,17 +30,7 @@ from pipeline.studies.tables import Measurement, interval_table
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder with a folder for each task, as ``mdcr fetch mteb`` writes them.
-        tasks: names of tasks with commas, or of a list of them; those that the folder lacks are an error.
-        systems: what ranks, with commas; ``mteb:NAME`` takes its prompts for each task.
-        baseline: the system that the others are tested against.
-        depth: ranks kept of each query; mteb keeps 1,000.
-        measures: what is shown; systems are ranked by the first.
-        seed: of resamples and tests.
-    """
+    """Settings of the study, which ``scientific.toml`` explains."""
 
     input: str
     tasks: str

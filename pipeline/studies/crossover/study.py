@@ -44,17 +44,7 @@ _BEYOND = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study; its ``systems`` are the dense ones.
-
-    Attributes:
-        field: one of the 19 fields; empty: dataset-level pools.
-        year: publication year of the queries.
-        sizes: numbers of candidates, such as ``2k``; smaller pools are subsets of larger ones.
-        kinds: of negatives, among :data:`KINDS`.
-        samples: samples of the candidates of each kind.
-        sparse: the system that dense ones are compared with; ``bm25:tuned`` has the parameters of the largest pool.
-        budgets: numbers of lists (a query on one sample) that may be ranked, for the generalisability study.
-    """
+    """Settings of the study, which ``crossover.toml`` explains."""
 
     field: str
     year: int

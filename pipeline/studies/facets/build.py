@@ -42,16 +42,7 @@ _FILE = "pools.json"
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the collection (with ``queries.tsv``).
-
-    Attributes:
-        systems: whose candidates by the facet's sentences are pooled, with commas, as in the study ``facets``.
-        whole: whose candidates by the whole query paper are pooled, likewise.
-        size: candidates of a query paper, cited ones not included.
-        depth: ranks of a system that are read.
-        annotators: lists of blank grades in the annotation files.
-        seed: of the starts and of the order in which annotators see the candidates.
-    """
+    """Settings of the study, which ``facet_pools.toml`` explains."""
 
     systems: str
     whole: str = field(metadata=REPLACED)

@@ -39,22 +39,7 @@ from pipeline.studies.recipe import KEPT, REPLACED
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the collection.
-
-    Attributes:
-        facets: which facets.
-        systems: what ranks by the facet's sentences, with commas: any system, ``tfidf``, or ``ot(ENCODER)``, the
-            optimal transport of an encoder's sentence vectors.
-        whole: what ranks by the whole query paper, likewise.
-        ranked: folder of ranked pools in the authors' layout; empty: none.
-        baseline: the system that the others are compared with; empty: the first.
-        relevant: the least relevant grade.
-        measures: what is scored.
-        shown: of the measures, those that the table of facets shows; the last is drawn, tested, and scored by
-            citations.
-        standardised: whether every value is standardised by a random ranking's (0; the best is 1).
-        seed: of the intervals, tests and random rankings.
-    """
+    """Settings of the study, which ``facets.toml`` explains."""
 
     facets: tuple[str, ...]
     systems: str

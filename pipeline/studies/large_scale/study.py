@@ -33,19 +33,7 @@ _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study. ``exclude`` among its rules has files of training queries, no test queries (section 3.1).
-
-    Attributes:
-        fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
-        sizes: numbers of candidates, such as ``200k``, or ``all``.
-        year: publication year of the queries.
-        samples: samples of each size.
-        nested: whether smaller pools are subsets of larger ones.
-        positives: ``corpus`` or ``prefiltered``, as ``--positives``.
-        baseline: the system that the others are tested against.
-        training: files of paper ids that systems were trained on, for the leakage audit; empty: those of ``exclude``.
-        own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
-    """
+    """Settings of the study, which ``large_scale.toml`` explains; ``exclude`` names training queries (section 3.1)."""
 
     fields: str
     sizes: tuple[str, ...]

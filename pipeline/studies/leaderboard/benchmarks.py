@@ -52,15 +52,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study ``leaderboard``.
-
-    Attributes:
-        workspaces: folders of further workspaces whose scores count.
-        measures: what each kind of benchmark (:data:`COMMANDS`) is ranked by; others do not count.
-        alpha: systems whose adjusted p-value is below it are told apart.
-        seed: of the bootstrap and the tests.
-        resamples: of the bootstrap.
-    """
+    """Settings of the study ``leaderboard``, which ``leaderboard.toml`` explains."""
 
     workspaces: tuple[str, ...]
     measures: Mapping[str, str]

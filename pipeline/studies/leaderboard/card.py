@@ -37,11 +37,7 @@ _EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Recipe(LeaderboardRecipe):
-    """Settings of the study, beside those of the leaderboard.
-
-    Attributes:
-        model: the encoder.
-    """
+    """Settings of the study: those of the leaderboard, and the encoder."""
 
     model: str
 

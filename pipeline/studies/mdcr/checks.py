@@ -46,13 +46,7 @@ _OWN_COST = "own less others"
 
 @dataclass(frozen=True)
 class Recipe(study.Recipe):
-    """Settings of the study: those of the benchmark, and these.
-
-    Attributes:
-        rebuilds: further draws of the negatives.
-        baseline: system that the number of queries is computed against.
-        differences: of mean average precision, fractions, that a benchmark is to detect.
-    """
+    """Settings of the study, those of the benchmark and what ``mdcr_checks.toml`` explains."""
 
     rebuilds: int
     baseline: str

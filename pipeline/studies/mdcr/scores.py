@@ -63,16 +63,7 @@ _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder of the benchmark.
-        split: ``test`` or ``val``.
-        systems: with commas.
-        bm25_index: whose documents BM25 counts (:data:`pipeline.studies.mdcr.evaluation.INDEXES`).
-        baseline: system that the others are tested against; empty: none.
-        seed: of the bootstrap and the tests.
-    """
+    """Settings of the study, which ``mdcr_eval.toml`` explains."""
 
     input: str
     split: str

@@ -37,22 +37,7 @@ _LICENCES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        corpus: name of the corpus; empty: the only one.
-        fields: of the 19 fields, with commas, or ``all``; those with too few papers are left out and counted.
-        year: publication year of the queries.
-        queries: queries a field, in each split.
-        size: candidates of the field-level pools; a field with fewer takes them all.
-        seed: of every draw.
-        systems: whose rankings are compared, with commas.
-        model_negatives: systems whose top negatives are drawn from, with commas; empty: the three least alike.
-        positives: cited papers a query at most.
-        negatives: candidates of each other type.
-        top: top negatives of a system, and most cited papers of a field, that are drawn from.
-        depth: ranks kept of each query.
-    """
+    """Settings of the study, which ``mdcr.toml`` explains."""
 
     corpus: str
     fields: str

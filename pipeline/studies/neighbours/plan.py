@@ -39,22 +39,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        corpus: names of the corpora, with commas.
-        input: folder with ``NAME.jsonl.gz`` of each (id, title, abstract); empty: the corpora are built already.
-        systems: what ranks, with commas; encoders must compare vectors by cosine.
-        titles: papers whose titles are queries (tasks I and II).
-        papers: papers whose neighbours are queries, in each class, or ``all``.
-        candidates: whose neighbours are candidates of overlaps: ``all`` papers', or the ``sampled`` papers' alone.
-        classes: names of the classes; empty: all 32.
-        standardise: whether tasks I and II are repeated with standardised vectors.
-        seed: of every draw.
-        quality: CSV file of ``mdcr show --format csv``, or with the columns ``system`` and ``value``: the MAP of each
-            system on citation recommendation, for a rank correlation with brittleness; empty: none.
-        reference: data set of the paper's tables that a corpus is comparable to, by name of the corpus.
-    """
+    """Settings of the study, which ``neighbours.toml`` explains."""
 
     corpus: str
     input: str

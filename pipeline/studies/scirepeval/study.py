@@ -33,21 +33,7 @@ from pipeline.studies.tables import drawn
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder of the published files.
-        systems: encoders, or systems of ``formats.toml``, with commas.
-        tasks: names of tasks; empty: all that the folder has.
-        edition: number of tasks of the version: 24, or 25 for the earlier one.
-        baseline: system that the others are compared with; empty: the first.
-        formats: TOML file with further multi-format systems; empty: none.
-        confusion: multi-format system whose every encoder is tried on every format; empty: none.
-        training_lists: files with the id or title of a training paper on each line, for the leak check.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
-        probe_seeds: how often each probe is fitted, each time with another seed; from 2 on their deviation is a table.
-    """
+    """Settings of the study, which ``scirepeval.toml`` explains."""
 
     input: str
     systems: str
