@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import InputError, nearest
 from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Table, frame_table
-from pipeline.studies.recipe import RECIPES
+from pipeline.studies.recipe import RECIPES, check_choice
 
 if TYPE_CHECKING:
     import polars as pl
@@ -139,7 +138,6 @@ STUDIES = {
 
 def find(name: str) -> Study:
     """Return a study."""
-    if name not in STUDIES:
-        raise InputError(f"the study must be one of {', '.join(STUDIES)}, got {name!r}", nearest(name, STUDIES))
+    check_choice("the study", name, STUDIES)
     study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY
     return study

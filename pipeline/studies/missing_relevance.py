@@ -36,12 +36,12 @@ from pipeline.sources.csfcube import FACETS
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table
 from pipeline.studies.facets.analyses import cited_of, measured
 from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, judgements_of, ranked_papers
 from pipeline.studies.facets.rankings import FacetRanking, rankings
 from pipeline.studies.facets.study import STUDY as FACETS_STUDY
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
-from pipeline.studies.tables import Measurement, formatted, in_points, interval_table
 
 _BANDS = (1, 5, 10, 20, 50)
 """First ranks of the bands by which relevance is shown."""

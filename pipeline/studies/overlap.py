@@ -28,11 +28,18 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, pool_result, scored_runs, scoring_batches
+from pipeline.studies.common import (
+    drawn,
+    formatted,
+    in_points,
+    pool_result,
+    scored_runs,
+    scoring_batches,
+    series,
+)
 from pipeline.studies.large_scale.analyses import training_papers
 from pipeline.studies.large_scale.rankings import PoolRankings, loss, rankings_of
 from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.tables import drawn, formatted, in_points, series
 
 Group = tuple[str, int]
 """Field (or ``dataset``) and year of some queries."""
@@ -57,7 +64,6 @@ class Recipe(PoolsRecipe):
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tasks that score every system on the pool of every year, tunings of BM25 first."""
-    check_baseline(recipe.baseline, recipe.systems)
     if len(set(recipe.years)) < 2:
         raise InputError(f"years must be two or more, got {list(recipe.years)}", "Write --set=years=2019,2023")
     yield from scoring_batches(workspace, recipe)

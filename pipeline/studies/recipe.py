@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -68,6 +68,14 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
                 f"--model must replace all systems of a recipe, which cannot be done of {field.name}, got {value!r}",
                 f"Write --set={field.name}= to leave it out, or --set={field.name}={value} to keep it",
             )
+
+
+def check_choice(what: str, value: str, choices: Collection[str], remedy: str = "") -> None:
+    """Refuse a value that is none of the choices; the remedy is the nearest one, unless another is given."""
+    if value not in choices:
+        raise InputError(
+            f"{what} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
+        )
 
 
 def find_recipe(given: Path) -> Path:

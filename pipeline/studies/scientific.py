@@ -24,8 +24,7 @@ from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import pool_result
-from pipeline.studies.tables import Measurement, interval_table
+from pipeline.studies.common import Measurement, interval_table, pool_result
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
@@ -33,10 +33,9 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import made
+from pipeline.studies.common import drawn, formatted, in_points, made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
-from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.tables import drawn, formatted, in_points, views_of
+from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
 _BEYOND = 4
 """Times the measured range that a line is followed to look for its zero."""
@@ -56,10 +55,7 @@ class Recipe(PoolsRecipe):
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            if kind not in KINDS:
-                raise InputError(
-                    f"a kind of negatives must be one of {', '.join(KINDS)}, got {kind!r}", nearest(kind, KINDS)
-                )
+            check_choice("a kind of negatives", kind, KINDS)
         if len(self.sizes) < 2 or not self.kinds:
             raise InputError(f"sizes must be two or more, got {', '.join(self.sizes)}", "Write --set=sizes=1k,2k,4k")
 

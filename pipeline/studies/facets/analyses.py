@@ -27,9 +27,9 @@ from pipeline.retrieve.base import Ranking
 from pipeline.scores.tables import Value, grid, label_of
 from pipeline.sources.csfcube import NOT_JUDGED, Judged
 from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
 from pipeline.studies.facets.scoring import ALL, paired_tests
-from pipeline.studies.tables import in_points
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""

@@ -23,8 +23,8 @@ from pipeline.measure.statistics import Groups, Units, holm, interval_kind, mean
 from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
-from pipeline.studies.tables import in_points
 
 ALL = "all"
 """All facets together."""

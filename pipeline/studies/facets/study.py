@@ -34,7 +34,7 @@ from pipeline.studies.facets.pools import (
     judgements_of,
 )
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
-from pipeline.studies.recipe import KEPT, REPLACED
+from pipeline.studies.recipe import KEPT, REPLACED, check_choice
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Fa
     names = dict.fromkeys(ranking.system for ranking in facet_rankings)
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
-    if recipe.baseline not in ("", *names):
-        raise InputError(
-            f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
-        )
+    if recipe.baseline:
+        check_choice("the baseline", recipe.baseline, names, "Set it to '' for the first")
     return facet_rankings
 
 

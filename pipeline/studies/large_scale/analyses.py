@@ -21,8 +21,8 @@ from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_bet
 from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, interval, simultaneous
 from pipeline.studies.base import StudyTable
+from pipeline.studies.common import Measurement, interval_table, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
-from pipeline.studies.tables import Measurement, interval_table, share
 
 _YEARS = 3  # of a stratum
 MATCHED_DRAWS = 40  # of matched and of random negatives, which are averaged

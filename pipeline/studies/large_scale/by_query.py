@@ -17,9 +17,9 @@ from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
-from pipeline.studies.tables import Measurement, formatted, in_points, interval_table
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""

@@ -17,7 +17,7 @@ from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
 from pipeline.studies.base import StudyTable
-from pipeline.studies.tables import Measurement, interval_table, series
+from pipeline.studies.common import Measurement, interval_table, series
 
 DATASET = "dataset"
 """Name of the dataset-level pools, among the fields of a recipe and in the tables."""

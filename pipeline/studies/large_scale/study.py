@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import polars as pl
 
 from pipeline.api import Workspace, selection
-from pipeline.core.errors import InputError, nearest
-from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
@@ -20,12 +18,11 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import check_baseline, pool_result, scored_runs, scoring_batches
+from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_batches, views_of
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
-from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.tables import drawn, views_of
+from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
 _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that a field may have of its own."""
@@ -52,25 +49,14 @@ class Recipe(PoolsRecipe):
         fields = SETTINGS["field"].read(",".join(name for name in named if name != DATASET))
         groups = [DATASET, *fields] if DATASET in named else list(fields)
         for name, settings in self.own.items():
-            if name not in groups:
-                raise InputError(
-                    f"own settings must be of one of {', '.join(groups)}, got {name!r}", "Correct the recipe"
-                )
+            check_choice("what has own settings", name, groups, "Correct the recipe")
             for key in settings:
-                if key not in _OWN:
-                    raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",
-                                     nearest(key, _OWN))  # fmt: skip
+                check_choice(f"a setting of {name}", key, _OWN)
         selections = []
         for group in groups:
             settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
             selections.append(selection(**pools_of(self) | settings | {"field": None if group == DATASET else group}))
         return selections
-
-
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
-    check_baseline(recipe.baseline, recipe.systems)
-    yield from scoring_batches(workspace, recipe)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -131,4 +117,4 @@ def _parts(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
         yield scores.filter(pl.col("field").is_not_null() & largest)
 
 
-STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, results)
+STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, scoring_batches, results)

@@ -23,11 +23,11 @@ from pipeline.scores.render import render_table
 from pipeline.scores.store import artifact, open_rankings, opened_pool
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import Measurement, interval_table, points
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import Benchmark
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
 from pipeline.studies.leaderboard.costs import costs, leak
-from pipeline.studies.tables import Measurement, interval_table, points
 
 CARD = "README.md"
 _HIT = 30

@@ -29,12 +29,11 @@ from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, parts_of, stored_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made
+from pipeline.studies.common import Measurement, check_baseline, made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, ListsConfig, write_lists_pool
-from pipeline.studies.tables import Measurement
 
 OWN, MATCHED, LARGE = "0", "matched", "large"
 """The draw that is the benchmark itself, the draw with negatives of every system, and the field-level pools."""

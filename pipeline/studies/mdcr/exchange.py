@@ -24,8 +24,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
-from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task, opened
+from pipeline.studies.mdcr.evaluation import Recipe, batches, benchmark_pools, corpus_task, evaluated, opened
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, BenchmarkLists, candidates_of, field_name, in_order, read_lists
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -107,7 +106,7 @@ def _entries(lists: BenchmarkLists) -> pl.DataFrame:
     return entries
 
 
-def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
+def export_scores(workspace: Workspace, recipe: Recipe, path: Path) -> None:
     """Make the rankings of one system and write their scores.
 
     A query of several fields has one score of a pair. Where a system gives several (BM25 with an index of each field,
@@ -116,9 +115,9 @@ def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> No
     Raises:
         InputError: the recipe names several systems, or two pairs have one key.
     """
-    for batch in scores.batches(workspace, recipe):
+    for batch in batches(workspace, recipe):
         workspace.make(batch)
-    _, evaluations = scores.evaluated(workspace, recipe)
+    _, evaluations = evaluated(workspace, recipe)
     names = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     if len(names) > 1:
         raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")

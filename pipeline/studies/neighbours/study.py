@@ -20,20 +20,11 @@ from pipeline.measure.statistics import Floats, mean_of_means, percentiles
 from pipeline.scores.page.parts import Part, TextEntry
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
-from pipeline.studies.neighbours import figures
+from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import (
-    DEPTHS,
-    RankedPool,
-    Recipe,
-    batches,
-    neighbours_of,
-    ranked_pools,
-    read_quality,
-    similarity_tasks,
-)
+from pipeline.studies.neighbours.plan import RankedPool, Recipe, batches
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """The tasks by kind of pool."""
@@ -61,8 +52,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     entries: list[TextEntry] = []
     plots: list[StudyFigure] = []
     for number, name in enumerate(recipe.corpora):
-        corpora[name] = corpus = neighbours_of(workspace, recipe, name)
-        rankings = ranked_pools(workspace, recipe, corpus)
+        corpora[name] = corpus = plan.neighbours_of(workspace, recipe, name)
+        rankings = plan.ranked_pools(workspace, recipe, corpus)
         papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), list[pl.DataFrame]()
         of_systems: dict[str, list[pl.DataFrame]] = {}
         for ranked in rankings:
@@ -74,7 +65,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
                     values.filter(pl.col("original").is_in(papers)).with_columns(system=pl.lit(ranked.system))
                 )
         entries += figures.text_entries(name, corpus, papers, pl.concat(of_papers))
-        for system, task in similarity_tasks(corpus, rankings):
+        for system, task in plan.similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
         for system, frames in of_systems.items():  # draws of each corpus are independent
@@ -91,7 +82,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         counts(corpora),
     ]
     if recipe.quality:
-        quality = read_quality(recipe.quality, classes["system"].unique().to_list())
+        quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
         tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
     heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
@@ -157,7 +148,7 @@ def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
 
     A title has one positive, so its rank is one over the reciprocal rank; 0 is a paper beyond the ranking's depth.
     """
-    beyond = pl.lit(DEPTHS["titles"] + 1.0)
+    beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
     rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
     ranks = values.filter(measure="MRR").with_columns(value=rank)
     parts = [
@@ -216,7 +207,7 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
-        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
+        f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
         f"{_BRACKETS}"
     )
     return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)

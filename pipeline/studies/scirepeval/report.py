@@ -25,9 +25,9 @@ from pipeline.measure.statistics import Floats, percentiles, permutation_of_mean
 from pipeline.scores.page.parts import Chart, HeatMap, Part
 from pipeline.scores.tables import Cell, Column, Value, grid, percent
 from pipeline.studies.base import StudyTable
+from pipeline.studies.common import series
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
-from pipeline.studies.tables import series
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 

@@ -21,14 +21,13 @@ from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
-from pipeline.studies.common import made
-from pipeline.studies.recipe import KEPT
+from pipeline.studies.common import drawn, made
+from pipeline.studies.recipe import KEPT, check_choice
 from pipeline.studies.scirepeval import report, steps
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
 from pipeline.studies.sentences import Pairing
-from pipeline.studies.tables import drawn
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class Recipe:
     def compared(self) -> str:
         """The system that the others are compared with."""
         baseline = self.baseline or self.names[0]
-        if baseline not in self.names:
-            raise InputError(f"the baseline must be one of {', '.join(self.names)}, got {baseline!r}", "Set baseline")
+        check_choice("the baseline", baseline, self.names, "Set baseline")
         return baseline
 
     @property
@@ -120,20 +118,14 @@ class Recipe:
 def listing(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the tasks and which of them the folder has."""
     folder = recipe.folder if recipe.input else None
-    return [
-        {
-            "task": entry.name,
-            "title": entry.title,
-            "domain": domain_of(entry.name),
-            "format": entry.format,
-            "measures": ", ".join(entry.measures),
-            "few_shot": ", ".join(str(size) for size, _ in entry.few_shot),
-            "trained": "in-train" if entry.in_train else "out-of-train",
-            "editions": ", ".join(map(str, entry.editions)),
-            "files": folder.state(entry) if folder else "",
-        }
-        for entry in entries().values()
-    ]
+    rows = []
+    for entry in entries().values():
+        trained, files = "in-train" if entry.in_train else "out-of-train", folder.state(entry) if folder else ""
+        few_shot, editions = (", ".join(map(str, numbers)) for numbers in (dict(entry.few_shot), entry.editions))
+        facts = {"task": entry.name, "title": entry.title, "domain": domain_of(entry.name), "format": entry.format}
+        texts = {"measures": ", ".join(entry.measures), "few_shot": few_shot, "trained": trained, "editions": editions}
+        rows.append({**facts, **texts, "files": files})
+    return rows
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
