@@ -28,15 +28,7 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import (
-    drawn,
-    formatted,
-    in_points,
-    pool_result,
-    scored_runs,
-    scoring_batches,
-    series,
-)
+from pipeline.studies.common import drawn, formatted, in_points, pool_result, scored_runs, scoring_batches, series
 from pipeline.studies.large_scale.analyses import training_papers
 from pipeline.studies.large_scale.rankings import PoolRankings, loss, rankings_of
 from pipeline.studies.recipe import PoolsRecipe, pools_of

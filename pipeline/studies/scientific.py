@@ -77,14 +77,9 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the table over sets with the macro average, ranks by the first measure, and published figures."""
-    evaluated = list(_evaluated(workspace, recipe))
-    names = {
-        "field": [e[0] for e in evaluated],
-        "label": [e[1] for e in evaluated],
-        "system": [e[2] for e in evaluated],
-    }
-    runs = runs_of(workspace.runner, [evaluation for *_, evaluation in evaluated])
-    runs = runs.with_columns(**{name: pl.Series(column) for name, column in names.items()}, kind=pl.lit("sets"))
+    *names, evaluations = zip(*_evaluated(workspace, recipe), strict=True)
+    columns = dict(zip(("field", "label", "system"), map(pl.Series, names), strict=True))
+    runs = runs_of(workspace.runner, evaluations).with_columns(**columns, kind=pl.lit("sets"))
     scores, draws = values(runs), Draws(seed=recipe.seed)
     summary = summarise(scores, baseline=recipe.baseline, draws=draws)
     result = pool_result(runs, scores, [summary], recipe.measures, draws)

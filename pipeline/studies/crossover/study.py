@@ -81,18 +81,21 @@ def design(workspace: Workspace, recipe: Recipe) -> list[Task]:
     return designed
 
 
-def _sparse(workspace: Workspace, recipe: Recipe) -> str | Task:
-    """Return the sparse system with its parameters, or the task that tunes them if it is not made yet."""
+def _tuning(workspace: Workspace, recipe: Recipe) -> list[Task]:
+    """Return the task that tunes the sparse system, if it is to be tuned."""
     if recipe.sparse != TUNED:
-        return recipe.sparse
+        return []
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     validation = recipe.selection.but(split="validation", samples=1, size=recipe.selection.given["size"][-1:])
-    (pool,) = validation.pools(corpus)
-    task = tune_task(corpus, pool)
-    if not workspace.runner.published(task):
-        return task
-    tuning = Tuning.of(made(workspace, task))
-    return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
+    return [tune_task(corpus, pool) for pool in validation.pools(corpus)]
+
+
+def _sparse(workspace: Workspace, recipe: Recipe) -> str:
+    """Return the sparse system with its parameters; its tuning must have been made."""
+    for task in _tuning(workspace, recipe):
+        tuning = Tuning.of(made(workspace, task))
+        return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
+    return recipe.sparse
 
 
 def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str, pools: Sequence[Task]) -> list[Evaluation]:
@@ -101,10 +104,9 @@ def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str, pools: Seque
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tuning of BM25, then the scores of all systems on all pools of the design."""
+    if tuning := _tuning(workspace, recipe):
+        yield tuning
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        yield [sparse]
-        sparse = str(_sparse(workspace, recipe))
     evaluations = _evaluations(workspace, recipe, sparse, design(workspace, recipe))
     yield [score for evaluation in evaluations for score in evaluation.scores]
 
@@ -112,8 +114,6 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return where the order turns, the difference at each size, and what queries and samples contribute."""
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        raise InputError("BM25 must be tuned first", "Run the study without --dry-run")
     pools = design(workspace, recipe)
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
     kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)

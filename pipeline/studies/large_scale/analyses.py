@@ -145,9 +145,7 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
         if baseline not in systems:
             continue
         facts = [query_facts(pool) for pool in pools]
-        for system in systems:
-            if system == baseline:
-                continue
+        for system in (system for system in systems if system != baseline):
             gains = [precision[p.group]["all", system][0] - precision[p.group]["all", baseline][0] for p in pools]
             for name in facts[0]:
                 fact = _within([of_pool[name] for of_pool in facts])
