@@ -26,7 +26,6 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
@@ -164,10 +163,13 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     counted = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
     frame = pl.DataFrame(list(counted.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
-    table = frame_table("Candidates by source (one may have several)", frame, notes)
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}
-    return StudyResult([StudyTable("sources", table, frame)], sources=[artifact.name], files=texts)
+    return StudyResult(
+        [StudyTable.of("sources", "Candidates by source (one may have several)", frame, notes)],
+        sources=[artifact.name],
+        files=texts,
+    )
 
 
 STUDY = Study(

@@ -18,7 +18,7 @@ from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
+from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import pool_result
 from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, opened
@@ -147,8 +147,7 @@ def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
     both = both.rename({"value": "here"})
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    table = StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)
-    return [table] if len(both) else []
+    return [StudyTable.of("paper", "Beside the figures of the papers", both, [note])] if len(both) else []
 
 
 STUDY = Study(

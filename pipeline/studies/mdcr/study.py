@@ -19,7 +19,6 @@ from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
-from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
@@ -139,8 +138,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     counted = pl.DataFrame(rows, schema=["count", "value"], orient="row")
     note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
-        StudyTable("jaccard", frame_table("Jaccard index of the systems' top negatives", matrix, [note], 3), jaccard),
-        StudyTable("counts", frame_table("What the benchmark has", counted), counted),
+        StudyTable.of("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
+        StudyTable.of("counts", "What the benchmark has", counted),
     ]
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     files = {"datasheet.md": datasheet(artifact, corpus, recipe)}

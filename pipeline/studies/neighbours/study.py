@@ -18,7 +18,6 @@ from pipeline.encode import registry
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.measure.statistics import Floats, mean_of_means, percentiles
 from pipeline.scores.page.parts import Part, TextEntry
-from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
 from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
@@ -210,7 +209,7 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
         f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
         f"{_BRACKETS}"
     )
-    return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
+    return _wide("titles", "Titles as queries", values, cells, list(keys), [note], _published(recipe, keys))
 
 
 def best_of_titles(values: pl.DataFrame) -> str:
@@ -228,19 +227,19 @@ def categories(means: pl.DataFrame, recipe: Recipe) -> StudyTable:
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
     named, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
-    table = _wide("AOP-10 by category", named, CATEGORIES, notes, published)
-    return StudyTable("categories", table, cells)
+    return _wide("categories", "AOP-10 by category", cells, named, CATEGORIES, notes, published)
 
 
 def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 5: AOP-20 by category (:func:`category_means`), with a mark where the paper calls it optimal."""
-    low, high = (pl.col("category").replace_strict({name: ends[at] for name, ends in OPTIMAL.items()}) for at in (0, 1))
-    means = by_category.filter(measure="AOP-20")
+    lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
+    category, means = pl.col("category"), by_category.filter(measure="AOP-20")
+    low, high = category.replace_strict(lows), category.replace_strict(highs)
     means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
     cells = means.with_columns(column="category", mark=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
     ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
-    note = f"* optimal: {ranges}. {_BRACKETS}"
-    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), means)
+    notes = [f"* optimal: {ranges}. {_BRACKETS}", *recipe.limitations]
+    return _wide("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
 
 
 def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -250,24 +249,25 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     label = pl.format("{} {}", "category", "name").alias("class")
     shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return StudyTable("classes", frame_table(title, shown, [note, *recipe.limitations]), classes)
+    return StudyTable.of("classes", title, classes, [note, *recipe.limitations], shown=shown)
 
 
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
     """Return how many neighbours each class has."""
-    counts_of = {name: artifact.manifest.counts for name, artifact in corpora.items()}
-    frame = pl.DataFrame([
-        {"corpus": corpus, "class": name, **{outcome: count[outcome][name] for outcome in OUTCOMES}}
-        for corpus, count in counts_of.items()
-        for name in count["neighbours"]
-    ])  # fmt: skip
+    frame = pl.concat(
+        pl.DataFrame({
+            "corpus": corpus, "class": list(artifact.manifest.counts["neighbours"]),
+            **{outcome: list(artifact.manifest.counts[outcome].values()) for outcome in OUTCOMES},
+        })
+        for corpus, artifact in corpora.items()
+    )  # fmt: skip
     total = frame.group_by("class", maintain_order=True).agg(pl.col(OUTCOMES).sum())
     note = (
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
         "not English have no neighbours."
     )
-    shown = frame_table("Neighbours by class", total.rename({"without_words": "without words"}), [note])
-    return StudyTable("counts", shown, frame)
+    shown = total.rename({"without_words": "without words"})
+    return StudyTable.of("counts", "Neighbours by class", frame, [note], shown=shown)
 
 
 def similarities(cosines: pl.DataFrame) -> StudyTable:
@@ -277,9 +277,8 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
         **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
     shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
-    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
-    table = frame_table("Similarities by category", shown, [note], decimals=3)
-    return StudyTable("similarities", table, cosines.drop("pairs", "own"))
+    notes = ["Cosines of all pairs of neighbours of a class, and of neighbours with their originals."]
+    return StudyTable.of("similarities", "Similarities by category", cosines.drop("pairs", "own"), notes, 3, shown)
 
 
 def correlation(
@@ -306,9 +305,8 @@ def correlation(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
-    frame = pl.DataFrame(columns)
-    table = frame_table("Brittleness and citation recommendation", frame, [*notes, *limitations])
-    return StudyTable("correlation", table, frame)
+    title = "Brittleness and citation recommendation"
+    return StudyTable.of("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
 
 
 def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
@@ -338,26 +336,29 @@ def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _shown(row: Mapping[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
-    return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
-
-
 def _wide(
-    title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
-) -> Table:
+    name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str],
+    below: pl.DataFrame | None = None,
+) -> StudyTable:  # fmt: skip
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows.
 
-    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one.
+    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one. ``frame`` are its
+    figures.
     """
-    rows = pl.concat([frame for frame in (cells, below) if frame is not None], how="diagonal").drop_nulls("value")
-    texts = pl.Series([_shown(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
+
+    def text(row: Mapping[str, Any]) -> str:
+        interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
+        return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
+
+    rows = pl.concat([cells] if below is None else [cells, below], how="diagonal").drop_nulls("value")
+    texts = pl.Series([text(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
     wide = rows.select("corpus", "system", "column", value=texts).pivot(
         on="column", index=["corpus", "system"], values="value"
     )
     wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
     label = pl.format("{} {}", "corpus", "system").alias("")
-    return frame_table(title, wide.select(label, *(name for name in columns if name in wide.columns)), notes)
+    shown = wide.select(label, *(name for name in columns if name in wide.columns))
+    return StudyTable.of(name, title, frame, notes, shown=shown)
 
 
 STUDY = Study(

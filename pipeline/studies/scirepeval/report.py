@@ -67,12 +67,9 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     names = figures["figure"].to_list()
     if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
-        figures = pl.DataFrame({
-            "figure": [f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)],
-            "value": [figures["value"].to_numpy().mean()],
-            "items": [figures["items"].min()],
-            "draws": [_draws(figures).mean(axis=0).tolist()],
-        })  # fmt: skip
+        figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
+        value, draws = figures["value"].to_numpy().mean(), _draws(figures).mean(axis=0).tolist()
+        figures = pl.DataFrame({"figure": figure, "value": value, "items": figures["items"].min(), "draws": [draws]})
     ends = np.array([percentiles(draws) for draws in _draws(figures)])
     low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
     task = pl.lit(entry.name)
@@ -81,10 +78,6 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
         in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low=low, high=high,
         label=task if len(figures) == 1 else pl.format("{} {}", task, "figure"),
     )  # fmt: skip
-
-
-def _values(figures: pl.DataFrame) -> Floats:
-    return np.array(figures["value"])
 
 
 def _draws(figures: pl.DataFrame) -> Floats:
@@ -99,8 +92,9 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for name, group, kind in itertools.product(_systems(figures), GROUPS, ("", *FORMATS)):
         of_format = pl.col("format").is_in([kind] if kind else FORMATS)
-        counted = figures.filter(pl.col("averaged"), GROUPS[group], of_format, system=name)
-        rows.append((name, group, kind, *(_mean(_values(counted), _draws(counted)) if len(counted) else [None] * 4)))
+        counted = figures.filter("averaged", GROUPS[group], of_format, system=name)
+        mean = _mean(counted["value"].to_numpy(), _draws(counted)) if len(counted) else (None,) * 4
+        rows.append((name, group, kind, *mean))
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
@@ -133,7 +127,7 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
         if name != baseline:
             of_format = counted.filter(pl.col("format") == kind) if kind else counted
             first, second = (of_format.filter(system=system) for system in (name, baseline))
-            change = _values(first) - _values(second)
+            change = (first["value"] - second["value"]).to_numpy()
             changes, units = {"scirepeval": change[None]}, {"scirepeval": first["task"].to_list()}
             p_value = float(permutation_of_means(changes, seed, units=units)[0])
             effect = float(standardised_effect(changes, units)[0])
@@ -156,9 +150,9 @@ def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, sa
     experiment, whole = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for row in mean.filter(format="").drop("format").iter_rows(named=True):
-        name, group = row["system"], row["group"]
-        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
-        printed = None if edition == 25 and group == "out-of-train" else printed
+        name, group, printed = row["system"], row["group"], None
+        if (edition, group) != (25, "out-of-train"):
+            printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
         measured[name, Column("measured", group)] = _cell(row)
         beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
@@ -177,10 +171,8 @@ def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, sa
 def best_of(mean: pl.DataFrame) -> str:
     """Return the system with the best average over all tasks, for the index of reports; empty where there is none."""
     averaged = mean.filter(group="average", format="").drop_nulls("value")
-    if averaged.is_empty():
-        return ""
-    row = averaged.sort("value", descending=True, maintain_order=True).row(0, named=True)
-    return f"{row['system']}: average {percent(row['value'])} (mean over tasks)"
+    best = averaged.sort("value", descending=True, maintain_order=True).head(1).rows(named=True)
+    return "".join(f"{row['system']}: average {percent(row['value'])} (mean over tasks)" for row in best)
 
 
 def formats(mean: pl.DataFrame) -> StudyTable:
@@ -204,11 +196,11 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
         cells[f"{kind}, {group}", code] = None if row["value"] is None else Cell(row["value"], published=beside)
-    note = (
+    notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
-    )
-    table = grid("SciRepEval: confusion of formats", "tasks", cells, (note,))
+    ]
+    table = grid("SciRepEval: confusion of formats", "tasks", cells, notes)
     return StudyTable("codes", table, pl.DataFrame(rows, infer_schema_length=None))
 
 
@@ -303,11 +295,10 @@ def _parameters(model: Model) -> int | None:
 
 def leaks(made: Mapping[str, Artifact]) -> StudyTable:
     """Return how many test papers of each task stand in training data."""
-    parts = [
-        pl.DataFrame(artifact.arrow("leaks.arrow")).with_columns(task=pl.lit(task)).select("task", *LEAKS.names)
+    frame = pl.concat(
+        pl.DataFrame(artifact.arrow("leaks.arrow")).select(pl.lit(task).alias("task"), *LEAKS.names)
         for task, artifact in made.items()
-    ]
-    frame = pl.concat(parts)
+    )
     heads = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
     return StudyTable.of("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(heads))
 
