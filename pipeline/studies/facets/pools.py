@@ -10,13 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipeline.api import Workspace
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
@@ -34,9 +35,6 @@ from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.common import ExternalPoolConfig, made
-
-if TYPE_CHECKING:
-    from pipeline.api import Workspace
 
 FOLDER = "corpora/facets"
 SPLITS = "evaluation_splits.json"

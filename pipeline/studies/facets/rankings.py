@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.api import Workspace
 from pipeline.core import files, order
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
@@ -41,9 +42,6 @@ from pipeline.stages.systems import Dense, parse_systems
 from pipeline.studies.facets import pools
 from pipeline.studies.facets.pools import FACET, WHOLE
 from pipeline.studies.sentences import transport_score
-
-if TYPE_CHECKING:
-    from pipeline.api import Workspace
 
 _LAST = float(np.finfo(np.float32).min)
 """Score of a candidate that a system does not rank."""

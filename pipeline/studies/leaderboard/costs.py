@@ -44,28 +44,27 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
     """
     indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
     folders = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
-    made = {one.id[:SHORT_ID]: one for folder in folders for one in published(folder)}
+    made = {artifact.id[:SHORT_ID]: artifact for folder in folders for artifact in published(folder)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
-    for one in benchmarks:
-        for system, named in zip(one.systems, one.sources, strict=True):
+    for benchmark in benchmarks:
+        for system, named in zip(benchmark.systems, benchmark.sources, strict=True):
             sources.setdefault(system, named)
     rows = []
     for system, named in sources.items():
-        places = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
-        given = next(filter(None, map(read_json, places)), None)
+        manifests = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
+        given = next(filter(None, map(read_json, manifests)), None)
         if given is not None:
             rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
             continue
         stores: dict[tuple[str, int, str], dict[Path, None]] = {}
-        for used, dimension, quantise in (
-            part for name in named for part in _read(name.rpartition("-")[2], made, (0, ""))
-        ):
-            part = used.manifest.provenance.get("model", used.manifest.stage)
-            stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
+        for name in named:
+            for store, *view in _read(name.rpartition("-")[2], made, (0, "")):
+                model = store.manifest.provenance.get("model", store.manifest.stage)
+                stores.setdefault((model, *view), {})[store.path.parent] = None
         parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
         encoders = [part for part in parts if part["dimension"]]
-        models = [model for (model, _, _), part in zip(stores, parts, strict=True) if part["dimension"]]
+        models = [model for (model, *_), part in zip(stores, parts, strict=True) if part["dimension"]]
         trained = [training for model in models for training in trainings_of(model).values() if training.on]
         bases = [inner.base for model in models for name in names.parse(model) for inner in name.walk()]
         seconds = _total(parts, "seconds")
@@ -112,16 +111,16 @@ def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) ->
 
 def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, Any]:
     """Return what a paper costs in the stores of one part, over all segments, as vectors are compared in a view."""
-    segments = [one for folder in folders for one in published(folder)]
-    manifests = [one.manifest for one in segments]
+    segments = [segment for folder in folders for segment in published(folder)]
+    manifests = [segment.manifest for segment in segments]
     first, spec = manifests[0], manifests[0].config.get("encoder")
-    counts = [one.counts.get("embedded", one.counts.get("analysed", 0)) for one in manifests]
+    counts = [manifest.counts.get("embedded", manifest.counts.get("analysed", 0)) for manifest in manifests]
     seconds = [
-        count / rate if (rate := one.provenance.get("documents_per_second")) else one.provenance["wall_seconds"]
-        for one, count in zip(manifests, counts, strict=True)
+        count / rate if (rate := made.provenance.get("documents_per_second")) else made.provenance["wall_seconds"]
+        for made, count in zip(manifests, counts, strict=True)
     ]
     papers = max(sum(counts), 1)
-    stored = float(sum(output.bytes for one in segments for output in one.outputs("[vt]*.arrow")))
+    stored = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
     weights = first.provenance.get("weight_bytes")
     if spec:
         whole, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
@@ -131,7 +130,7 @@ def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, 
         "parameters": weights * 8 / _BITS[spec["compute"]] if weights and spec else None if spec else 0,
         "dimension": dimension,
         "bytes": stored / papers,
-        "tokens": sum(one.counts.get("tokens", 0) for one in manifests) / papers,
+        "tokens": sum(manifest.counts.get("tokens", 0) for manifest in manifests) / papers,
         "seconds": sum(seconds) / papers,
         "machine": f"{first.provenance.get('device', 'cpu').upper()}, {first.provenance['processor']}",
     }
