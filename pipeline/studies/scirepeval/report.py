@@ -68,8 +68,9 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
         figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
-        value, draws = figures["value"].to_numpy().mean(), _draws(figures).mean(axis=0).tolist()
-        figures = pl.DataFrame({"figure": figure, "value": value, "items": figures["items"].min(), "draws": [draws]})
+        value, items = figures["value"].to_numpy().mean(), figures["items"].min()
+        draws = _draws(figures).mean(axis=0).tolist()
+        figures = pl.DataFrame([(figure, value, items, draws)], ["figure", "value", "items", "draws"], orient="row")
     ends = np.array([percentiles(draws) for draws in _draws(figures)])
     low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
     task = pl.lit(entry.name)
