@@ -40,9 +40,8 @@ _FACTS = "trained, files, items, mean time"
 
 LEAST_SYSTEMS = 3
 """Systems a correlation needs."""
-_LARGEST_SUBSET = 4
-_EQUAL = 12
-"""Decimals to which means are compared."""
+_LARGEST_SUBSET, _EQUAL = 4, 12
+"""Figures of a subset at most; decimals to which means are compared."""
 
 
 def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
