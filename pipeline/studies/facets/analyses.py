@@ -182,8 +182,7 @@ def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: st
     """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
     queries = len(pool.query_rows)
     run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
-    values: Floats = evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0]
-    return values
+    return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
 
 
 def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant: int) -> Iterator[StudyTable]:

@@ -232,8 +232,7 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
 def without_text(corpus: Corpus) -> npt.NDArray[np.bool_]:
     """Return which papers have neither title nor abstract, bool ``[papers]``."""
     attributes = corpus.attributes
-    empty: npt.NDArray[np.bool_] = (attributes["title_chars"] + attributes["abstract_chars"]) == 0
-    return empty
+    return np.asarray((attributes["title_chars"] + attributes["abstract_chars"]) == 0)
 
 
 def ranked_rows(pool: Pool) -> Iterator[Rows]:

@@ -22,17 +22,8 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.facets import analyses, scoring
-from pipeline.studies.facets.pools import (
-    FACET,
-    WHOLE,
-    Collection,
-    CollectionRecipe,
-    collection_task,
-    facet_pool_task,
-    facet_query_ids,
-    judgements_of,
-)
+from pipeline.studies.facets import analyses, pools, scoring
+from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
 from pipeline.studies.recipe import KEPT, REPLACED, check_choice
 
@@ -67,12 +58,12 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [recipe.corpus_task]
     corpus = recipe.made(workspace)
     scores = [_score_task(recipe, corpus, ranking) for ranking in _rankings(workspace, recipe, corpus)]
-    yield [collection_task(corpus, recipe.release), *scores]
+    yield [pools.collection_task(corpus, recipe.release), *scores]
 
 
 def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[FacetRanking]:
     """Return every system on every facet, those of files last."""
-    collection = collection_task(corpus, recipe.release)
+    collection = pools.collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
     facet_rankings = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
     if recipe.ranked:
@@ -93,30 +84,30 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
     corpus, make = recipe.made(workspace), workspace.runner.make
     facet_rankings = _rankings(workspace, recipe, corpus)
-    collection_artifact = make(collection_task(corpus, recipe.release))
+    collection_artifact = make(pools.collection_task(corpus, recipe.release))
     collection = Collection.read(collection_artifact)
-    asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
+    asked = {facet: pools.facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
     tasks = [*asked.values(), *(ranking.pool for ranking in facet_rankings)]
     opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
-    pools = {facet: opened[task.id] for facet, task in asked.items()}
+    judged_pools = {facet: opened[task.id] for facet, task in asked.items()}
     ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in facet_rankings}
     values = pl.concat(
         scoring.values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
         for ranking in facet_rankings
     )
     graded = values
-    chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in pools.values())
+    chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged_pools.values())
     if recipe.standardised:
         values, chance = (scoring.standardised(frame, chance) for frame in (values, chance))
     figures, tested = scoring.summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
     pairs = analyses.paired(values, tested)
     tables = [
-        *scoring.score_tables(figures, recipe.shown, pools),
+        *scoring.score_tables(figures, recipe.shown, judged_pools),
         *scoring.difference_tables(values, tested, recipe.baseline, recipe.seed),
         *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
         *analyses.paired_tables(pairs, tested, recipe.seed),
-        *analyses.grade_tables(pools),
-        *analyses.citation_tables(pools, ranked, graded, tested, recipe.relevant),
+        *analyses.grade_tables(judged_pools),
+        *analyses.citation_tables(judged_pools, ranked, graded, tested, recipe.relevant),
         *analyses.pooling_tables(ranked, recipe.pooled_by(), tested, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
@@ -131,7 +122,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         ],
         sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
         files=files,
-        parts=[browser(pools, collection, ranked, values)],
+        parts=[browser(judged_pools, collection, ranked, values)],
         best=scoring.best_row(figures, tested),
     )
 
@@ -144,7 +135,7 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
 
 
 def browser(
-    pools: Mapping[str, Pool], collection: Collection, rankings: analyses.Rankings, values: pl.DataFrame
+    judged_pools: Mapping[str, Pool], collection: Collection, rankings: analyses.Rankings, values: pl.DataFrame
 ) -> TextBrowser:
     """Return the queries one by one: their sentences, figures, and each candidate's grade and ranks.
 
@@ -152,7 +143,7 @@ def browser(
     """
     sentences, folds = collection.sentences, collection.folds
     entries: list[TextEntry] = []
-    for facet, pool in pools.items():
+    for facet, pool in judged_pools.items():
         texts = {paper: _spans(labelled, facet) for paper, labelled in sentences.items()}
         figures = _figures(values.filter(facet=facet))
         for (name,), candidates in _candidates(pool, facet, rankings).group_by("query", maintain_order=True):
@@ -192,16 +183,16 @@ def _candidates(pool: Pool, facet: str, rankings: analyses.Rankings) -> pl.DataF
     papers = pl.DataFrame(pl.from_arrow(pool.corpus.take(pool.candidates, ["paper_id", "title"])))
     title = pl.when(pl.col("title").fill_null("") == "").then("paper_id").otherwise("title")
     papers = papers.select(paper="paper_id", candidate=title, row=pl.Series(pool.candidates))
-    judged = judgements_of(pool).drop("paper").with_columns(cited=analyses.cited_of(pool))
+    judged = pools.judgements_of(pool).drop("paper").with_columns(cited=analyses.cited_of(pool))
     judged = judged.sort("query", "grade", "row", descending=[False, True, False])
-    judged = judged.with_columns(query=pl.Series(facet_query_ids(pool)).gather(judged["query"]))
+    judged = judged.with_columns(query=pl.Series(pools.facet_query_ids(pool)).gather(judged["query"]))
     cited = pl.when("cited").then(pl.lit("yes")).otherwise(pl.lit("–"))
     candidates = judged.join(papers, on="row", maintain_order="left").select(
         "query", "row", "paper", "candidate", pl.col("grade").cast(pl.String), cited.alias("cited")
     )
     for (system, form, of_facet), (ranked, ranking) in rankings.items():
         if of_facet == facet:
-            query = pl.Series(facet_query_ids(ranked)).gather(ranking.query)
+            query = pl.Series(pools.facet_query_ids(ranked)).gather(ranking.query)
             ranks = {"query": query, "row": ranking.row, f"{system}, {form}": ranking.rank.astype(str)}
             candidates = candidates.join(pl.DataFrame(ranks), on=["query", "row"], how="left", maintain_order="left")
     return candidates.drop("row")

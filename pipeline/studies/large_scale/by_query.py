@@ -151,8 +151,7 @@ def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) 
     y = np.log(bounded) - (np.log1p(-bounded) if form == "logit" else 0.0)
     slope = ((y - y.mean(axis=-1, keepdims=True)) * (x - x.mean())).sum(axis=-1) / ((x - x.mean()) ** 2).sum()
     line = y.mean(axis=-1)[..., None] + slope[..., None] * (new - x.mean())
-    fitted: Floats = 1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line)
-    return fitted
+    return np.asarray(1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line))
 
 
 def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int) -> list[Interval]:

@@ -49,8 +49,7 @@ class PoolRankings(Rankings):
 
     def attribute(self, name: str) -> npt.NDArray[np.int64]:
         """Return an attribute of the positives, int64 ``[positives]``."""
-        values: npt.NDArray[np.int64] = self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64)
-        return values
+        return np.asarray(self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64))
 
     def means(self, values: npt.NDArray[np.generic]) -> Floats:
         """Return the mean of a value ``[positives]`` over those of each query, float64 ``[queries]``; NaN without any.

@@ -16,18 +16,8 @@ import numpy as np
 
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Text
-from pipeline.studies.neighbours.tagging import (
-    ADJECTIVE,
-    ADVERB,
-    DETERMINER,
-    MARK,
-    NOUN,
-    NUMBER,
-    PRONOUN,
-    VERB,
-    Words,
-    tokens,
-)
+from pipeline.studies.neighbours import tagging as pos
+from pipeline.studies.neighbours.tagging import Words, tokens
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ def _delete(tags: str) -> Edit:
 
 
 def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    numbers = [number for number, tag in enumerate(words.tags) if tag != MARK]
+    numbers = [number for number, tag in enumerate(words.tags) if tag != pos.MARK]
     return words.without(set(rng.choice(numbers, 3 * len(numbers) // 10, replace=False).tolist()))
 
 
@@ -126,7 +116,7 @@ def _delete_phrases(top: bool) -> Edit:
 
 def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     changes = {}
-    for number in words.places(NOUN):
+    for number in words.places(pos.NOUN):
         word = words.tokens[number]
         if len(word) >= 4:
             deleted = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
@@ -135,7 +125,7 @@ def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
 
 
 def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    numbers = words.places(NOUN)
+    numbers = words.places(pos.NOUN)
     if not numbers:
         return words.text
     noun = words.tokens[int(rng.choice(numbers))]
@@ -143,13 +133,13 @@ def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
 
 
 def _add_nouns(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
-    counts = Counter(paper.abstract.tokens[number] for number in paper.abstract.places(NOUN))
+    counts = Counter(paper.abstract.tokens[number] for number in paper.abstract.places(pos.NOUN))
     return " ".join([words.text, *(noun for noun, _ in counts.most_common(len(counts) // 2))])
 
 
 def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
     changes = {}
-    for number in words.places(ADJECTIVE):
+    for number in words.places(pos.ADJECTIVE):
         word = words.tokens[number]
         if antonym := antonyms().get(word.casefold()):
             changes[number] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
@@ -158,7 +148,7 @@ def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) 
 
 def _upper(nouns: bool) -> Edit:
     return lambda words, _paper, _rng: words.edited(
-        {number: words.tokens[number].upper() for number, tag in enumerate(words.tags) if (tag == NOUN) == nouns}
+        {number: words.tokens[number].upper() for number, tag in enumerate(words.tags) if (tag == pos.NOUN) == nouns}
     )
 
 
@@ -171,7 +161,7 @@ def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
 
 
 def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return " ".join(words.tokens[number] for number in words.places(NOUN))
+    return " ".join(words.tokens[number] for number in words.places(pos.NOUN))
 
 
 def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -195,11 +185,11 @@ _TABLE = (
     NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", _sort(False)),
     NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", _sort(True)),
     NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", _delete_random),
-    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", _delete(ADJECTIVE)),
-    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", _delete(VERB)),
-    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", _delete(ADVERB)),
-    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", _delete(PRONOUN)),
-    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", _delete(NUMBER)),
+    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", _delete(pos.ADJECTIVE)),
+    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", _delete(pos.VERB)),
+    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", _delete(pos.ADVERB)),
+    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", _delete(pos.PRONOUN)),
+    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", _delete(pos.NUMBER)),
     NeighbourClass(TOP_PHRASES, "LO-PS", "abstract: delete noun phrases of the set's top half", _delete_phrases(True)),
     NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", _delete_third(0)),
     NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", _delete_third(1)),
@@ -207,16 +197,16 @@ _TABLE = (
     NeighbourClass(
         "T_A_DelNNChar", "LO-PS", "both: delete 1 letter of nouns of 4 or 5, 2 of longer", _misspell, _misspell
     ),
-    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", _delete(NOUN)),
+    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", _delete(pos.NOUN)),
     NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", _delete_phrases(False)),
-    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _erase, _delete(NOUN)),
+    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _erase, _delete(pos.NOUN)),
     NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", _keep_nouns),
     NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", _replace_adjectives),
-    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", _delete(DETERMINER)),
-    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", title=_delete(ADJECTIVE)),
-    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", title=_delete(NOUN)),
-    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", title=_delete(VERB)),
-    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", title=_delete(DETERMINER)),
+    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", _delete(pos.DETERMINER)),
+    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", title=_delete(pos.ADJECTIVE)),
+    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", title=_delete(pos.NOUN)),
+    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", title=_delete(pos.VERB)),
+    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", title=_delete(pos.DETERMINER)),
     NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, wherever it stands", title=_repeat_noun),
     NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", title=_add_nouns),
     NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", title=_upper(True)),
