@@ -112,11 +112,10 @@ def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Float
     wide = scores.filter(pl.col("label").is_in([system, baseline])).pivot(
         "label", index=["field", "year", "query"], values="value", maintain_order=True
     )
+    groups = wide.sort("field", "year", "query").partition_by("field", "year", maintain_order=True, as_dict=True)
     return {
-        (str(queries["field"][0] or "dataset"), int(queries["year"][0])): (
-            queries[system] - queries[baseline]
-        ).to_numpy()
-        for queries in wide.sort("field", "year", "query").partition_by("field", "year", maintain_order=True)
+        (str(field or "dataset"), int(year)): (queries[system] - queries[baseline]).to_numpy()
+        for (field, year), queries in groups.items()
     }
 
 
