@@ -53,22 +53,21 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     for number, name in enumerate(recipe.corpora):
         corpora[name] = corpus = plan.neighbours_of(workspace, recipe, name)
         rankings = plan.ranked_pools(workspace, recipe, corpus)
-        papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), list[pl.DataFrame]()
-        of_systems: dict[str, list[pl.DataFrame]] = {}
+        of_neighbours = list[pl.DataFrame]()
         for ranked in rankings:
             values = values_of(workspace, corpus, ranked)
             means.append(means_of(values, name, ranked, recipe.seed))
             if ranked.kind not in TASKS:
-                of_systems.setdefault(ranked.system, []).append(values)
-                of_papers.append(
-                    values.filter(pl.col("original").is_in(papers)).with_columns(system=pl.lit(ranked.system))
-                )
-        entries += figures.text_entries(name, corpus, papers, pl.concat(of_papers))
+                of_neighbours.append(values.with_columns(system=pl.lit(ranked.system)))
+        neighbours, papers = pl.concat(of_neighbours), figures.drawn_papers(corpus, recipe.queries, recipe.seed)
+        shown = neighbours.filter(pl.col("original").is_in(papers))
+        entries += figures.text_entries(name, corpus, papers, shown)
         for system, task in plan.similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
-        for system, frames in of_systems.items():  # draws of each corpus are independent
-            of_categories.append(category_means(pl.concat(frames), name, system, recipe.seed + number))
+        for (system,), values in neighbours.group_by("system", maintain_order=True):
+            seed = recipe.seed + number  # draws of each corpus are independent
+            of_categories.append(category_means(values, name, str(system), seed))
     every = pl.concat(means)
     of_titles = every.filter(pl.col("category") == "")
     classes = every.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
