@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import InputError, nearest
 from pipeline.scores.page.parts import Part
-from pipeline.scores.tables import Table
-from pipeline.studies.recipe import RECIPES
+from pipeline.scores.tables import Table, frame_table
+from pipeline.studies.recipe import RECIPES, check_choice
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,6 +36,14 @@ class StudyTable:
     frame: pl.DataFrame
     choosers: Mapping[str, str] = field(default_factory=dict)
     records: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1,
+        shown: pl.DataFrame | None = None,
+    ) -> StudyTable:  # fmt: skip
+        """Return a frame as a table (:func:`pipeline.scores.tables.frame_table`), or what is ``shown`` in its place."""
+        return cls(name, frame_table(title, frame if shown is None else shown, notes, decimals), frame)
 
 
 @dataclass(frozen=True)
@@ -130,12 +137,7 @@ STUDIES = {
 
 
 def find(name: str) -> Study:
-    """Return a study.
-
-    Raises:
-        InputError: no study has that name; the message suggests the nearest.
-    """
-    if name not in STUDIES:
-        raise InputError(f"the study must be one of {', '.join(STUDIES)}, got {name!r}", nearest(name, STUDIES))
+    """Return a study."""
+    check_choice("the study", name, STUDIES)
     study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY
     return study

@@ -1,10 +1,12 @@
-"""What studies share: systems scored on pools with tuned BM25, their tables, charts and page parts; made artifacts."""
+"""What studies share: systems scored on pools with tuned BM25, tables, charts and page parts; made artifacts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -13,28 +15,34 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
+from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import shown, table_of
 from pipeline.scores.page.browse import Typed, browser
-from pipeline.scores.page.parts import Chart, Part
+from pipeline.scores.page.parts import Chart, Part, Series
 from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
+from pipeline.scores.tables import grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, parse_systems, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
+from pipeline.studies.recipe import check_choice
 
 
 def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
     """Yield the tasks that score the systems of a recipe on its pools (:func:`scored_runs`), selection by selection.
 
-    If a system is ``bm25:tuned``, BM25 is tuned first, for each field and size on validation queries.
+    If a system is ``bm25:tuned``, BM25 is tuned first, for each field and size on validation queries. A ``baseline`` is
+    checked before.
     """
+    if baseline := getattr(recipe, "baseline", ""):
+        check_baseline(baseline, recipe.systems)
     for selection in recipe.selections:
         if uses(recipe.systems, TUNED):
             corpus = find_corpus(workspace.root, recipe.corpus or None)
@@ -104,9 +112,7 @@ def check_baseline(baseline: str, systems: str) -> None:
     """Refuse a baseline that is none of the systems, before anything is made."""
     names = [system.name for system in parse_systems(systems)]
     if baseline.partition(" (")[0] not in names:
-        raise InputError(
-            f"the baseline must be one of {', '.join(names)}, got {baseline!r}", f"Write --set=baseline={names[0]}"
-        )
+        check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:
@@ -114,6 +120,88 @@ def made(workspace: Workspace, task: Task) -> Artifact:
     if not workspace.runner.published(task):
         raise InputError(f"{task.name} must be made first", "Run the study without --dry-run")
     return Artifact.open(workspace.runner.path(task))
+
+
+@dataclass(frozen=True)
+class ExternalPoolConfig(PoolConfig):
+    """Settings of a pool that a study gives. Inherited settings that draw queries and candidates have no effect."""
+
+    year: int | None = None
+    size: int | Literal["all"] = "all"
+    queries: int | Literal["all"] = "all"
+
+    def __post_init__(self) -> None:
+        """Accept any setting."""
+
+
+class Measurement(NamedTuple):
+    """One figure: where it stands in a table, its value and 95% interval, its standard deviation if it has one."""
+
+    label: str
+    column: str
+    value: float
+    low: float
+    high: float
+    deviation: float | None = None
+
+
+_SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+
+
+def interval_table(
+    name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
+) -> StudyTable:
+    """Return figures as a table; ``scale`` multiplies them where they are shown, and NaN is left out."""
+    rows = list(rows)
+    frame = pl.DataFrame([row[:5] for row in rows], schema=_SCHEMA, orient="row").rename({"label": corner})
+    cells = {row[:2]: text(row, scale) for row in rows}
+    return StudyTable(name, grid(title, corner, cells, (*notes, "Brackets: 95% interval.")), frame)
+
+
+def text(row: Measurement, scale: float = 100) -> str | None:
+    """Return a figure as shown; its interval is left out where none is known."""
+    if math.isnan(row.value):
+        return None
+    value, low, high = (f"{scale * figure:.{1 if scale > 1 else 2}f}" for figure in row[2:5])
+    return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
+
+
+def points(figures: Iterable[float], digits: int = 1) -> str:
+    """Return a difference of fractions, and the ends of its interval, in points."""
+    value, low, high = (f"{100 * figure:+.{digits}f}" for figure in figures)
+    return f"{value} [{low}, {high}]"
+
+
+def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:
+    """Return columns of differences with their intervals as :func:`points`, named like the first."""
+    figures = pl.struct(value, low, high)
+    return figures.map_elements(lambda row: points(row.values(), digits), pl.String).alias(value)
+
+
+def formatted(name: str, form: str) -> pl.Expr:
+    """Return a column of numbers as text, such as ``.4f``; null stays."""
+    return pl.col(name).map_elements(f"{{:{form}}}".format, pl.String)
+
+
+def share(label: str, column: str, count: int, total: int) -> Measurement:
+    """Return a share with its Wilson interval; NaN of nothing."""
+    from scipy.stats import binomtest
+
+    if not total:
+        return Measurement(label, column, math.nan, math.nan, math.nan)
+    interval = binomtest(count, total).proportion_ci(method="wilson")
+    return Measurement(label, column, count / total, float(interval.low), float(interval.high))
+
+
+def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
+    """Yield the points of each ``label`` by ``x``, with the columns ``value``, ``low`` and ``high``."""
+    for rows in frame.partition_by(label, maintain_order=True):
+        yield Series(rows[label][0], *(rows[name].to_list() for name in (x, "value", "low", "high")))
+
+
+def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:
+    """Return each view of a chart, with the stem of its files: ``NAME-VIEW``."""
+    return [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for view in chart.views]
 
 
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:

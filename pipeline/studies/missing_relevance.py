@@ -28,21 +28,20 @@ from pipeline.corpus.pools import table
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import evaluate
 from pipeline.measure.estimates import share_of_clusters
-from pipeline.measure.inputs import Qrels, Run, query_of
+from pipeline.measure.inputs import Qrels, query_of, within
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import LEVEL, Floats, interval
-from pipeline.scores.store import artifact, runs_of
-from pipeline.scores.tables import frame_table
+from pipeline.scores.store import Rankings, open_rankings, runs_of
 from pipeline.sources.csfcube import FACETS
+from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import read_ranking
-from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table
 from pipeline.studies.facets.analyses import cited_of, measured
-from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, query_papers
+from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, judgements_of, ranked_papers
 from pipeline.studies.facets.rankings import FacetRanking, rankings
 from pipeline.studies.facets.study import STUDY as FACETS_STUDY
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
-from pipeline.studies.tables import Measurement, interval_table, points
 
 _BANDS = (1, 5, 10, 20, 50)
 """First ranks of the bands by which relevance is shown."""
@@ -54,24 +53,7 @@ Judged: TypeAlias = pl.DataFrame
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the judged collection.
-
-    Attributes:
-        relevant: the least relevant grade.
-        systems: what ranks whole papers in the judged pools and in the large one, with commas.
-        large: name of the corpus of the large pool; empty: the only one besides the collection.
-        field: one of the 19 fields; empty: a dataset-level pool.
-        year: publication year of the queries.
-        size: number of candidates, or ``all``.
-        queries: number of queries, or ``all``.
-        seed: of every draw.
-        depth: ranks kept of each query.
-        imputed: ranks of every system whose uncited papers can be relevant.
-        imputations: number of imputed sets of judgements.
-        judged: numbers of judged candidates of a query that are tried.
-        draws: random choices of so many candidates.
-        rules: further settings of pools that the recipe gives.
-    """
+    """Settings of the study, which ``missing_relevance.toml`` explains."""
 
     relevant: int
     systems: str
@@ -95,11 +77,6 @@ class Recipe(CollectionRecipe):
                 "Correct the recipe",
             )
 
-    @property
-    def selection(self) -> Selection:
-        """The large pool."""
-        return selection(**{**pools_of(self), "samples": 1})
-
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the collection's corpus, then all rankings."""
@@ -114,51 +91,43 @@ def _judged_rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> 
     return rankings(workspace, corpus, collection, tuple(FACETS), {WHOLE: recipe.systems}, recipe.relevant)
 
 
-def _evaluations(workspace: Workspace, recipe: Recipe) -> list[Any]:
-    pools = recipe.selection.pools(find_corpus(workspace.root, recipe.large or None))
+def _evaluations(workspace: Workspace, recipe: Recipe) -> list[Evaluation]:
+    pools = selection(**{**pools_of(recipe), "samples": 1}).pools(find_corpus(workspace.root, recipe.large or None))
     return workspace.evaluations(pools, recipe.systems, depth=recipe.depth)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return how often uncited candidates are relevant, scores under imputed judgements, what judgements settle."""
     corpus, make = recipe.made(workspace), workspace.runner.make
-    opened = {}
-    for ranking in _judged_rankings(workspace, recipe, corpus):
-        pool = Pool(make(ranking.pool), Corpus(corpus))
-        opened[ranking.facet, ranking.system] = pool, read_ranking(make(ranking.ranking))
+    opened = {
+        (ranking.facet, ranking.system): (
+            Pool(make(ranking.pool), Corpus(corpus)), ranked_papers(read_ranking(make(ranking.ranking)))
+        )
+        for ranking in _judged_rankings(workspace, recipe, corpus)
+    }  # fmt: skip
     judged = judged_candidates(opened, recipe.relevant)
-    runs = runs_of(workspace.runner, _evaluations(workspace, recipe))
-    large = Pool(artifact(runs.row(0, named=True), "pool"), Corpus(artifact(runs.row(0, named=True), "corpus")))
-    queries = len(large.query_rows)
     names = judged.columns[4:]
-    ranked = [
-        Run.from_table(artifact(run, "ranking").arrow("ranking.arrow"), queries) for run in runs.iter_rows(named=True)
-    ]
-    values = imputed_precision(judged, large, ranked, recipe)
+    runs = runs_of(workspace.runner, _evaluations(workspace, recipe))
+    large = open_rankings(runs.with_columns(label=pl.int_range(pl.len()).cast(pl.String)))
+    values = imputed_precision(judged, large, recipe)
     tables = [
         relevance_table(judged, names),
         *imputation_tables(values, names, recipe),
         settled_table(opened, names, recipe),
     ]
-    return StudyResult(tables, sources=[corpus.name, runs["corpus"][0], large.artifact.name])
+    return StudyResult(tables, sources=[corpus.name, runs["corpus"][0], large.pool.artifact.name])
 
 
-def judged_candidates(opened: Mapping[tuple[str, str], tuple[Pool, Any]], relevant: int) -> Judged:
+def judged_candidates(opened: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], relevant: int) -> Judged:
     """Return the judged candidates of all facets; one is relevant that is so for any facet of its query."""
-    parts: dict[str, list[pl.DataFrame]] = {}
-    for (_, system), (pool, ranking) in opened.items():
-        papers = pl.Series(query_papers(pool), dtype=pl.String)
-        qrels = pl.DataFrame(pl.from_arrow(pool.qrels)).with_columns(cited=pl.Series(cited_of(pool)))
-        ranks = pl.DataFrame({"query": ranking.query, "row": ranking.row, system: ranking.rank})
-        joined = qrels.join(ranks, on=["query", "row"], how="left").with_columns(paper=papers.gather(qrels["query"]))
-        parts.setdefault(system, []).append(joined.select("paper", "row", "grade", "cited", system))
-    keys, frame = ["paper", "row"], pl.DataFrame()
-    for system, of_system in parts.items():
-        candidates = pl.concat(of_system).group_by(keys).agg(
-            (pl.col("grade") >= relevant).any().alias("relevant"), pl.col("cited").first(), pl.col(system).first()
-        )  # fmt: skip
-        frame = candidates if frame.is_empty() else frame.join(candidates.select(*keys, system), on=keys)
-    return frame.sort(keys)
+    parts = []
+    for (_, system), (pool, ranked) in opened.items():
+        judged = judgements_of(pool).with_columns(cited=cited_of(pool), system=pl.lit(system))
+        parts.append(judged.join(ranked, on=["query", "row"], how="left"))
+    candidates = pl.concat(parts).group_by("paper", "row", maintain_order=True)
+    relevance = candidates.agg((pl.col("grade") >= relevant).any().alias("relevant"), pl.col("cited").first())
+    ranks = pl.concat(parts).pivot("system", index=["paper", "row"], values="rank", aggregate_function="first")
+    return relevance.join(ranks, on=["paper", "row"]).sort("paper", "row")
 
 
 def relevance_table(judged: Judged, systems: Sequence[str]) -> StudyTable:
@@ -191,7 +160,7 @@ def features(ranks: npt.NDArray[Any]) -> Floats:
     return np.stack([logs.mean(axis=1), logs.min(axis=1)], axis=1)
 
 
-def imputed_precision(judged: Judged, pool: Pool, ranked: Sequence[Run], recipe: Recipe) -> Floats:
+def imputed_precision(judged: Judged, large: Rankings, recipe: Recipe) -> Floats:
     """Return average precision with citations, then with each imputation, ``[1 + imputations, systems, queries]``.
 
     Each imputation fits the probability of relevance on other query papers, drawn with replacement, so that its
@@ -199,28 +168,19 @@ def imputed_precision(judged: Judged, pool: Pool, ranked: Sequence[Run], recipe:
     """
     from sklearn.linear_model import LogisticRegression
 
-    queries, measure = len(pool.query_rows), parse_measures("map")
-    qrels = Qrels.from_table(pool.qrels, queries)
-    positives = pl.DataFrame({"query": query_of(qrels.offsets), "row": qrels.rows.astype(np.int64)})
-    listed = [
-        pl.DataFrame({"query": query_of(run.offsets), "row": run.rows.astype(np.int64)}).with_columns(
-            (pl.int_range(pl.len()).over("query") + 1).alias(str(place))
-        )
-        for place, run in enumerate(ranked)
-    ]
-    names = [str(place) for place in range(len(ranked))]
-    near = pl.concat(
-        part.filter(pl.col(name) <= recipe.imputed).select("query", "row")
-        for part, name in zip(listed, names, strict=True)
+    queries, measure, runs = len(large.pool.query_rows), parse_measures("map"), list(large.runs.values())
+    positives = pl.DataFrame({"query": query_of(large.qrels.offsets), "row": large.qrels.rows})
+    ranked = pl.concat(
+        pl.DataFrame({"query": query_of(run.offsets), "row": run.rows, "rank": within(run.offsets) + 1, "run": label})
+        for label, run in large.runs.items()
     )
-    near = near.unique().join(positives, on=["query", "row"], how="anti").sort("query", "row")
-    for part in listed:
-        near = near.join(part, on=["query", "row"], how="left", maintain_order="left")
-    predictors = features(near.select(pl.col(names).fill_null(recipe.depth + 1)).to_numpy())
+    ranks = ranked.join(positives, on=["query", "row"], how="anti").pivot("run", index=["query", "row"], values="rank")
+    near = ranks.filter(pl.min_horizontal(*large.runs) <= recipe.imputed).sort("query", "row")
+    predictors = features(near.select(pl.col(*large.runs).fill_null(recipe.depth + 1)).to_numpy())
     uncited = judged.filter(~pl.col("cited"))
     x, y = features(uncited.select(judged.columns[4:]).to_numpy()), uncited["relevant"].to_numpy()
     paper = uncited["paper"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    values = [_precision(ranked, qrels, measure)]
+    values = [[evaluate(large.qrels, run, measure)[0] for run in runs]]
     for number in range(recipe.imputations):
         random = generator(recipe.seed, "impute", number)
         times = np.bincount(random.integers(0, paper.max() + 1, paper.max() + 1), minlength=paper.max() + 1)
@@ -229,13 +189,9 @@ def imputed_precision(judged: Judged, pool: Pool, ranked: Sequence[Run], recipe:
         drawn = near.filter(pl.Series(random.random(len(near)) < chance)).select("query", "row")
         both = pl.concat([positives, drawn]).sort("query", "row")
         grades = np.ones(len(both), np.int16)
-        judgements = table(JUDGEMENTS, both["query"].to_numpy(), both["row"].to_numpy(), grades)
-        values.append(_precision(ranked, Qrels.from_table(judgements, queries), measure))
-    return np.stack(values)
-
-
-def _precision(ranked: Sequence[Run], qrels: Qrels, measure: Any) -> Floats:
-    return np.stack([evaluate(qrels, run, measure)[0] for run in ranked])
+        qrels = Qrels.from_table(table(JUDGEMENTS, both["query"].to_numpy(), both["row"].to_numpy(), grades), queries)
+        values.append([evaluate(qrels, run, measure)[0] for run in runs])
+    return np.array(values)
 
 
 def rubin(values: Floats) -> tuple[float, float, float, float]:
@@ -262,9 +218,9 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     """Yield the systems with citations and with imputed judgements, and each two of them."""
     cited, imputed = values[0], values[1:]
     rows = []
-    for place, system in enumerate(systems):
-        rows.append(Measurement(system, "citations", *interval(cited[place], recipe.seed)))
-        rows.append(Measurement(system, "imputed", *rubin(imputed[:, place])[:3]))
+    for number, system in enumerate(systems):
+        rows.append(Measurement(system, "citations", *interval(cited[number], recipe.seed)))
+        rows.append(Measurement(system, "imputed", *rubin(imputed[:, number])[:3]))
     notes = [
         f"Imputed: uncited papers of the first {recipe.imputed} of any system are relevant at random; "
         f"{recipe.imputations} imputations, combined by Rubin's rules.",
@@ -272,58 +228,50 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
         "fitted on the judged pools. That it holds in the large pool is assumed, not tested.",
     ]
     yield interval_table("imputed", "Systems with citations and with imputed relevance", "system", rows, notes)
-    shown, frame = [], []
-    for one, other in itertools.combinations(range(len(systems)), 2):
-        mean, low, high = interval(cited[one] - cited[other], recipe.seed)
-        value, least, most, tail = rubin(imputed[:, one] - imputed[:, other])
+    pairs = []
+    for first, second in itertools.combinations(range(len(systems)), 2):
+        mean, low, high = interval(cited[first] - cited[second], recipe.seed)
+        value, least, most, tail = rubin(imputed[:, first] - imputed[:, second])
         changed = tail if mean * value >= 0 else 1 - tail
-        pair = f"{systems[one]} less {systems[other]}"
-        frame.append((pair, mean, low, high, value, least, most, changed))
-        shown.append({
-            "pair": pair, "citations": points({"difference": mean, "low": low, "high": high}),
-            "imputed": points({"difference": value, "low": least, "high": most}),
-            "probability of another order": f"{changed:.3f}",
-        })  # fmt: skip
+        pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, least, most, changed))
     columns = ["pair", "citations", "citations_low", "citations_high", "imputed", "low", "high", "other_order"]
+    frame = pl.DataFrame(pairs, columns, orient="row")
+    shown = frame.select(
+        "pair", in_points("citations", "citations_low", "citations_high"), in_points("imputed"),
+        formatted("other_order", ".3f").alias("probability of another order"),
+    )  # fmt: skip
     notes = ["Points of MAP [95% interval]; probability: that with imputed relevance the sign is another."]
-    yield StudyTable(
-        "pairs",
-        frame_table("Does the order hold?", pl.DataFrame(shown), notes),
-        pl.DataFrame(frame, columns, orient="row"),
-    )
+    yield StudyTable.of("pairs", "Does the order hold?", frame, notes, shown=shown)
 
 
 def settled_table(
-    opened: Mapping[tuple[str, str], tuple[Pool, Any]], systems: Sequence[str], recipe: Recipe
+    opened: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], systems: Sequence[str], recipe: Recipe
 ) -> StudyTable:
     """Return how often infAP on some judged candidates of each query gives the order of MAP on all of them."""
     whole, sampled = {}, {}
     for system in systems:
         full, drawn = [], []
         for facet in FACETS:
-            pool, ranking = opened[facet, system]
-            judged = pl.DataFrame(pl.from_arrow(pool.qrels)).with_columns(grade=pl.col("grade") - (recipe.relevant - 1))
-            ranked = pl.DataFrame({"query": ranking.query, "row": ranking.row})
-            full.append(measured(_binary(judged), ranked, pool, "map"))
+            pool, ranked = opened[facet, system]
+            grade = (pl.col("grade") >= recipe.relevant).cast(pl.Int16)
+            judged = judgements_of(pool).select("query", "row", grade)
+            full.append(measured(judged, ranked, pool, "map"))
             of_facet = []
             for count, draw in itertools.product(recipe.judged, range(recipe.draws)):
                 chance = generator(recipe.seed, "judged", f"{facet}|{draw}").random(len(judged))
-                order = judged.with_columns(chance=pl.Series(chance)).select(
-                    pl.col("chance").rank("ordinal").over("query")
-                )
-                chosen = _binary(judged).with_columns(
-                    grade=pl.when(order.to_series() <= count).then("grade").otherwise(-1).cast(pl.Int16)
-                )
+                kept = pl.when(pl.col("chance").rank("ordinal").over("query") <= count)
+                grade = kept.then("grade").otherwise(-1).cast(pl.Int16)
+                chosen = judged.with_columns(chance=chance).select("query", "row", grade=grade)
                 of_facet.append(measured(chosen, ranked, pool, "infap"))
             drawn.append(np.stack(of_facet))
         whole[system] = np.concatenate(full)
         sampled[system] = np.concatenate(drawn, axis=1).reshape(len(recipe.judged), recipe.draws, -1)
     rows = []
-    for one, other in itertools.combinations(systems, 2):
-        truth = np.nanmean(whole[one] - whole[other])
-        changes = np.nanmean(sampled[one] - sampled[other], axis=2)
+    for first, second in itertools.combinations(systems, 2):
+        truth = np.nanmean(whole[first] - whole[second])
+        changes = np.nanmean(sampled[first] - sampled[second], axis=2)
         agreed = (changes * np.sign(truth) > 0).mean(axis=1)
-        rows.append({"pair": f"{one} less {other}", "MAP, all": 100 * truth} | {
+        rows.append({"pair": f"{first} less {second}", "MAP, all": 100 * truth} | {
             f"{count} judged": 100 * share for count, share in zip(recipe.judged, agreed.tolist(), strict=True)
         })  # fmt: skip
     notes = [
@@ -331,12 +279,7 @@ def settled_table(
         "each query for which infAP gives the same order. Queries without a relevant one among them are left out.",
         "The queries are given: this says nothing about other queries.",
     ]
-    frame = pl.DataFrame(rows)
-    return StudyTable("settled", frame_table("How many judgements settle the order", frame, notes), frame)
-
-
-def _binary(judged: pl.DataFrame) -> pl.DataFrame:
-    return judged.select("query", "row", grade=(pl.col("grade") >= 1).cast(pl.Int16))
+    return StudyTable.of("settled", "How many judgements settle the order", pl.DataFrame(rows), notes)
 
 
 STUDY = Study(

@@ -11,38 +11,18 @@ from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import pool_result, scored_runs, scoring_batches
-from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+@dataclass(frozen=True, kw_only=True)
+class Recipe(PoolsRecipe):
+    """Settings of the study, which ``pool_size.toml`` explains."""
 
-    Attributes:
-        corpus: name of the corpus; empty: the only one.
-        field: of the 19 fields, with commas; empty: dataset-level pools.
-        year: publication year of the queries.
-        sizes: numbers of candidates, such as ``200k``; smaller pools are subsets of larger ones.
-        queries: number of queries, or ``all``.
-        samples: samples of each size.
-        seed: of every draw.
-        systems: what ranks, with commas.
-        depth: ranks kept of each query.
-        measures: what the table and the figures show.
-        rules: further settings of pools that the recipe gives, such as ``min_citations``.
-    """
-
-    corpus: str
     field: str
     year: int
     sizes: tuple[str, ...]
-    queries: str
     samples: int
-    seed: int
-    systems: str
-    depth: int
     measures: tuple[str, ...]
-    rules: Rules = NO_RULES
 
     @property
     def selections(self) -> list[Selection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -24,6 +24,28 @@ Rules = tuple[tuple[str, Any], ...]
 NO_RULES: Any = dataclasses.field(default=(), metadata=OMIT_DEFAULT)
 """Default of the field ``rules`` of a recipe that takes every setting of pools."""
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolsRecipe:
+    """What recipes of pools have in common.
+
+    Attributes:
+        corpus: name of the corpus; empty: the only one.
+        queries: number of queries of each pool, or ``all``.
+        seed: of every draw.
+        systems: what ranks, with commas.
+        depth: ranks kept of each query.
+        rules: further settings of pools that the recipe gives, such as ``min_citations``.
+    """
+
+    corpus: str
+    queries: str
+    seed: int
+    systems: str
+    depth: int
+    rules: Rules = NO_RULES
+
+
 REPLACED = {"systems": "replaced"}
 """Metadata of a field beside ``systems`` that names systems with commas: ``--model`` replaces it too."""
 
@@ -38,11 +60,7 @@ def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) 
 
 
 def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them.
-
-    Raises:
-        InputError: it has; the message names the setting.
-    """
+    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them."""
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
         if value and field.name not in settings and field.metadata.get("systems") == "kept":
@@ -50,6 +68,14 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
                 f"--model must replace all systems of a recipe, which cannot be done of {field.name}, got {value!r}",
                 f"Write --set={field.name}= to leave it out, or --set={field.name}={value} to keep it",
             )
+
+
+def check_choice(what: str, value: str, choices: Collection[str], remedy: str = "") -> None:
+    """Refuse a value that is none of the choices; the remedy is the nearest one, unless another is given."""
+    if value not in choices:
+        raise InputError(
+            f"{what} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
+        )
 
 
 def find_recipe(given: Path) -> Path:
@@ -63,9 +89,6 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
 
     Where ``cls`` has a field ``rules``, the file may also give any setting of pools. A number is a list of one where a
     list is wanted, and a text where texts are.
-
-    Raises:
-        InputError: the file cannot be read or is not TOML, a setting is missing, unknown or of another type.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -101,11 +124,7 @@ def pools_of(recipe: Any) -> dict[str, Any]:
 
 
 def with_settings(texts: list[str]) -> dict[str, Any]:
-    """Read settings typed as ``name=value``, several with ``;`` between them; a value is TOML, or else text.
-
-    Raises:
-        InputError: one has no ``=``.
-    """
+    """Read settings typed as ``name=value``, several with ``;`` between them; a value is TOML, or else text."""
     settings = {}
     for pair in (pair for text in texts for pair in re.split(r";\s*(?=\w+\s*=)", text)):
         name, equals, value = pair.strip().removesuffix(";").partition("=")

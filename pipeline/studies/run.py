@@ -41,11 +41,7 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
 
 
 def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
-    """Check that the corpus, or else the input folder, of a recipe is there, before a model is looked for.
-
-    Raises:
-        InputError: it is not; the message says what the study needs, and which command gets it.
-    """
+    """Check that the corpus, or else the input folder, of a recipe is there, before a model is looked for."""
     given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", None)
     try:
         if given and not Path(given).expanduser().is_dir():

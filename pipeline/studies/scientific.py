@@ -24,23 +24,12 @@ from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import pool_result
-from pipeline.studies.tables import Measurement, interval_table
+from pipeline.studies.common import Measurement, interval_table, pool_result
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder with a folder for each task, as ``mdcr fetch mteb`` writes them.
-        tasks: names of tasks with commas, or of a list of them; those that the folder lacks are an error.
-        systems: what ranks, with commas; ``mteb:NAME`` takes its prompts for each task.
-        baseline: the system that the others are tested against.
-        depth: ranks kept of each query; mteb keeps 1,000.
-        measures: what is shown; systems are ranked by the first.
-        seed: of resamples and tests.
-    """
+    """Settings of the study, which ``scientific.toml`` explains."""
 
     input: str
     tasks: str
@@ -88,14 +77,9 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the table over sets with the macro average, ranks by the first measure, and published figures."""
-    evaluated = list(_evaluated(workspace, recipe))
-    names = {
-        "field": [e[0] for e in evaluated],
-        "label": [e[1] for e in evaluated],
-        "system": [e[2] for e in evaluated],
-    }
-    runs = runs_of(workspace.runner, [evaluation for *_, evaluation in evaluated])
-    runs = runs.with_columns(**{name: pl.Series(column) for name, column in names.items()}, kind=pl.lit("sets"))
+    *names, evaluations = zip(*_evaluated(workspace, recipe), strict=True)
+    columns = dict(zip(("field", "label", "system"), map(pl.Series, names), strict=True))
+    runs = runs_of(workspace.runner, evaluations).with_columns(**columns, kind=pl.lit("sets"))
     scores, draws = values(runs), Draws(seed=recipe.seed)
     summary = summarise(scores, baseline=recipe.baseline, draws=draws)
     result = pool_result(runs, scores, [summary], recipe.measures, draws)
@@ -148,7 +132,7 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
         for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
     }
     made = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
-    texts = dict.fromkeys(f"{label}: {text}" for label, *of in made if (text := made_with(*of)))
+    texts = dict.fromkeys(f"{label}: {text}" for label, *keys in made if (text := made_with(*keys)))
     notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]
     return StudyTable("published", grid("Beside published figures", "set", cells, notes), frame)
 

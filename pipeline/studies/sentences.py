@@ -26,9 +26,6 @@ def transport_score(query: Sentences, paper: Sentences) -> float:
 
     It is that of ASPIRE's released code (Mysore et al. 2022, section 3.3): entropic, of L2 distances; a sentence weighs
     the softmax of its negated smallest distance. POT solves it.
-
-    Raises:
-        InputError: POT is not installed.
     """
     try:
         import ot

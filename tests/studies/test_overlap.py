@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,13 +28,18 @@ def simulated(seed: int, effect: float, drift: float = 0.0) -> pl.DataFrame:
     return pl.DataFrame(rows, ["field", "year", "query", "label", "value"], orient="row")
 
 
+def by_year(advantage: Any, seed: int) -> dict[str, Any]:
+    """Return the comparison of queries up to 2018 with later ones."""
+    compared = overlap._by_year("encoder", advantage, 2018, seed)
+    assert compared is not None
+    return dict(zip(overlap.STRATA, compared, strict=True))
+
+
 @pytest.mark.parametrize("effect", [0.0, 0.05])
 def test_the_estimator_recovers_a_known_effect_of_overlap(effect: float) -> None:
     held, rejected, runs = 0, 0, 300
     for seed in range(runs):
-        row = overlap._strata("encoder", overlap.gains(simulated(seed, effect), "encoder", "bm25"), 2018, seed).row(
-            0, named=True
-        )
+        row = by_year(overlap.gains(simulated(seed, effect), "encoder", "bm25"), seed)
         held += row["low"] <= effect <= row["high"]
         rejected += row["p"] < 0.05
     assert 0.92 <= held / runs <= 0.98
@@ -42,7 +48,7 @@ def test_the_estimator_recovers_a_known_effect_of_overlap(effect: float) -> None
 
 def test_a_trend_that_is_no_overlap_is_taken_for_one_and_a_placebo_shows_it() -> None:
     advantage = overlap.gains(simulated(1, 0.0, drift=-0.03), "encoder", "bm25")
-    row = overlap._strata("encoder", advantage, 2018, 1).row(0, named=True)
+    row = by_year(advantage, 1)
     assert row["low"] > 0
 
 

@@ -17,12 +17,13 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.pools import drawable
+from pipeline.corpus.pools import drawable, write_pool
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.stages.search import read_ranking
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
+from pipeline.studies.common import ExternalPoolConfig
+from pipeline.studies.large_scale.analyses import STRATUM, with_strata
 
 RANDOM, GRAPH, MATCHED, MODEL = "random", "graph", "matched", "model"
 KINDS = (RANDOM, GRAPH, MATCHED, MODEL)
@@ -95,23 +96,13 @@ def _matched(corpus: Corpus, rows: Rows, positives: Rows, wanted: int, settings:
     """
 
     def strata(papers: Rows) -> pl.DataFrame:
-        attributes = corpus.attributes
-        return pl.DataFrame(
-            {
-                "row": papers,
-                "text": attributes["abstract_chars"][papers] > 0,
-                "years": attributes["year"][papers] // 3,
-                "length": np.floor(2 * np.log2(np.maximum(corpus.characters(papers), 1))),
-            }
-        )
+        return with_strata(corpus, papers, corpus.attributes["abstract_chars"][papers] > 0)
 
-    stratum = ["text", "years", "length"]
-    shares = strata(positives).group_by(stratum).agg((pl.len() / len(positives)).alias("share"))
+    shares = strata(positives).group_by(STRATUM).agg((pl.len() / len(positives)).alias("share"))
     item = f"{MATCHED}|{settings.field}|{settings.sample}"
     chance = priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item)
-    papers = strata(rows).with_columns(chance=chance).join(shares, on=stratum).sort("chance", "row")
-    ordered = papers.with_columns(turn=(pl.int_range(pl.len()).over(stratum) + 1) / pl.col("share")).sort(
+    papers = strata(rows).with_columns(chance=chance).join(shares, on=STRATUM).sort("chance", "row")
+    ordered = papers.with_columns(turn=(pl.int_range(pl.len()).over(STRATUM) + 1) / pl.col("share")).sort(
         "turn", "chance"
     )
-    drawn: Rows = ordered["row"].head(wanted).to_numpy()
-    return drawn
+    return np.asarray(ordered["row"].head(wanted).to_numpy())

@@ -8,7 +8,6 @@ vary between queries and between samples of candidates.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,7 +18,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
@@ -29,60 +28,34 @@ from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.tables import frame_table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import drawn, made
+from pipeline.studies.common import drawn, formatted, in_points, made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
-from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
 _BEYOND = 4
 """Times the measured range that a line is followed to look for its zero."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+@dataclass(frozen=True, kw_only=True)
+class Recipe(PoolsRecipe):
+    """Settings of the study, which ``crossover.toml`` explains."""
 
-    Attributes:
-        corpus: name of the corpus; empty: the only one.
-        field: one of the 19 fields; empty: dataset-level pools.
-        year: publication year of the queries.
-        sizes: numbers of candidates, such as ``2k``; smaller pools are subsets of larger ones.
-        kinds: of negatives, among :data:`KINDS`.
-        queries: number of queries, or ``all``.
-        samples: samples of the candidates of each kind.
-        seed: of every draw.
-        sparse: the system that dense ones are compared with; ``bm25:tuned`` has the parameters of the largest pool.
-        systems: dense systems, with commas.
-        depth: ranks kept of each query.
-        budgets: numbers of lists (a query on one sample) that may be ranked, for the generalisability study.
-        rules: further settings of pools that the recipe gives.
-    """
-
-    corpus: str
     field: str
     year: int
     sizes: tuple[str, ...]
     kinds: tuple[str, ...]
-    queries: str
     samples: int
-    seed: int
     sparse: str
-    systems: str
-    depth: int
     budgets: tuple[int, ...]
-    rules: Rules = NO_RULES
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            if kind not in KINDS:
-                raise InputError(
-                    f"a kind of negatives must be one of {', '.join(KINDS)}, got {kind!r}", nearest(kind, KINDS)
-                )
+            check_choice("a kind of negatives", kind, KINDS)
         if len(self.sizes) < 2 or not self.kinds:
             raise InputError(f"sizes must be two or more, got {', '.join(self.sizes)}", "Write --set=sizes=1k,2k,4k")
 
@@ -92,15 +65,7 @@ class Recipe:
         return selection(**{**pools_of(self), "nested": True})
 
 
-class Cell(NamedTuple):
-    """One pool of the design."""
-
-    kind: str
-    sample: int
-    pool: Task
-
-
-def cells(workspace: Workspace, recipe: Recipe) -> list[Cell]:
+def design(workspace: Workspace, recipe: Recipe) -> list[Task]:
     """Return the pools of the design: kind by kind, then size, then sample."""
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools = recipe.selection.pools(corpus)
@@ -112,58 +77,51 @@ def cells(workspace: Workspace, recipe: Recipe) -> list[Cell]:
             if kind == MODEL:
                 (nearest_by,) = workspace.evaluations(largest, recipe.systems.split(",")[:1], depth=recipe.depth)
                 inputs = {"ranking": nearest_by.ranking}
-            task = pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs)
-            designed.append(Cell(kind, pool.config.sample, task))
+            designed.append(pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs))
     return designed
 
 
-def _sparse(workspace: Workspace, recipe: Recipe) -> str | Task:
-    """Return the sparse system with its parameters, or the task that tunes them if it is not made yet."""
+def _tuning(workspace: Workspace, recipe: Recipe) -> list[Task]:
+    """Return the task that tunes the sparse system, if it is to be tuned."""
     if recipe.sparse != TUNED:
-        return recipe.sparse
+        return []
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     validation = recipe.selection.but(split="validation", samples=1, size=recipe.selection.given["size"][-1:])
-    (pool,) = validation.pools(corpus)
-    task = tune_task(corpus, pool)
-    if not workspace.runner.published(task):
-        return task
-    tuning = Tuning.of(made(workspace, task))
-    return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
+    return [tune_task(corpus, pool) for pool in validation.pools(corpus)]
 
 
-def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str) -> list[tuple[Cell, Evaluation]]:
-    names = [sparse, *recipe.systems.split(",")]
-    return [
-        (cell, evaluation)
-        for cell in cells(workspace, recipe)
-        for evaluation in workspace.evaluations(cell.pool, names, depth=recipe.depth)
-    ]
+def _sparse(workspace: Workspace, recipe: Recipe) -> str:
+    """Return the sparse system with its parameters; its tuning must have been made."""
+    for task in _tuning(workspace, recipe):
+        tuning = Tuning.of(made(workspace, task))
+        return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
+    return recipe.sparse
+
+
+def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str, pools: Sequence[Task]) -> list[Evaluation]:
+    return workspace.evaluations(pools, [sparse, *recipe.systems.split(",")], depth=recipe.depth)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tuning of BM25, then the scores of all systems on all pools of the design."""
+    if tuning := _tuning(workspace, recipe):
+        yield tuning
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        yield [sparse]
-        sparse = str(_sparse(workspace, recipe))
-    yield [score for _, evaluation in _evaluations(workspace, recipe, sparse) for score in evaluation.scores]
+    evaluations = _evaluations(workspace, recipe, sparse, design(workspace, recipe))
+    yield [score for evaluation in evaluations for score in evaluation.scores]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return where the order turns, the difference at each size, and what queries and samples contribute."""
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        raise InputError("BM25 must be tuned first", "Run the study without --dry-run")
-    designed = _evaluations(workspace, recipe, sparse)
-    runs = runs_of(workspace.runner, [evaluation for _, evaluation in designed])
-    frame = values(runs).filter(measure="map").with_columns(
-        kind=pl.col("pool_settings").map_elements(lambda text: json.loads(text).get("negatives", RANDOM), pl.String),
-        asked=pl.col("pool_settings").map_elements(lambda text: int(json.loads(text)["size"]), pl.Int64),
-    )  # fmt: skip
-    first = workspace.runner.make(designed[0][0].pool)
-    gaps = _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))
-    lines = list(fitted(frame, sparse, gaps))
+    pools = design(workspace, recipe)
+    runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
+    kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)
+    asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
+    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
     short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
+    first = workspace.runner.make(pools[0])
+    lines = list(fitted(frame, sparse, _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
     sources = [runs["corpus"][0], *sorted(runs["pool"].unique())]
     chart = difference_chart(lines, sparse, ", ".join(sources))
     tables = [
@@ -171,8 +129,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         difference_table(lines, sparse),
         *budget_tables(frame, sparse, recipe.budgets),
     ]
-    figures = drawn((f"difference-{view}".replace(" ", "-"), chart, view) for view in chart.views)
-    return StudyResult(tables, figures=figures, sources=sources, parts=[chart])
+    return StudyResult(tables, figures=drawn(views_of("difference", chart)), sources=sources, parts=[chart])
 
 
 def _gaps(pool: Pool) -> Floats:
@@ -237,19 +194,11 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
         sparse: name of the sparse system.
         gaps: share of the positives of each query that lack an abstract, float64 ``[queries]``.
     """
-    whole = frame.filter(pl.col("size") == pl.col("asked"))
     few = gaps <= np.median(gaps)
     chosen = {"all": np.ones(len(gaps), bool), "few gaps": few, "many gaps": ~few}
-    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), _dense(whole, sparse)):
-        of_kind = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind)
-        wide = of_kind.pivot("system", index=["sample", "query", "size"], values="value").sort(
-            "sample", "query", "size"
-        )
-        sizes = tuple(wide["size"].unique().sort().to_list())
+    for kind, system, sizes, differences in _differences(frame, sparse):
         if len(sizes) < 2:
             continue
-        shape = (wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
-        differences = (wide[system] - wide[sparse]).to_numpy().reshape(shape)
         doublings = np.log2(sizes)
         design = np.stack([np.ones(len(sizes)), doublings - doublings.mean()])
         coefficients = differences @ np.linalg.pinv(design)
@@ -258,26 +207,34 @@ def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
                 yield Line(system, kind, name, sizes, differences[:, kept], coefficients[:, kept])
 
 
-def _dense(frame: pl.DataFrame, sparse: str) -> list[str]:
-    return [name for name in frame["system"].unique(maintain_order=True) if name != sparse]
+def _differences(frame: pl.DataFrame, sparse: str) -> Iterator[tuple[str, str, tuple[int, ...], Floats]]:
+    """Yield kind, dense system, sizes and its differences to the sparse one, ``[samples, queries, sizes]``."""
+    whole = frame.filter(pl.col("size") == pl.col("asked"))
+    dense = [name for name in whole["system"].unique(maintain_order=True) if name != sparse]
+    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), dense):
+        of_kind = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind)
+        keys = ["sample", "query", "size"]
+        wide = of_kind.pivot("system", index=keys, values="value").sort(keys)
+        sizes = tuple(wide["size"].unique().sort().to_list())
+        differences = (wide[system] - wide[sparse]).to_numpy()
+        yield kind, system, sizes, differences.reshape(wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
 
 
 def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> StudyTable:
     """Return where each line is 0, and its slope; ``short`` are pools that are smaller than was asked."""
-    rows, shown = [], []
-    for line in lines:
-        slope, turn = crossed_mean(line.coefficients[..., 1]), line.turn()
-        key = {"system": line.system, "negatives": line.kind, "queries": line.queries}
-        rows.append({
-            **key, "count": line.values.shape[1],
-            **dict(zip(("slope", "slope_low", "slope_high"), slope, strict=True)),
-            **dict(zip(("turn", "turn_low", "turn_high"), turn, strict=True)),
-        })  # fmt: skip
-        value, low, high = (f"{100 * figure:+.2f}" for figure in slope)
-        shown.append({
-            "system, negatives": f"{line.system}, {line.kind}", "queries": f"{line.queries} ({line.values.shape[1]:,})",
-            "slope": f"{value} [{low}, {high}]", "turns at": _turn_text(turn),
-        })  # fmt: skip
+    names = ("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high")
+    rows = [
+        (line.system, line.kind, line.queries, line.values.shape[1], *crossed_mean(line.coefficients[..., 1]),
+         *line.turn())
+        for line in lines
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, ["system", "negatives", "queries", "count", *names], orient="row")
+    turns = pl.struct("turn", "turn_low", "turn_high").map_elements(lambda turn: _turn_text(*turn.values()), pl.String)
+    shown = frame.select(
+        pl.format("{}, {}", "system", "negatives").alias("system, negatives"),
+        pl.format("{} ({})", "queries", formatted("count", ",")).alias("queries"),
+        in_points(*names[:3], digits=2), turns.alias("turns at"),
+    )  # fmt: skip
     notes = [
         f"Slope: points of MAP over {sparse} a doubling of the candidates. Turns at: the number of candidates at which "
         "the line is 0, if the slope differs from 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals.",
@@ -288,13 +245,10 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
             for kind, asked, size in short.rows()
         ),
     ]
-    return StudyTable(
-        "turns", frame_table("Where dense overtakes sparse", pl.DataFrame(shown), notes), pl.DataFrame(rows)
-    )
+    return StudyTable.of("turns", "Where dense overtakes sparse", frame, notes, shown=shown)
 
 
-def _turn_text(turn: tuple[float, float, float]) -> str:
-    value, low, high = turn
+def _turn_text(value: float, low: float, high: float) -> str:
     if np.isnan(low):
         return "not within these sizes"
     ends = "below" if low == 0 else format_count(round(low)), "above" if np.isinf(high) else format_count(round(high))
@@ -305,28 +259,25 @@ def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
     """Return the measured difference at each size, and that of the line, over all queries."""
     rows = []
     for line in (line for line in lines if line.queries == "all"):
-        for place, size in enumerate(line.sizes):
-            measured, low, high = crossed_mean(line.values[..., place])
-            rows.append((f"{line.system}, {line.kind}", size, measured, low, high, line.at(size)[0]))
+        for size, differences in zip(line.sizes, np.moveaxis(line.values, -1, 0), strict=True):
+            figures = crossed_mean(differences)
+            rows.append((f"{line.system}, {line.kind}", size, *figures, line.at(size)[0]))
     frame = pl.DataFrame(rows, ["system", "size", "difference", "low", "high", "line"], orient="row")
     shown = frame.select(
         pl.format("{}, {}", "system", "size").alias("system, negatives, size"),
-        pl.struct(pl.all()).map_elements(
-            lambda row: "{difference:+.1f} [{low:+.1f}, {high:+.1f}]".format(
-                **{name: 100 * row[name] for name in ("difference", "low", "high")}
-            ), pl.String,
-        ).alias("difference"),
-        (100 * pl.col("line")).alias("line"),
-    )  # fmt: skip
+        in_points(),
+        pl.col("line") * 100,
+    )
     notes = [f"Points of MAP over {sparse}; brackets: 95% intervals over queries and samples of candidates."]
-    return StudyTable("differences", frame_table("Differences by number of candidates", shown, notes), frame)
+    return StudyTable.of("differences", "Differences by number of candidates", frame, notes, shown=shown)
 
 
 def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
     """Return the differences with their lines, a view for each kind of negatives."""
     views: dict[str, list[Series]] = {}
     for line in (line for line in lines if line.queries == "all"):
-        mean, low, high = zip(*(crossed_mean(line.values[..., place]) for place in range(len(line.sizes))), strict=True)
+        at_sizes = np.moveaxis(line.values, -1, 0)
+        mean, low, high = zip(*map(crossed_mean, at_sizes), strict=True)
         curve = [(float(size), line.at(size)[0]) for size in np.geomspace(line.sizes[0], line.sizes[-1], 20)]
         views.setdefault(line.kind, []).append(Series(line.system, line.sizes, mean, low, high, curve))
     ticks = {float(size): format_count(size) for line in lines for size in line.sizes}
@@ -337,16 +288,10 @@ def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
 def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> Iterator[StudyTable]:
     """Yield how a number of ranked lists is best spent on queries and samples, at the largest size of each kind."""
     rows = []
-    whole = frame.filter(pl.col("size") == pl.col("asked"))
-    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), _dense(whole, sparse)):
-        part = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind).filter(
-            pl.col("size") == pl.col("size").max()
-        )
-        wide = part.pivot("system", index=["sample", "query"], values="value").sort("sample", "query")
-        differences = (wide[system] - wide[sparse]).to_numpy().reshape(wide["sample"].n_unique(), -1)
+    for kind, system, _, differences in _differences(frame, sparse):
         if len(differences) < 2:
             return
-        parts = components(differences)
+        parts = components(np.ascontiguousarray(differences[..., -1]))
         for budget in budgets:
             errors = {
                 samples: parts.queries / (budget // samples) + parts.samples / samples + parts.rest / budget
@@ -362,7 +307,7 @@ def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> I
         "queries, samples and their interaction at the largest size; components below 0 count as 0.",
         "Queries and samples: the split of the lists with the smallest error, of up to 20 samples. Not tested.",
     ]
-    yield StudyTable("budgets", frame_table("How to spend ranked lists", table, notes, 2), table)
+    yield StudyTable.of("budgets", "How to spend ranked lists", table, notes, 2)
 
 
 STUDY = Study(

@@ -20,16 +20,16 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.scores.tables import Value, frame_table, grid, label_of, percent
+from pipeline.scores.tables import Value, grid, label_of
 from pipeline.sources.csfcube import NOT_JUDGED, Judged
 from pipeline.studies.base import StudyFigure, StudyTable
-from pipeline.studies.facets.pools import query_papers
+from pipeline.studies.common import in_points
+from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
 from pipeline.studies.facets.scoring import ALL, paired_tests
-from pipeline.studies.tables import points
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
@@ -50,7 +50,7 @@ def agreement_tables(annotations: Mapping[str, Judged]) -> Iterator[StudyTable]:
             "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
             "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
         ]
-        yield StudyTable("agreement", frame_table("Agreement of annotators", frame, notes, 3), frame)
+        yield StudyTable.of("agreement", "Agreement of annotators", frame, notes, 3)
 
 
 def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
@@ -69,12 +69,12 @@ def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
         for query, lists in judged.items():
             names = sorted(filter(_ANNOTATOR.fullmatch, lists))
             adjudicated = np.array(lists.get("relevance_adju", ()))
-            pairs, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
+            compared, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
             if stage == "adjudicated":
-                pairs = [(lists[name], adjudicated) for name in names if len(adjudicated)]
-                if pairs:
+                compared = [(lists[name], adjudicated) for name in names if len(adjudicated)]
+                if compared:
                     overruled = float((np.array([lists[name] for name in names]) != adjudicated).all(axis=0).mean())
-            rows += [(facet, stage, query, overruled, *_agreement(np.array(pair))) for pair in pairs]
+            rows += [(facet, stage, query, overruled, *_agreement(np.array(pair))) for pair in compared]
     if not rows:
         return pl.DataFrame()
     columns = ["facet", "stage", "query", "overruled", "candidates", *_AGREEMENT]
@@ -119,7 +119,7 @@ def citation_tables(
     cited: dict[tuple[str, str], list[Floats]] = {}
     for (system, form, _), (pool, ranking) in rankings.items():
         cited.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
-    rows = [(*key, np.concatenate(parts).mean(), sum(map(len, parts))) for key, parts in cited.items()]
+    rows = [(*key, np.concatenate(facets).mean(), sum(map(len, facets))) for key, facets in cited.items()]
     frame = pl.DataFrame(rows, ["system", "form", "citation", "queries_cited"], orient="row")
     frame = frame.join(mean_of(values, measure), on=["system", "form"], maintain_order="left")
     frame = frame.select("system", "form", pl.col("value").alias("graded"), "citation", "queries_cited")
@@ -127,8 +127,8 @@ def citation_tables(
         f"{measure} over all queries, with grades and with citations as judgements.",
         f"Kendall's tau of the systems under both: {tau(frame['graded'], frame['citation'])}.",
     ]
-    yield StudyTable("citations", frame_table("Citations and grades", overlap, (), 3), overlap)
-    yield StudyTable("citation_scores", frame_table("Systems by grades and by citations", frame, notes, 4), frame)
+    yield StudyTable.of("citations", "Citations and grades", overlap, decimals=3)
+    yield StudyTable.of("citation_scores", "Systems by grades and by citations", frame, notes, 4)
 
 
 def mean_of(values: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -167,16 +167,14 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
 
 def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
     """Return which judgements of a pool are of papers that the query cites."""
-    papers = pool.corpus.rows_of(query_papers(pool))
-    cited = [{*pool.corpus.outgoing.of(paper).tolist()} for paper in papers.tolist()]
-    query, row = (pool.qrels.column(name).to_pylist() for name in ("query", "row"))
-    return np.array([candidate in cited[number] for number, candidate in zip(query, row, strict=True)], bool)
+    cited = pairs(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
+    return np.isin(pairs(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
 
 
 def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
     """Return a measure with citations as judgements, float64 ``[queries that have a cited candidate]``."""
-    cited = pl.DataFrame(pl.from_arrow(pool.qrels.filter(cited_of(pool)))).with_columns(grade=pl.lit(1, pl.Int16))
-    values = measured(cited, pl.DataFrame({"query": ranking.query, "row": ranking.row}), pool, measure)
+    cited = judgements_of(pool).filter(cited_of(pool)).with_columns(grade=pl.lit(1, pl.Int16))
+    values = measured(cited, ranked_papers(ranking), pool, measure)
     return values[~np.isnan(values)]
 
 
@@ -184,8 +182,7 @@ def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: st
     """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
     queries = len(pool.query_rows)
     run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
-    values: Floats = evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0]
-    return values
+    return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
 
 
 def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant: int) -> Iterator[StudyTable]:
@@ -195,32 +192,29 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
     """
     parts = []
     for (system, form, _), (pool, ranking) in rankings.items() if sources else ():
-        judged = pl.DataFrame(pl.from_arrow(pool.qrels))
-        papers = pl.Series(query_papers(pool)).gather(judged["query"]).to_list()
-        named = zip(papers, pool.corpus.ids(judged["row"].to_numpy()), strict=True)
+        judged, ranked = judgements_of(pool), ranked_papers(ranking)
+        named = zip(judged["paper"], pool.corpus.ids(judged["row"].to_numpy()), strict=True)
         given = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in named]
         judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in given]))
-        ranked = pl.DataFrame({"query": ranking.query, "row": ranking.row})
-        whole = measured(judged.drop("alone"), ranked, pool, measure)
-        for source in dict.fromkeys(name for of in sources.values() for names in of.values() for name in names):
-            alone, others = judged.filter(alone=source), judged.filter(pl.col("alone") != source).drop("alone")
+        whole = measured(judged, ranked, pool, measure)
+        for source in dict.fromkeys(name for papers in sources.values() for names in papers.values() for name in names):
+            alone = judged.filter(alone=source)
             left = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
-            counts = {"source": source, "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant))}
-            values = {"value": whole, "without": measured(others, left, pool, measure)}
-            parts.append(pl.DataFrame({"system": system, "form": form, **counts, **values}))
+            parts.append(pl.DataFrame({
+                "source": source, "system": system, "form": form,
+                "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant)),
+                "value": whole, "without": measured(judged.filter(pl.col("alone") != source), left, pool, measure),
+            }))  # fmt: skip
     if not parts:
         return
-    systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by("source", "system", "form", maintain_order=True)
-    counts = (
-        pl.concat(part.head(1) for part in parts)
-        .group_by("source", "system", "form")
-        .agg(pl.col("alone", "relevant").sum())
-    )
+    keys = ["source", "system", "form"]
+    counts = pl.concat(rows.head(1) for rows in parts).group_by(keys).agg(pl.col("alone", "relevant").sum())
+    systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by(keys, maintain_order=True)
     frame = systems.agg(pl.len().alias("queries"), pl.col("value", "without").mean())
-    frame = frame.join(counts, on=["source", "system", "form"], maintain_order="left")
     better = pl.col("value", "without") * sign_of(measure)
-    ranks = frame.select("source", better.rank("min", descending=True).over("source").name.prefix("rank_"))
-    frame = pl.concat([frame, ranks.drop("source")], how="horizontal")
+    frame = frame.join(counts, on=keys, maintain_order="left").with_columns(
+        better.rank("min", descending=True).over("source").name.prefix("rank_")
+    )
     cells: dict[tuple[str, str], Value] = {}
     for row in frame.iter_rows(named=True):
         source = f"{row['source']} ({row['relevant']} of {row['alone']})"
@@ -242,11 +236,7 @@ def _joined(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.Da
 
 def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
     """Yield how many candidates have each two grades for two facets of one paper; nothing without such a paper."""
-    judged = {}
-    for facet, pool in pools.items():
-        qrels = pl.DataFrame(pl.from_arrow(pool.qrels))
-        papers = pl.Series(query_papers(pool), dtype=pl.String)
-        judged[facet] = qrels.select("row", "grade", paper=papers.gather(qrels["query"]))
+    judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}
     parts = [*_joined(judged, ["paper", "row"])]
     if not sum(map(len, parts)):
         return
@@ -259,7 +249,7 @@ def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
         pl.col(wide.columns[3:]).fill_null(0),
     )
     notes = ["Candidates that are judged for both facets of one query paper."]
-    yield StudyTable("facet_grades", frame_table("Grades for two facets of one paper", shown, notes), frame)
+    yield StudyTable.of("facet_grades", "Grades for two facets of one paper", frame, notes, shown=shown)
 
 
 def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -268,9 +258,10 @@ def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
     Columns: ``first``, ``second`` (facets), ``system``, ``form``, ``paper``, ``value``, ``value_second``.
     """
     named = values.filter(measure=measure).with_columns(paper=pl.col("query").str.extract("(.*)_"))
-    frames = {part["facet"][0]: part.select("system", "form", "paper", "value")
-              for part in named.partition_by("facet", maintain_order=True)}  # fmt: skip
-    parts = [*_joined(frames, ["system", "form", "paper"])]
+    by_facet = named.select("facet", "system", "form", "paper", "value").partition_by(
+        "facet", maintain_order=True, as_dict=True, include_key=False
+    )
+    parts = [*_joined({str(facet): frame for (facet,), frame in by_facet.items()}, ["system", "form", "paper"])]
     return pl.concat(parts) if parts else pl.DataFrame()
 
 
@@ -282,9 +273,9 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
     if pairs.is_empty():
         return
     parts = []
-    for part in pairs.partition_by("first", "second", maintain_order=True):
-        first, second = part.select("first", "second").row(0)
-        systems = part.group_by("system", "form", maintain_order=True).agg("value", "value_second")
+    for papers in pairs.partition_by("first", "second", maintain_order=True):
+        first, second = papers.select("first", "second").row(0)
+        systems = papers.group_by("system", "form", maintain_order=True).agg("value", "value_second")
         values, others = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
         tests = paired_tests({f"{first} {second}": values - others}, measure, seed)
         named = systems.select(
@@ -298,11 +289,12 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
         columns = tests.select("difference", "low", "high", "p", "p_adjusted")
         parts.append(pl.concat([named, columns], how="horizontal"))
     frame = pl.concat(parts)
-    cells: dict[tuple[str, str], Value] = {}
-    for row in frame.iter_rows(named=True):
-        system, pair = f"{row['system']}, {row['form']}", f"{row['first']} − {row['second']} ({row['papers']})"
-        shown = f"{percent(row['mean_first'])} − {percent(row['mean_second'])}"
-        cells[system, pair] = f"{shown} = {points(row)}, p {row['p_adjusted']:.3f}"
+    pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
+    rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
+    cells: dict[tuple[str, str], Value] = {
+        (system, pair): f"{mean:.1f} − {other:.1f} = {change}, p {p_value:.3f}"
+        for system, pair, mean, other, change, p_value in rows.iter_rows()
+    }
     notes = [
         f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
         "paired permutation test with Holm's correction over systems."
@@ -320,9 +312,9 @@ def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
 
     def draw(figure_class: Any) -> Any:
         figure = figure_class(figsize=(2.2 * len(panels) + 0.6, 2.4), layout="constrained")
-        for axes, part in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
-            axes.plot([0, 1], part.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
-            axes.set_xticks([0, 1], part.select("first", "second").row(0))
+        for axes, papers in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
+            axes.plot([0, 1], papers.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
+            axes.set_xticks([0, 1], papers.select("first", "second").row(0))
             axes.set_xlim(-0.3, 1.3)
         figure.axes[0].set_ylabel(label_of(measure))
         figure.suptitle(f"{system}, {form}", fontsize="medium")

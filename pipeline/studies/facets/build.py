@@ -26,7 +26,6 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
@@ -42,16 +41,7 @@ _FILE = "pools.json"
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the collection (with ``queries.tsv``).
-
-    Attributes:
-        systems: whose candidates by the facet's sentences are pooled, with commas, as in the study ``facets``.
-        whole: whose candidates by the whole query paper are pooled, likewise.
-        size: candidates of a query paper, cited ones not included.
-        depth: ranks of a system that are read.
-        annotators: lists of blank grades in the annotation files.
-        seed: of the starts and of the order in which annotators see the candidates.
-    """
+    """Settings of the study, which ``facet_pools.toml`` explains."""
 
     systems: str
     whole: str = field(metadata=REPLACED)
@@ -162,7 +152,7 @@ def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: R
         papers = pools[paper]["cands"]
         order = generator(recipe.seed, "annotation order", paper).permutation(len(papers))
         grades = {name: [NOT_JUDGED] * len(papers) for name in names}
-        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[place] for place in order], **grades}
+        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[number] for number in order], **grades}
     return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(lists) for facet, lists in by_facet.items()}
 
 
@@ -173,10 +163,13 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     counted = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
     frame = pl.DataFrame(list(counted.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
-    table = frame_table("Candidates by source (one may have several)", frame, notes)
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}
-    return StudyResult([StudyTable("sources", table, frame)], sources=[artifact.name], files=texts)
+    return StudyResult(
+        [StudyTable.of("sources", "Candidates by source (one may have several)", frame, notes)],
+        sources=[artifact.name],
+        files=texts,
+    )
 
 
 STUDY = Study(

@@ -10,13 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipeline.api import Workspace
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
@@ -27,15 +28,13 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Rows
+from pipeline.retrieve.base import Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.common import made
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
-
-if TYPE_CHECKING:
-    from pipeline.api import Workspace
+from pipeline.studies.common import ExternalPoolConfig, made
 
 FOLDER = "corpora/facets"
 SPLITS = "evaluation_splits.json"
@@ -74,11 +73,7 @@ class CollectionRecipe:
         return made(workspace, self.corpus_task)
 
     def pooled_by(self) -> dict[str, dict[str, list[str]]]:
-        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without a file.
-
-        Raises:
-            InputError: the file is not of the layout.
-        """
+        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without it."""
         sources = {}
         for path in sorted(self.release.folder.glob("test-pid2pool-*.json")):
             if path.stem.endswith("-ranked"):
@@ -237,8 +232,7 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
 def without_text(corpus: Corpus) -> npt.NDArray[np.bool_]:
     """Return which papers have neither title nor abstract, bool ``[papers]``."""
     attributes = corpus.attributes
-    empty: npt.NDArray[np.bool_] = (attributes["title_chars"] + attributes["abstract_chars"]) == 0
-    return empty
+    return np.asarray((attributes["title_chars"] + attributes["abstract_chars"]) == 0)
 
 
 def ranked_rows(pool: Pool) -> Iterator[Rows]:
@@ -255,6 +249,17 @@ def facet_of(pool: Pool) -> str:
 def query_papers(pool: Pool) -> list[str]:
     """Return the paper of each query, whichever way it is asked."""
     return [query if pool.queries_are_papers else query.rpartition("_")[0] for query in pool.query_ids()]
+
+
+def judgements_of(pool: Pool) -> pl.DataFrame:
+    """Return ``query``, ``row`` and ``grade`` of each judgement, with the ``paper`` of the query."""
+    qrels = pl.DataFrame(pl.from_arrow(pool.qrels))
+    return qrels.with_columns(paper=pl.Series(query_papers(pool), dtype=pl.String).gather(qrels["query"]))
+
+
+def ranked_papers(ranking: Ranking) -> pl.DataFrame:
+    """Return ``query``, ``row`` and ``rank`` of each entry of a ranking."""
+    return pl.DataFrame({"query": ranking.query, "row": ranking.row, "rank": ranking.rank})
 
 
 def facet_query_ids(pool: Pool) -> list[str]:

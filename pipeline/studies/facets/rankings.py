@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.api import Workspace
 from pipeline.core import files, order
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
@@ -38,20 +39,9 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Dense, parse_systems
-from pipeline.studies.facets.pools import (
-    FACET,
-    WHOLE,
-    Collection,
-    facet_of,
-    facet_pool_task,
-    query_papers,
-    ranked_rows,
-    without_text,
-)
+from pipeline.studies.facets import pools
+from pipeline.studies.facets.pools import FACET, WHOLE
 from pipeline.studies.sentences import transport_score
-
-if TYPE_CHECKING:
-    from pipeline.api import Workspace
 
 _LAST = float(np.finfo(np.float32).min)
 """Score of a candidate that a system does not rank."""
@@ -98,14 +88,11 @@ def rankings(
     ``systems`` are names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``. The collection says which
     sentences are of a facet, for contextual encoders; ``relevant`` is as of
     :class:`pipeline.studies.facets.pools.FacetPool`. Without a ``depth``, the whole judged pool is ranked.
-
-    Raises:
-        InputError: a system is unknown.
     """
     facet_rankings, entries = [], depth or MAX_DEPTH
     for facet, (form, names) in itertools.product(facets, systems.items()):
         for typed in parse(names):
-            pool, name = facet_pool_task(corpus, facet, form, relevant), str(typed)
+            pool, name = pools.facet_pool_task(corpus, facet, form, relevant), str(typed)
             transport = typed.base == "ot" and bool(typed.parts)
             inside = ",".join(map(str, typed.parts or ())) if transport else name
             system = None if name == "tfidf" else parse_systems(inside)[0]
@@ -115,7 +102,7 @@ def rankings(
                 ranking = pairs_task(f"tfidf-{slug_of(pool)}", config, corpus, pool, {}, _tfidf)
             elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
                 # It reads the facet's sentences in their abstract, so its queries are papers.
-                pool = facet_pool_task(corpus, facet, WHOLE, relevant)
+                pool = pools.facet_pool_task(corpus, facet, WHOLE, relevant)
                 ranking = _sentences_task(corpus, pool, model, transport, entries, {"collection": collection})
             elif transport:
                 if model is None:
@@ -146,8 +133,8 @@ def pairs_task(
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened, ranked = open_pool(inputs), []
-        textless = without_text(opened.corpus)
-        for rows, scores in zip(ranked_rows(opened), scores_of(inputs, opened), strict=True):
+        textless = pools.without_text(opened.corpus)
+        for rows, scores in zip(pools.ranked_rows(opened), scores_of(inputs, opened), strict=True):
             bounded = np.where(textless[rows], _LAST, scores).astype(np.float32)
             best = order.best(bounded, rows, min(config.depth, len(rows)))
             ranked.append((rows[best], bounded[best]))
@@ -163,7 +150,7 @@ def _completed(inputs: Inputs, pool: Pool) -> Scores:
     ranking = read_ranking(inputs["ranking"])
     pairs = zip(ranking.query.tolist(), ranking.row.tolist(), strict=True)
     score_of = dict(zip(pairs, ranking.score.tolist(), strict=True))
-    for query, rows in enumerate(ranked_rows(pool)):
+    for query, rows in enumerate(pools.ranked_rows(pool)):
         yield [score_of.get((query, row), _LAST) for row in rows.tolist()]
 
 
@@ -173,7 +160,7 @@ def _tfidf(_inputs: Inputs, pool: Pool) -> Scores:
 
     papers = (text for block in pool.corpus.texts(np.arange(len(pool.corpus))) for text in block)
     similarity = tfidf_similarities([text for block in pool.query_texts() for text in block], papers)
-    for query, rows in enumerate(ranked_rows(pool)):
+    for query, rows in enumerate(pools.ranked_rows(pool)):
         yield similarity[[query]].toarray()[0, rows]
 
 
@@ -184,9 +171,6 @@ def _sentences_task(
 
     With a collection, queries are papers, and it says which of their sentences are of the facet: so a sentence is
     encoded in its abstract. Without one, the queries are the sentences alone.
-
-    Raises:
-        InputError: the encoder has one vector a paper.
     """
     if not model.several:
         raise InputError(
@@ -204,13 +188,13 @@ def _sentences_task(
         queries = _vectors(inputs.get("query", inputs["paper"]), pool.query_rows)
         papers = dict(zip(pool.candidates.tolist(), _vectors(inputs["paper"], pool.candidates), strict=True))
         if collection:
-            sentences = Collection.read(inputs["collection"]).sentences
-            for number, paper in enumerate(query_papers(pool)):
-                labels = [label in FACETS[facet_of(pool)] for label, _ in sentences[paper]]
+            sentences = pools.Collection.read(inputs["collection"]).sentences
+            for number, paper in enumerate(pools.query_papers(pool)):
+                labels = [label in FACETS[pools.facet_of(pool)] for label, _ in sentences[paper]]
                 of_facet = np.array(labels, bool)[: len(queries[number])]
                 if of_facet.any():
                     queries[number] = queries[number][of_facet]
-        for query, rows in zip(queries, ranked_rows(pool), strict=True):
+        for query, rows in zip(queries, pools.ranked_rows(pool), strict=True):
             yield [score(query, papers[row]) for row in rows.tolist()]
 
     slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{slug_of(pool)}"
@@ -226,11 +210,7 @@ def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray
 
 
 def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevant: int) -> Iterator[FacetRanking]:
-    """Yield the ranked pools of a folder in the authors' layout, ``test-pid2pool-COLLECTION-SYSTEM-FACET-ranked.json``.
-
-    Raises:
-        InputError: there is none, one is of no facet, or a system lacks a facet.
-    """
+    """Yield the ranked pools of a folder in the authors' layout (:data:`_FILE`)."""
     paths: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob("test-pid2pool-*-ranked.json")):
         if match := _FILE.fullmatch(path.name):
@@ -240,7 +220,7 @@ def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevan
     for facet, (system, by_facet) in itertools.product(facets, paths.items()):
         if facet not in by_facet:
             raise InputError(f"{folder} must rank facet {facet} by {system}", "Add the file")
-        pool = facet_pool_task(corpus, facet, WHOLE, relevant)
+        pool = pools.facet_pool_task(corpus, facet, WHOLE, relevant)
         yield FacetRanking(f"{system} (file)", WHOLE, facet, pool, file_task(corpus, pool, system, by_facet[facet]))
 
 
@@ -258,7 +238,7 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
             raise InputError(
                 f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
             ) from error
-        for paper, rows in zip(query_papers(pool), ranked_rows(pool), strict=True):
+        for paper, rows in zip(pools.query_papers(pool), pools.ranked_rows(pool), strict=True):
             if paper not in lists:
                 raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
             ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
@@ -275,7 +255,7 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
 
 def ranked_json(pool: Pool, ranking: Ranking) -> str:
     """Return a ranking in the authors' layout: by query paper a list of [id, distance], nearest first."""
-    papers = query_papers(pool)
+    papers = pools.query_papers(pool)
     lists: dict[str, list[tuple[str, float]]] = {paper: [] for paper in papers}
     entries = zip(ranking.query.tolist(), pool.corpus.ids(ranking.row), ranking.score.tolist(), strict=True)
     for query, candidate, score in entries:

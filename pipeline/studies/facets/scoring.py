@@ -23,8 +23,8 @@ from pipeline.measure.statistics import Groups, Units, holm, interval_kind, mean
 from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
-from pipeline.studies.tables import points
 
 ALL = "all"
 """All facets together."""
@@ -51,14 +51,12 @@ def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
     """Return what a random ranking of the judged candidates scores on each query, columns of :func:`values_of`."""
     qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
     candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
-    expected = by_chance(qrels, candidates, parsed, seed)
-    system, form = RANDOM
-    parts = [
-        pl.select(system=pl.lit(system), form=pl.lit(form), facet=pl.lit(facet_of(pool)),
-                  query=pl.Series(facet_query_ids(pool)), measure=pl.lit(str(measure)), value=pl.Series(values))
-        for measure, values in zip(parsed, expected, strict=True)
-    ]  # fmt: skip
-    return pl.concat(parts)
+    expected = dict(zip(map(str, parsed), by_chance(qrels, candidates, parsed, seed), strict=True))
+    wide = pl.DataFrame({"query": facet_query_ids(pool), **expected})
+    of_pool = {"system": pl.lit(RANDOM[0]), "form": pl.lit(RANDOM[1]), "facet": pl.lit(facet_of(pool))}
+    return wide.unpivot(index="query", variable_name="measure").select(
+        **of_pool, query="query", measure="measure", value="value"
+    )
 
 
 def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
@@ -87,9 +85,9 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
         for average, parts in parts_of.items():
             if not parts or not all(parts):
                 continue
-            named = {f"{facet} {average} {n}": part for n, part in enumerate(parts)}
+            named = {f"{facet} {average} {n}": group for n, group in enumerate(parts)}
             units, count = _units(named), sum(map(len, parts))
-            groups = {name: wide.select(part).to_numpy() for name, part in named.items()}
+            groups = {name: wide.select(group).to_numpy() for name, group in named.items()}
             mean, low, high, _ = mean_of_means(groups, seed, units=units)
             drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
             interval = interval_kind(drawn, 1 if units else len(parts))
@@ -207,7 +205,8 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         return
     lines = []
     for (system, form, than, other), rows in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
-        cells = [points(row) + "†" * (row["p_adjusted"] < _ALPHA) for row in rows.iter_rows(named=True)]
+        marks = ("†" * (p_value < _ALPHA) for p_value in rows["p_adjusted"])
+        cells = [f"{change}{mark}" for change, mark in zip(rows.select(in_points()).to_series(), marks, strict=True)]
         whole = rows.row(-1, named=True)
         ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
         lines.append(TableRow(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
@@ -232,10 +231,10 @@ def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
         figure = figure_class(figsize=(2.4 * len(facets) + 1, 0.28 * len(systems) + 0.9), layout="constrained")
         panels = figure.subplots(1, len(facets), sharey=True, sharex=True, squeeze=False)[0]
         for panel, facet, colour in zip(panels, facets, COLOURS, strict=False):
-            for place, (system, form) in enumerate(systems):
+            for line, (system, form) in enumerate(systems):
                 dots = of_measure.filter(system=system, form=form, facet=facet)["value"].to_numpy()
-                panel.plot(dots, np.full(len(dots), place), "o", color=colour, alpha=0.5, ms=3, mew=0)
-                panel.plot([dots.mean()], [place], "|", color="black", ms=10)
+                panel.plot(dots, np.full(len(dots), line), "o", color=colour, alpha=0.5, ms=3, mew=0)
+                panel.plot([dots.mean()], [line], "|", color="black", ms=10)
             panel.set_title(facet)
             panel.set_xlabel(label_of(measure))
         panels[0].set_yticks(range(len(systems)), [f"{name}, {form}" for name, form in systems])

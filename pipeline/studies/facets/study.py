@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,53 +16,21 @@ from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import as_csv
+from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry, TextTable
+from pipeline.scores.tables import label_of, percent
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.facets.analyses import (
-    agreement_tables,
-    citation_tables,
-    grade_tables,
-    paired,
-    paired_figure,
-    paired_tables,
-    pooling_tables,
-)
-from pipeline.studies.facets.browse import browser
-from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe, collection_task, facet_pool_task
+from pipeline.studies.facets import analyses, pools, scoring
+from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
-from pipeline.studies.facets.scoring import (
-    best_row,
-    chance_of,
-    difference_tables,
-    query_figure,
-    score_tables,
-    standardised,
-    summaries,
-    values_of,
-)
-from pipeline.studies.recipe import KEPT, REPLACED
+from pipeline.studies.recipe import KEPT, REPLACED, check_choice
 
 
 @dataclass(frozen=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, beside those of the collection.
-
-    Attributes:
-        facets: which facets.
-        systems: what ranks by the facet's sentences, with commas: any system, ``tfidf``, or ``ot(ENCODER)``, the
-            optimal transport of an encoder's sentence vectors.
-        whole: what ranks by the whole query paper, likewise.
-        ranked: folder of ranked pools in the authors' layout; empty: none.
-        baseline: the system that the others are compared with; empty: the first.
-        relevant: the least relevant grade.
-        measures: what is scored.
-        shown: of the measures, those that the table of facets shows; the last is drawn, tested, and scored by
-            citations.
-        standardised: whether every value is standardised by a random ranking's (0; the best is 1).
-        seed: of the intervals, tests and random rankings.
-    """
+    """Settings of the study, which ``facets.toml`` explains."""
 
     facets: tuple[str, ...]
     systems: str
@@ -90,12 +58,12 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [recipe.corpus_task]
     corpus = recipe.made(workspace)
     scores = [_score_task(recipe, corpus, ranking) for ranking in _rankings(workspace, recipe, corpus)]
-    yield [collection_task(corpus, recipe.release), *scores]
+    yield [pools.collection_task(corpus, recipe.release), *scores]
 
 
 def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[FacetRanking]:
     """Return every system on every facet, those of files last."""
-    collection = collection_task(corpus, recipe.release)
+    collection = pools.collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
     facet_rankings = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
     if recipe.ranked:
@@ -103,10 +71,8 @@ def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Fa
     names = dict.fromkeys(ranking.system for ranking in facet_rankings)
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
-    if recipe.baseline not in ("", *names):
-        raise InputError(
-            f"the baseline must be one of {', '.join(names)}, got {recipe.baseline!r}", "Set it to '' for the first"
-        )
+    if recipe.baseline:
+        check_choice("the baseline", recipe.baseline, names, "Set it to '' for the first")
     return facet_rankings
 
 
@@ -118,31 +84,31 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables, the figure of queries, their browser, and the ranked pools."""
     corpus, make = recipe.made(workspace), workspace.runner.make
     facet_rankings = _rankings(workspace, recipe, corpus)
-    collection_artifact = make(collection_task(corpus, recipe.release))
+    collection_artifact = make(pools.collection_task(corpus, recipe.release))
     collection = Collection.read(collection_artifact)
-    asked = {facet: facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
+    asked = {facet: pools.facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
     tasks = [*asked.values(), *(ranking.pool for ranking in facet_rankings)]
     opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
-    pools = {facet: opened[task.id] for facet, task in asked.items()}
+    judged_pools = {facet: opened[task.id] for facet, task in asked.items()}
     ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in facet_rankings}
     values = pl.concat(
-        values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
+        scoring.values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
         for ranking in facet_rankings
     )
     graded = values
-    chance = pl.concat(chance_of(pool, recipe.measures, recipe.seed) for pool in pools.values())
+    chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged_pools.values())
     if recipe.standardised:
-        values, chance = (standardised(frame, chance) for frame in (values, chance))
-    figures, tested = summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
-    pairs = paired(values, tested)
+        values, chance = (scoring.standardised(frame, chance) for frame in (values, chance))
+    figures, tested = scoring.summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
+    pairs = analyses.paired(values, tested)
     tables = [
-        *score_tables(figures, recipe.shown, pools),
-        *difference_tables(values, tested, recipe.baseline, recipe.seed),
-        *agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
-        *paired_tables(pairs, tested, recipe.seed),
-        *grade_tables(pools),
-        *citation_tables(pools, ranked, graded, tested, recipe.relevant),
-        *pooling_tables(ranked, recipe.pooled_by(), tested, recipe.relevant),
+        *scoring.score_tables(figures, recipe.shown, judged_pools),
+        *scoring.difference_tables(values, tested, recipe.baseline, recipe.seed),
+        *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
+        *analyses.paired_tables(pairs, tested, recipe.seed),
+        *analyses.grade_tables(judged_pools),
+        *analyses.citation_tables(judged_pools, ranked, graded, tested, recipe.relevant),
+        *analyses.pooling_tables(ranked, recipe.pooled_by(), tested, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
     for (system, form, facet), (pool, ranking) in ranked.items():
@@ -150,11 +116,14 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         files[f"test-pid2pool-{recipe.corpus}-{slug}-{facet}-ranked.json"] = ranked_json(pool, ranking)
     return StudyResult(
         tables,
-        figures=[query_figure(values, tested), *([] if pairs.is_empty() else [paired_figure(pairs, tested)])],
+        figures=[
+            scoring.query_figure(values, tested),
+            *([] if pairs.is_empty() else [analyses.paired_figure(pairs, tested)]),
+        ],
         sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
         files=files,
-        parts=[browser(pools, collection, ranked, values)],
-        best=best_row(figures, tested),
+        parts=[browser(judged_pools, collection, ranked, values)],
+        best=scoring.best_row(figures, tested),
     )
 
 
@@ -163,6 +132,70 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
     asked = recipe.release.asked()
     by_facet = {facet: [paper for paper, asked_facet in asked if asked_facet == facet] for facet in FACETS}
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
+
+
+def browser(
+    judged_pools: Mapping[str, Pool], collection: Collection, rankings: analyses.Rankings, values: pl.DataFrame
+) -> TextBrowser:
+    """Return the queries one by one: their sentences, figures, and each candidate's grade and ranks.
+
+    ``values`` are of :func:`pipeline.studies.facets.scoring.values_of`.
+    """
+    sentences, folds = collection.sentences, collection.folds
+    entries: list[TextEntry] = []
+    for facet, pool in judged_pools.items():
+        texts = {paper: _spans(labelled, facet) for paper, labelled in sentences.items()}
+        figures = _figures(values.filter(facet=facet))
+        for (name,), candidates in _candidates(pool, facet, rankings).group_by("query", maintain_order=True):
+            query = str(name)
+            paper = query.rpartition("_")[0]
+            (title,) = pool.corpus.take(pool.corpus.rows_of([paper]), ["title"]).column(0).to_pylist()
+            relevance = f"{len(candidates)} candidates: grade, whether the query cites it, and rank by each system"
+            shown = candidates.drop("query", "paper")
+            opened = [texts.get(candidate, ()) for candidate in candidates["paper"]]
+            facts = {"query": query, "folds": ", ".join(fold for fold in folds if query in folds[fold])}
+            facts = {fact: value for fact, value in facts.items() if value}
+            listings = [figures[query], TextTable(relevance, shown.columns, shown.rows(), opened)]
+            entries.append(TextEntry([facet], title or paper, texts[paper], listings, facts))
+    note = "A candidate opens its abstract. Ranks are within the judged pool."
+    return TextBrowser("Queries", ["Facet"], {"bold": "sentences of the facet"}, entries, note)
+
+
+def _spans(sentences: list[tuple[str, str]], facet: str) -> Spans:
+    pieces: list[tuple[str, Mark]] = []
+    for label, text in sentences:
+        pieces += [(text, "bold" if label in FACETS[facet] else ""), (" ", "")]
+    return pieces
+
+
+def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
+    """Return a row for each system with all measures, by query."""
+    wide = values.pivot("measure", index=["query", "system", "form"], values="value", maintain_order=True)
+    columns = ["system", *map(label_of, wide.columns[3:])]
+    rows: dict[str, list[list[str]]] = {}
+    for query, system, form, *figures in wide.iter_rows():
+        rows.setdefault(query, []).append([f"{system}, {form}", *map(percent, figures)])
+    return {query: TextTable("Figures of the query (%)", columns, lines) for query, lines in rows.items()}
+
+
+def _candidates(pool: Pool, facet: str, rankings: analyses.Rankings) -> pl.DataFrame:
+    """Return query, paper and what is shown of each judged candidate as text, highest grade of a query first."""
+    papers = pl.DataFrame(pl.from_arrow(pool.corpus.take(pool.candidates, ["paper_id", "title"])))
+    title = pl.when(pl.col("title").fill_null("") == "").then("paper_id").otherwise("title")
+    papers = papers.select(paper="paper_id", candidate=title, row=pl.Series(pool.candidates))
+    judged = pools.judgements_of(pool).drop("paper").with_columns(cited=analyses.cited_of(pool))
+    judged = judged.sort("query", "grade", "row", descending=[False, True, False])
+    judged = judged.with_columns(query=pl.Series(pools.facet_query_ids(pool)).gather(judged["query"]))
+    cited = pl.when("cited").then(pl.lit("yes")).otherwise(pl.lit("–"))
+    candidates = judged.join(papers, on="row", maintain_order="left").select(
+        "query", "row", "paper", "candidate", pl.col("grade").cast(pl.String), cited.alias("cited")
+    )
+    for (system, form, of_facet), (ranked, ranking) in rankings.items():
+        if of_facet == facet:
+            query = pl.Series(pools.facet_query_ids(ranked)).gather(ranking.query)
+            ranks = {"query": query, "row": ranking.row, f"{system}, {form}": ranking.rank.astype(str)}
+            candidates = candidates.join(pl.DataFrame(ranks), on=["query", "row"], how="left", maintain_order="left")
+    return candidates.drop("row")
 
 
 STUDY = Study(

@@ -21,10 +21,11 @@ from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_bet
 from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, interval, simultaneous
 from pipeline.studies.base import StudyTable
+from pipeline.studies.common import Measurement, interval_table, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
-from pipeline.studies.tables import Measurement, interval_table, share
 
 _YEARS = 3  # of a stratum
+STRATUM = ["text", "years", "length"]
 MATCHED_DRAWS = 40  # of matched and of random negatives, which are averaged
 
 Precisions = Mapping[str, Mapping[tuple[str, str], Floats]]
@@ -53,34 +54,35 @@ def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Ma
     """Yield which papers are candidates of each kind, bool ``[papers of the corpus]``.
 
     The kinds are all candidates and candidates with text; then, draw by draw, positives with one negative each of their
-    stratum, and the same positives among as many negatives drawn from the whole pool. The papers of a stratum have an
-    abstract or none, are of the same :data:`_YEARS` years, and texts at most 1.4 times as long as the shortest.
+    stratum, and the same positives among as many negatives drawn from the whole pool.
     """
     corpus, rows = rankings.pool.corpus, rankings.pool.candidates
     keys, with_text = corpus.attributes["key"][rows], has_text(corpus.attributes, PrefilterConfig())
     yield "all", np.ones(len(corpus), bool)
     yield "with text", with_text
-    strata = pl.DataFrame(
-        {
-            "row": rows,
-            "positive": np.isin(rows, rankings.qrels.rows),
-            "text": with_text[rows],
-            "years": corpus.attributes["year"][rows] // _YEARS,
-            "length": np.floor(2 * np.log2(np.maximum(corpus.characters(rows), 1))),
-        }
-    )
-    stratum = ["text", "years", "length"]
+    positive = np.isin(rows, rankings.qrels.rows)
+    strata = with_strata(corpus, rows, with_text[rows]).with_columns(positive=positive)
     for draw in range(MATCHED_DRAWS):
         chances = {kind: priorities(keys, seed, "matched", f"{kind} {draw}") for kind in ("stratum", "pool")}
         papers = strata.with_columns(**chances).sort("stratum", "row")
-        papers = papers.with_columns(pl.int_range(pl.len()).over(*stratum, "positive").alias("nth"))
-        matched = papers.filter(pl.len().over(*stratum, "nth") == 2)
+        papers = papers.with_columns(pl.int_range(pl.len()).over(*STRATUM, "positive").alias("nth"))
+        matched = papers.filter(pl.len().over(*STRATUM, "nth") == 2)
         drawn = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
         random = pl.concat([matched.filter("positive"), drawn])
         for kind, chosen in (("matched negatives", matched), ("random negatives", random)):
             kept = np.zeros(len(corpus), bool)
             kept[chosen["row"].to_numpy()] = True
             yield kind, kept
+
+
+def with_strata(corpus: Corpus, papers: npt.NDArray[np.integer], text: Mask) -> pl.DataFrame:
+    """Return the ``row`` of papers with their :data:`STRATUM`; ``text`` says which of them have a text.
+
+    The papers of a stratum have a text or none, are of the same :data:`_YEARS` years, and at most 1.4 times as long as
+    the shortest.
+    """
+    years, length = corpus.attributes["year"][papers] // _YEARS, np.maximum(corpus.characters(papers), 1)
+    return pl.DataFrame({"row": papers, "text": text, "years": years, "length": np.floor(2 * np.log2(length))})
 
 
 def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
@@ -145,9 +147,7 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
         if baseline not in systems:
             continue
         facts = [query_facts(pool) for pool in pools]
-        for system in systems:
-            if system == baseline:
-                continue
+        for system in (system for system in systems if system != baseline):
             gains = [precision[p.group]["all", system][0] - precision[p.group]["all", baseline][0] for p in pools]
             for name in facts[0]:
                 fact = _within([of_pool[name] for of_pool in facts])
@@ -264,11 +264,7 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
 
 
 def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
-    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``."""
     trained = np.zeros(len(corpus), bool)
     for file in files:
         try:

@@ -15,12 +15,11 @@ from pipeline.measure.estimates import ENOUGH, components
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import fused_names
 from pipeline.studies.base import StudyTable
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
-from pipeline.studies.tables import Measurement, interval_table, points
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
@@ -49,30 +48,27 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
             "effect": differ.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
             "wins": differ.wins.item(), "losses": differ.losses.item(),
         }  # fmt: skip
-    shown = [
-        {
-            "pool, system": f"{row['pool']} {row['system']}", "MAP difference": points(row),
-            "effect": f"{row['effect']:+.2f}", "p": f"{row['p']:.4f}", "p, Holm": f"{row['p_adjusted']:.4f}",
-            "wins : losses": f"{row['wins']} : {row['losses']}",
-        }
-        for row in rows.values()
-    ]  # fmt: skip
     if rows:
+        frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+        shown = frame.select(
+            pl.format("{} {}", "pool", "system").alias("pool, system"), in_points().alias("MAP difference"),
+            formatted("effect", "+.2f"), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
+            pl.format("{} : {}", "wins", "losses").alias("wins : losses"),
+        )  # fmt: skip
         notes = (
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
             "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
         )
-        table = frame_table("Difference to the baseline", pl.DataFrame(shown), notes)
-        yield StudyTable("tests", table, pl.DataFrame(list(rows.values()), infer_schema_length=None))
+        yield StudyTable.of("tests", "Difference to the baseline", frame, notes, shown=shown)
 
 
 def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
     """Yield the variance of MAP between samples beside that between queries, where there are several samples."""
     rows = []
     several = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
-    for part in several.partition_by("field", "size", "label", maintain_order=True):
-        field, size, system = part.select("field", "size", "label").row(0)
-        wide = part.pivot("query", index="sample", values="value").sort("sample").drop("sample")
+    for pool in several.partition_by("field", "size", "label", maintain_order=True):
+        field, size, system = pool.select("field", "size", "label").row(0)
+        wide = pool.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
         samples, queries = values.shape
         variance = components(values)
@@ -88,15 +84,14 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             "samples needed": variance.needed(queries),
         })  # fmt: skip
     if rows:
-        frame = pl.DataFrame(rows, infer_schema_length=None)
         notes = (
             "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
             "draw of candidates in the variance of a mean, with one sample and with all.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
-        table = frame_table("Variance between samples and between queries", frame, notes, 2)
-        yield StudyTable("variance", table, frame)
+        frame = pl.DataFrame(rows, infer_schema_length=None)
+        yield StudyTable.of("variance", "Variance between samples and between queries", frame, notes, 2)
 
 
 class Curve(NamedTuple):
@@ -156,8 +151,7 @@ def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) 
     y = np.log(bounded) - (np.log1p(-bounded) if form == "logit" else 0.0)
     slope = ((y - y.mean(axis=-1, keepdims=True)) * (x - x.mean())).sum(axis=-1) / ((x - x.mean()) ** 2).sum()
     line = y.mean(axis=-1)[..., None] + slope[..., None] * (new - x.mean())
-    fitted: Floats = 1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line)
-    return fitted
+    return np.asarray(1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line))
 
 
 def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int) -> list[Interval]:
@@ -216,14 +210,15 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
         if measure != "map" or len(parts) < 2 or len(parts) < len(names):
             continue
         item = setup[0] or ""
-        gains = [interval(average.values - part, seed, item) for part in parts]
         best = np.max(parts, axis=0)
         columns = {
-            "MAP": interval(average.values, seed, item),
-            "gain over the best part": least(gains),
-            "best part of each query": least([interval(best - part, seed, item) for part in parts]),
+            "MAP": [average.values],
+            "gain over the best part": [average.values - values for values in parts],
+            "best part of each query": [best - values for values in parts],
         }
-        rows += [Measurement(f"{_name(setup)} {system}", column, *figures) for column, figures in columns.items()]
+        for column, gains in columns.items():
+            figures = least([interval(gain, seed, item) for gain in gains])
+            rows.append(Measurement(f"{_name(setup)} {system}", column, *figures))
     if rows:
         notes = (
             "Gain over the best part: the least gain over a part, and the least lower and upper end.",
@@ -234,7 +229,7 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
 
 def least(intervals: Sequence[Interval]) -> Interval:
     """Return the least value, lower and upper end: of the smallest of several figures, whichever it is."""
-    value, low, high = (min(figures) for figures in zip(*intervals, strict=True))
+    value, low, high = np.min(intervals, axis=0).tolist()
     return value, low, high
 
 

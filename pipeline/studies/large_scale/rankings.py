@@ -14,11 +14,10 @@ from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats, interval
 from pipeline.scores.notes import origins as queries_by
-from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
-from pipeline.scores.tables import frame_table
 from pipeline.studies.base import StudyTable
-from pipeline.studies.tables import Measurement, interval_table
+from pipeline.studies.common import Measurement, interval_table, series
 
 DATASET = "dataset"
 """Name of the dataset-level pools, among the fields of a recipe and in the tables."""
@@ -50,8 +49,7 @@ class PoolRankings(Rankings):
 
     def attribute(self, name: str) -> npt.NDArray[np.int64]:
         """Return an attribute of the positives, int64 ``[positives]``."""
-        values: npt.NDArray[np.int64] = self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64)
-        return values
+        return np.asarray(self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64))
 
     def means(self, values: npt.NDArray[np.generic]) -> Floats:
         """Return the mean of a value ``[positives]`` over those of each query, float64 ``[queries]``; NaN without any.
@@ -110,11 +108,10 @@ def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTabl
 
 def recall_chart(table: StudyTable, source: str) -> Chart:
     """Return recall against depth, a view for the dataset level and for fields."""
-    views: dict[str, list[Series]] = {}
-    for rows in table.frame.partition_by("system", maintain_order=True):
-        scope, _, system = rows["system"][0].partition(" ")
-        columns = (rows[name].cast(pl.Float64).to_list() for name in ("column", "value", "low", "high"))
-        views.setdefault(scope, []).append(Series(system, *columns))
+    scope, system = pl.col("system").str.split_exact(" ", 1), pl.col("system").str.replace(r"^\S+ ", "")
+    frame = table.frame.with_columns(system, pl.col("column").cast(pl.Float64), scope=scope.struct[0])
+    by_scope = frame.partition_by("scope", maintain_order=True)
+    views = {rows["scope"][0]: list(series(rows, "system", "column")) for rows in by_scope}
     ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
     return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
 
@@ -171,7 +168,7 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
         f"Papers of the training lists that the corpus has: {len(masks):,}.",
         f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
     ]
-    return StudyTable("training", frame_table("Training queries by field", frame, notes), frame)
+    return StudyTable.of("training", "Training queries by field", frame, notes)
 
 
 def origins(runs: pl.DataFrame) -> StudyTable:
@@ -183,7 +180,7 @@ def origins(runs: pl.DataFrame) -> StudyTable:
     notes = [
         "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be told apart."
     ]
-    return StudyTable("origins", frame_table("Queries by field, year and source", wide, notes), wide)
+    return StudyTable.of("origins", "Queries by field, year and source", wide, notes)
 
 
 def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
@@ -197,7 +194,7 @@ def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
         retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
         third = np.searchsorted(bounds_of[scope], pool.attribute("n_inbound"))
         names = ("least cited", "middle", "most cited")
-        return {name: pool.means(np.where(third == place, retrieved, np.nan)) for place, name in enumerate(names)}
+        return {name: pool.means(np.where(third == number, retrieved, np.nan)) for number, name in enumerate(names)}
 
     thirds_of = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import polars as pl
 
 from pipeline.api import Workspace, selection
-from pipeline.core.errors import InputError, nearest
-from pipeline.core.task import Task
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
@@ -20,85 +18,45 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import check_baseline, drawn, pool_result, scored_runs, scoring_batches
+from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_batches, views_of
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
-from pipeline.studies.recipe import NO_RULES, Rules, pools_of
+from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
 _OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that a field may have of its own."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
+@dataclass(frozen=True, kw_only=True)
+class Recipe(PoolsRecipe):
+    """Settings of the study, which ``large_scale.toml`` explains; ``exclude`` names training queries (section 3.1)."""
 
-    Attributes:
-        corpus: name of the corpus; empty: the only one.
-        fields: of the 19 fields, with commas, ``all``, or ``dataset`` for dataset-level pools.
-        sizes: numbers of candidates, such as ``200k``, or ``all``.
-        year: publication year of the queries.
-        queries: number of queries, or ``all``.
-        samples: samples of each size.
-        seed: of every draw.
-        nested: whether smaller pools are subsets of larger ones.
-        positives: ``corpus`` or ``prefiltered``, as ``--positives``.
-        systems: what ranks, with commas.
-        baseline: the system that the others are tested against.
-        depth: ranks kept of each query.
-        training: files of paper ids that systems were trained on, for the leakage audit; empty: those of ``exclude``.
-        own: for a field, its own ``sizes``, ``year``, ``queries`` or other settings of pools.
-        rules: further settings of pools that the recipe gives, such as ``min_citations``, or ``exclude`` with files of
-            training queries, which are then no test queries (section 3.1).
-    """
-
-    corpus: str
     fields: str
     sizes: tuple[str, ...]
     year: int
-    queries: str
     samples: int
-    seed: int
     nested: bool
     positives: Literal["corpus", "prefiltered"]
-    systems: str
     baseline: str
-    depth: int
     training: tuple[str, ...]
     own: Mapping[str, Mapping[str, Any]]
-    rules: Rules = NO_RULES
 
     @property
     def selections(self) -> list[Selection]:
-        """The pools: of the dataset level, then field by field.
-
-        Raises:
-            InputError: a field is unknown, or has settings of its own and no pools.
-        """
+        """The pools: of the dataset level, then field by field."""
         named = [name.strip() for name in self.fields.split(",") if name.strip()]
         fields = SETTINGS["field"].read(",".join(name for name in named if name != DATASET))
         groups = [DATASET, *fields] if DATASET in named else list(fields)
         for name, settings in self.own.items():
-            if name not in groups:
-                raise InputError(
-                    f"own settings must be of one of {', '.join(groups)}, got {name!r}", "Correct the recipe"
-                )
+            check_choice("what has own settings", name, groups, "Correct the recipe")
             for key in settings:
-                if key not in _OWN:
-                    raise InputError(f"a setting of {name} must be one of {', '.join(_OWN)}, got {key!r}",
-                                     nearest(key, _OWN))  # fmt: skip
+                check_choice(f"a setting of {name}", key, _OWN)
         selections = []
         for group in groups:
             settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
             selections.append(selection(**pools_of(self) | settings | {"field": None if group == DATASET else group}))
         return selections
-
-
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the tasks that score every system on every pool, field by field, tunings of BM25 first."""
-    check_baseline(recipe.baseline, recipe.systems)
-    yield from scoring_batches(workspace, recipe)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -107,9 +65,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = scored_runs(workspace, recipe, together=True)
     scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
-    summaries = [summarise(part, baseline=recipe.baseline, draws=draws) for part in _parts(scores, largest)]
+    summaries = [summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _parts(scores, largest)]
     baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
-    pools = [rankings_of(part) for part in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
     curves = by_query.curves_of(averages)
     precisions = analyses.precisions(pools, seed)
@@ -118,7 +76,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     recall = rankings.recall(pools, seed, recipe.depth)
     lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
     trained = analyses.training_papers(lists, corpus) if lists else None
-    last_years = [of.until for of in trainings(recipe.systems).values()] + [dict(recipe.rules).get("trained_until")]
+    last_years = [training.until for training in trainings(recipe.systems).values()]
+    last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
         *by_query.tests(summaries, averages, seed),
@@ -140,11 +99,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     charts = {"curves": by_query.curve_chart(curves, seed, source)} if curves else {}
     charts["recall-by-depth"] = rankings.recall_chart(recall, source)
     views = [plot for summary in summaries for plot in figures(shown(summary, ["map"]), runs)]
-    views += [
-        (f"{name}-{view}".lower().replace(" ", "-"), chart, view)
-        for name, chart in charts.items()
-        for view in chart.views
-    ]
+    views += [plot for name, chart in charts.items() for plot in views_of(name, chart)]
     return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
 
 
@@ -162,4 +117,4 @@ def _parts(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
         yield scores.filter(pl.col("field").is_not_null() & largest)
 
 
-STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, batches, results)
+STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, scoring_batches, results)

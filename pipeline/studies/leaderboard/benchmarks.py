@@ -52,15 +52,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study ``leaderboard``.
-
-    Attributes:
-        workspaces: folders of further workspaces whose scores count.
-        measures: what each kind of benchmark (:data:`COMMANDS`) is ranked by; others do not count.
-        alpha: systems whose adjusted p-value is below it are told apart.
-        seed: of the bootstrap and the tests.
-        resamples: of the bootstrap.
-    """
+    """Settings of the study ``leaderboard``, which ``leaderboard.toml`` explains."""
 
     workspaces: tuple[str, ...]
     measures: Mapping[str, str]
@@ -123,7 +115,7 @@ class Benchmark:
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
+def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
     every = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
     runs = pl.concat(every).filter(pl.col("split").ne_missing("validation"))
@@ -132,15 +124,15 @@ def benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
     of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
-    found = [*filter(None, of_pools), *(one for root in roots for one in _of_formats(root, recipe))]
-    place = {kind: number for number, kind in enumerate(COMMANDS)}
-    found.sort(key=lambda one: (place[one.kind], one.name.partition(":")[0], one.field or "", one.size or 0))
+    benchmarks = [*filter(None, of_pools), *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
+    order = {kind: number for number, kind in enumerate(COMMANDS)}
+    benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
     seen = Counter[str]()
-    for number, one in enumerate(found):
-        seen[one.name] += 1
-        if seen[one.name] > 1:  # such as of another seed, whose pools have other identities
-            found[number] = replace(one, name=f"{one.name} ({seen[one.name]})")
-    return found
+    for number, benchmark in enumerate(benchmarks):
+        seen[benchmark.name] += 1
+        if seen[benchmark.name] > 1:  # such as of another seed, whose pools have other identities
+            benchmarks[number] = replace(benchmark, name=f"{benchmark.name} ({seen[benchmark.name]})")
+    return benchmarks
 
 
 def _shared(pool_settings: str) -> str:
@@ -228,33 +220,33 @@ def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[s
 
 def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
     """Yield each format of SciRepEval: the tasks that most systems have, averaged as the study averages them."""
-    stores = [one for folder in (root / VECTORS).glob("[!.]*") for one in published(folder)]
-    encoder = {one.id: one.manifest.provenance["model"] for one in stores}
-    found: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
-    for one in published(root / FOLDER):
-        config, inputs = one.manifest.config, one.manifest.inputs
-        if one.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
+    stores = [store for folder in (root / VECTORS).glob("[!.]*") for store in published(folder)]
+    encoder = {store.id: store.manifest.provenance["model"] for store in stores}
+    by_format: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
+    for scored in published(root / FOLDER) if "scirepeval" in recipe.measures else ():
+        config, inputs = scored.manifest.config, scored.manifest.inputs
+        if scored.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
             entry = from_mapping(Entry, config["task"])
-            system, figures = _system_of(encoder[inputs["papers"]], entry.format), one.arrow("figures.arrow")
-            if entry.averaged and "scirepeval" in recipe.measures:
-                counted = counted_figures(entry, pl.DataFrame(figures))
-                found[entry.format].setdefault(system, {})[entry.name] = one.name, counted
-    for kind, systems in found.items():
+            if entry.averaged:
+                system = _system_of(encoder[inputs["papers"]], entry.format)
+                figures = counted_figures(entry, pl.DataFrame(scored.arrow("figures.arrow")))
+                by_format[entry.format].setdefault(system, {})[entry.name] = scored.name, figures
+    for kind, systems in by_format.items():
         tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
-        made = {name: [of[task] for task in tasks] for name, of in systems.items() if {*tasks} <= {*of}}
-        figures_of = {name: pl.concat([figures for _, figures in of]) for name, of in made.items()}
+        made = {name: [figures[task] for task in tasks] for name, figures in systems.items() if {*tasks} <= {*figures}}
+        figures_of = {name: pl.concat([figures for _, figures in named]) for name, named in made.items()}
         best = sorted(made, key=lambda name: (-figures_of[name]["value"].to_numpy().mean(), name))
         if len(best) > 1:
             every = [figures_of[name] for name in best]
-            table = np.stack([of.group_by("task", maintain_order=True).agg(pl.mean("value"))["value"] for of in every])
-            drawn = [np.mean(of["draws"].to_list(), axis=0) for of in every]
-            value = np.array([of["value"].mean() for of in every])
+            by_task = (figures.group_by("task", maintain_order=True).agg(pl.mean("value")) for figures in every)
+            table = np.stack([figures["value"] for figures in by_task])
+            ends = [percentiles(np.mean(figures["draws"].to_list(), axis=0)) for figures in every]
+            value = np.array([figures["value"].mean() for figures in every])
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in made[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
-                np.vstack([value, np.transpose([*map(percentiles, drawn)])]),
-                all_pairs(table, seed=recipe.seed, item=digest(tasks)),
+                np.vstack([value, np.transpose(ends)]), all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 
 

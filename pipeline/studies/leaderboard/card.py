@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,13 @@ from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.store import artifact, open_rankings, opened_pool
-from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.leaderboard import benchmarks, study
+from pipeline.studies.common import Measurement, interval_table, points
+from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import Benchmark
+from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
 from pipeline.studies.leaderboard.costs import costs, leak
-from pipeline.studies.tables import Measurement, interval_table, points
 
 CARD = "README.md"
 _HIT = 30
@@ -35,71 +36,67 @@ _EXAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Recipe(benchmarks.Recipe):
-    """Settings of the study, beside those of the leaderboard.
-
-    Attributes:
-        model: the encoder.
-    """
+class Recipe(LeaderboardRecipe):
+    """Settings of the study: those of the leaderboard, and the encoder."""
 
     model: str
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the encoder against BM25 and its fusions against their parts, cited papers, examples, and costs."""
-    roots, every = study.found_in(workspace, recipe)
-    model, found = recipe.model, [one for one in every if recipe.model in one.systems]
-    if not found:
-        scored = sorted({name for one in every for name in one.systems})
+    roots, every = study.benchmarks_of(workspace, recipe)
+    model, benchmarks = recipe.model, [benchmark for benchmark in every if recipe.model in benchmark.systems]
+    if not benchmarks:
+        scored = sorted({name for benchmark in every for name in benchmark.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
-    (cost,) = costs(roots, found).filter(system=model).rows(named=True)
-    tables = [_differences(found, model, cost, recipe), *_on_largest(found, model), _facts(model, cost)]
-    shown = [f"# {model}", *(render_table(one.table, "markdown") for one in tables)]
-    front = f"---\n{_evaluations(found, model).to_yaml()}\n---"
+    (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
+    tables = [_differences(benchmarks, model, cost, recipe), *_on_largest(benchmarks, model), _facts(model, cost)]
+    shown = [f"# {model}", *(render_table(benchmark.table, "markdown") for benchmark in tables)]
+    front = f"---\n{_evaluations(benchmarks, model).to_yaml()}\n---"
     return StudyResult(
         tables,
         files={CARD: "\n\n".join([front, *shown])},
-        parts=list(study.queries_of(found, recipe.seed, (model, TUNED, "bm25"))),
-        best=f"{model}: on {len(found)} benchmarks",
+        parts=list(study.queries_of(benchmarks, recipe.seed, (model, TUNED, "bm25"))),
+        best=f"{model}: on {len(benchmarks)} benchmarks",
     )
 
 
-def _bm25(one: Benchmark) -> str | None:
-    return next((name for name in (TUNED, "bm25") if name in one.systems), None)
+def _bm25(benchmark: Benchmark) -> str | None:
+    return next((name for name in (TUNED, "bm25") if name in benchmark.systems), None)
 
 
-def _parts(one: Benchmark) -> Iterator[tuple[str, Any]]:
+def _parts(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
     """Yield what is compared on a benchmark, and which of its queries: all of them, then each class of neighbours."""
-    yield one.name, np.ones(one.values.shape[1], bool)
-    if one.kind == "neighbours" and one.runs is not None and one.scores is not None:
-        classes = artifact(one.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
-        of_query = np.array(classes)[one.scores["query"].unique().sort()]
-        yield from ((f"{one.name}, {name}", of_query == name) for name in dict.fromkeys(classes))
+    yield benchmark.name, np.ones(benchmark.values.shape[1], bool)
+    if benchmark.kind == "neighbours" and benchmark.runs is not None and benchmark.scores is not None:
+        classes = artifact(benchmark.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
+        of_query = np.array(classes)[benchmark.scores["query"].unique().sort()]
+        yield from ((f"{benchmark.name}, {name}", of_query == name) for name in dict.fromkeys(classes))
 
 
-def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> StudyTable:
+def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> StudyTable:
     """Return the encoder less BM25 on each benchmark and class, and fusions of the encoder less their best part."""
     rows = []
-    for one in found:
-        fusions = [
-            name for name in one.systems if model in fused_names(name) and {*fused_names(name)} <= {*one.systems}
-        ]
-        pairs = [(model, _bm25(one)), *((name, min(fused_names(name), key=one.systems.index)) for name in fusions)]
-        for (first, second), (name, queries) in ((pair, part) for pair in pairs for part in _parts(one)):
-            place = one.systems.index(first)
-            values, (rank, low, high) = one.values[place, queries], one.ranks(recipe.alpha)[:, place]
-            row = {"benchmark": name, "system": first, "measure": one.label, "value": 100 * float(values.mean())}
-            if name == one.name:
-                row["value"] = 100 * float(one.figures[0, place])
-                row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(one.systems)}"
+    for benchmark in benchmarks:
+        systems = benchmark.systems
+        parts_of = {name: fused_names(name) for name in systems}
+        fusions = [name for name, parts in parts_of.items() if model in parts and {*parts} <= {*systems}]
+        pairs = [(model, _bm25(benchmark)), *((name, min(parts_of[name], key=systems.index)) for name in fusions)]
+        for (first, second), (name, queries) in itertools.product(pairs, list(_parts(benchmark))):
+            number = systems.index(first)
+            values, (rank, low, high) = benchmark.values[number, queries], benchmark.ranks(recipe.alpha)[:, number]
+            row = {"benchmark": name, "system": first, "measure": benchmark.label, "value": 100 * float(values.mean())}
+            if name == benchmark.name:
+                row["value"] = 100 * float(benchmark.figures[0, number])
+                row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(systems)}"
             if second is not None:
-                changes = {name: (values - one.values[one.systems.index(second), queries])[None]}
-                units = {name: [unit for unit, chosen in zip(one.units, queries, strict=True) if chosen]}
-                differ = paired_differences(changes, recipe.seed, signs=one.sign, units=units)
-                ends_of = zip(("difference", "low", "high"), (float(part[0]) for part in differ[:3]), strict=True)
-                row |= {"less": second, "difference": points(dict(ends_of)), "p": float(differ.p_value[0])}
+                changes = {name: (values - benchmark.values[systems.index(second), queries])[None]}
+                units = {name: list(itertools.compress(benchmark.units, queries))}
+                differ = paired_differences(changes, recipe.seed, signs=benchmark.sign, units=units)
+                change = points(figure[0] for figure in differ[:3])
+                row |= {"less": second, "difference": change, "p": float(differ.p_value[0])}
                 row |= {"wins, ties, losses": f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"}
-            rows.append(row | {"leak": leak(cost, one.year)})
+            rows.append(row | {"leak": leak(cost, benchmark.year)})
     frame = pl.DataFrame(rows, infer_schema_length=None)
     if "p" in frame.columns:
         frame = frame.sort(pl.col("p").is_null(), maintain_order=True)
@@ -110,20 +107,20 @@ def _differences(found: Sequence[Benchmark], model: str, cost: Mapping[str, Any]
         "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark.",
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
-    return StudyTable("differences", frame_table(f"{model} against BM25, and its fusions", shown, notes), frame)
+    return StudyTable.of("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)
 
 
-def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
+def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     """Yield positives by length and age, and queries won and lost, on the largest drawn pool that BM25 ranked too."""
-    usable = [one for one in found if one.kind == "pools" and _bm25(one)]
-    one = max(usable, key=lambda one: one.size or 0, default=None)
-    if one is None or one.runs is None or one.scores is None:
+    usable = [benchmark for benchmark in benchmarks if benchmark.kind == "pools" and _bm25(benchmark)]
+    benchmark = max(usable, key=lambda benchmark: benchmark.size or 0, default=None)
+    if benchmark is None or benchmark.runs is None or benchmark.scores is None:
         return
-    runs = one.runs.filter(sample=one.runs["sample"].min()).with_columns(label="system")
+    runs = benchmark.runs.filter(sample=benchmark.runs["sample"].min()).with_columns(label="system")
     pool = opened_pool(runs.row(0, named=True))
     if pool is None:
         return
-    systems = [str(_bm25(one)), model]
+    systems = [str(_bm25(benchmark)), model]
     rankings = open_rankings(runs.filter(pl.col("system").is_in(systems)), pool)
     query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
     known = pool.corpus.attributes
@@ -131,18 +128,18 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
     rows = []
     for what, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
         third = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
-        for system, group in ((system, third == place) for place in np.unique(third) for system in systems):
+        for system, group in ((system, third == number) for number in np.unique(third) for system in systems):
             ranks = rankings.ranks[system][group]
             label = f"{numbers[group].min():,} to {numbers[group].max():,} {what} ({group.sum():,})"
             share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[group])
             rows.append(Measurement(label, system, *share))
     notes = (f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers).",)
-    yield interval_table("positives", f"By cited papers: {one.name}", "cited papers", rows, notes)
-    scores = one.scores.with_columns(label="system").filter(
+    yield interval_table("positives", f"By cited papers: {benchmark.name}", "cited papers", rows, notes)
+    scores = benchmark.scores.with_columns(label="system").filter(
         pl.col("pool") == runs["pool"][0], pl.col("system").is_in(systems)
     )
-    queries = most_different(scores, runs, systems, one.measure, len(pool.query_rows))
-    gain = (pl.col("second") - pl.col("first")) * one.sign
+    queries = most_different(scores, runs, systems, benchmark.measure, len(pool.query_rows))
+    gain = (pl.col("second") - pl.col("first")) * benchmark.sign
     order = queries.sort(gain, descending=True).with_columns(pl.col("first", "second") * 100)
     frame = pl.concat([order.head(_EXAMPLES), order.tail(_EXAMPLES)]).unique("query_id", maintain_order=True)
     frame = frame.select(
@@ -151,8 +148,8 @@ def _on_largest(found: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
         pl.col("second").alias(model),
         pl.col("first").alias(systems[0]),
     )
-    title = f"Queries it wins and loses most: {one.name}"
-    yield StudyTable("examples", frame_table(title, frame, [f"{one.label} in percent."]), frame)
+    title = f"Queries it wins and loses most: {benchmark.name}"
+    yield StudyTable.of("examples", title, frame, [f"{benchmark.label} in percent."])
 
 
 def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
@@ -165,18 +162,18 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
         if value not in (None, "")
     ]
     frame = pl.DataFrame(rows, ["fact", "value"], orient="row")
-    return StudyTable("facts", frame_table("Recipe and cost", frame, ["Bytes and tokens are of a paper."]), frame)
+    return StudyTable.of("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
 
 
-def _evaluations(found: Sequence[Benchmark], model: str) -> Any:
+def _evaluations(benchmarks: Sequence[Benchmark], model: str) -> Any:
     """Return the values of an encoder as metadata of a model card."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    evaluations = [
-        EvalResult("Retrieval", file_name(one.name).lower(), one.name, one.measure, round(100 * float(value), 2))
-        for one in found
-        for value in one.figures[0, [one.systems.index(model)]]
-    ]
+    evaluations = []
+    for benchmark in benchmarks:
+        value = 100 * float(benchmark.figures[0, benchmark.systems.index(model)])
+        name = file_name(benchmark.name).lower()
+        evaluations.append(EvalResult("Retrieval", name, benchmark.name, benchmark.measure, round(value, 2)))
     return ModelCardData(model_name=model, eval_results=evaluations)
 
 
@@ -184,9 +181,6 @@ def push(card: Path, target: str) -> str:
     """Write the results of a card into the model card of a folder or of a repository of the hub, and return its place.
 
     Its text and other results stay.
-
-    Raises:
-        InputError: there is neither, or the hub refuses.
     """
     from huggingface_hub import ModelCard
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -195,11 +189,8 @@ def push(card: Path, target: str) -> str:
     local = file.parent.is_dir()
     try:
         theirs = ModelCard.load(card if local and not file.is_file() else file if local else target)
-        others = [
-            one
-            for one in theirs.data.eval_results or ()
-            if not any(map(one.is_equal_except_value, results.eval_results))
-        ]
+        known = theirs.data.eval_results or ()
+        others = [result for result in known if not any(map(result.is_equal_except_value, results.eval_results))]
         theirs.data.model_name = theirs.data.model_name or results.model_name
         theirs.data.eval_results = [*others, *results.eval_results]
         if not local:

@@ -37,35 +37,34 @@ SUBMISSIONS = "runs/submissions"
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
 
-def costs(roots: Sequence[Path], found: Iterable[Benchmark]) -> pl.DataFrame:
+def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFrame:
     """Return what each system costs on the first benchmark that has it, columns :data:`COSTS`.
 
     A submission says it itself.
     """
     indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
     folders = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
-    made = {one.id[:SHORT_ID]: one for folder in folders for one in published(folder)}
+    made = {artifact.id[:SHORT_ID]: artifact for folder in folders for artifact in published(folder)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
-    for one in found:
-        for system, named in zip(one.systems, one.sources, strict=True):
+    for benchmark in benchmarks:
+        for system, named in zip(benchmark.systems, benchmark.sources, strict=True):
             sources.setdefault(system, named)
     rows = []
     for system, named in sources.items():
-        places = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
-        given = next(filter(None, map(read_json, places)), None)
+        manifests = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
+        given = next(filter(None, map(read_json, manifests)), None)
         if given is not None:
             rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
             continue
         stores: dict[tuple[str, int, str], dict[Path, None]] = {}
-        for used, dimension, quantise in (
-            part for name in named for part in _read(name.rpartition("-")[2], made, (0, ""))
-        ):
-            part = used.manifest.provenance.get("model", used.manifest.stage)
-            stores.setdefault((part, dimension, quantise), {})[used.path.parent] = None
+        for name in named:
+            for store, *view in _read(name.rpartition("-")[2], made, (0, "")):
+                model = store.manifest.provenance.get("model", store.manifest.stage)
+                stores.setdefault((model, *view), {})[store.path.parent] = None
         parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
         encoders = [part for part in parts if part["dimension"]]
-        models = [model for (model, _, _), part in zip(stores, parts, strict=True) if part["dimension"]]
+        models = [model for (model, *_), part in zip(stores, parts, strict=True) if part["dimension"]]
         trained = [training for model in models for training in trainings_of(model).values() if training.on]
         bases = [inner.base for model in models for name in names.parse(model) for inner in name.walk()]
         seconds = _total(parts, "seconds")
@@ -97,12 +96,12 @@ def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
 
 def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) -> Iterator[tuple[Artifact, int, str]]:
     """Yield the vectors and terms that an artifact was made from, with the view that its ranking took."""
-    one = made.get(identity[:SHORT_ID])
-    if one is None:
+    artifact = made.get(identity[:SHORT_ID])
+    if artifact is None:
         return
-    manifest = one.manifest
+    manifest = artifact.manifest
     if manifest.stage in ("embed", "terms"):
-        yield one, *view
+        yield artifact, *view
         return
     taken = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
     for name, inner in {**manifest.inputs, **manifest.provenance.get("derived", {})}.items():
@@ -112,16 +111,16 @@ def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) ->
 
 def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, Any]:
     """Return what a paper costs in the stores of one part, over all segments, as vectors are compared in a view."""
-    segments = [one for folder in folders for one in published(folder)]
-    manifests = [one.manifest for one in segments]
+    segments = [segment for folder in folders for segment in published(folder)]
+    manifests = [segment.manifest for segment in segments]
     first, spec = manifests[0], manifests[0].config.get("encoder")
-    counts = [one.counts.get("embedded", one.counts.get("analysed", 0)) for one in manifests]
+    counts = [manifest.counts.get("embedded", manifest.counts.get("analysed", 0)) for manifest in manifests]
     seconds = [
-        count / rate if (rate := one.provenance.get("documents_per_second")) else one.provenance["wall_seconds"]
-        for one, count in zip(manifests, counts, strict=True)
+        count / rate if (rate := made.provenance.get("documents_per_second")) else made.provenance["wall_seconds"]
+        for made, count in zip(manifests, counts, strict=True)
     ]
     papers = max(sum(counts), 1)
-    stored = float(sum(output.bytes for one in segments for output in one.outputs("[vt]*.arrow")))
+    stored = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
     weights = first.provenance.get("weight_bytes")
     if spec:
         whole, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
@@ -131,13 +130,13 @@ def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, 
         "parameters": weights * 8 / _BITS[spec["compute"]] if weights and spec else None if spec else 0,
         "dimension": dimension,
         "bytes": stored / papers,
-        "tokens": sum(one.counts.get("tokens", 0) for one in manifests) / papers,
+        "tokens": sum(manifest.counts.get("tokens", 0) for manifest in manifests) / papers,
         "seconds": sum(seconds) / papers,
         "machine": f"{first.provenance.get('device', 'cpu').upper()}, {first.provenance['processor']}",
     }
 
 
-def _total(parts: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _total(costs: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Return a sum; None where there is nothing, or a part is unknown."""
-    numbers = [part[name] for part in parts]
+    numbers = [cost[name] for cost in costs]
     return None if not numbers or None in numbers else sum(numbers)

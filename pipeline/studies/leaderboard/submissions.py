@@ -40,7 +40,7 @@ from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import ImportedRun
 from pipeline.studies.leaderboard.benchmarks import Recipe
 from pipeline.studies.leaderboard.costs import COSTS, SUBMISSIONS, costs, named_as_file
-from pipeline.studies.leaderboard.study import found_in
+from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
 _LARGEST = 2**28
@@ -78,14 +78,14 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    roots, found = found_in(workspace, recipe)
-    runs = [one.runs.filter(system=system) for one in found if one.runs is not None and system in one.systems]
-    opened = (
-        [(run, pool) for run in pl.concat(runs).iter_rows(named=True) if (pool := opened_pool(run))] if runs else []
-    )
+    roots, benchmarks = benchmarks_of(workspace, recipe)
+    scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
+    runs = [of_benchmark.filter(system=system) for of_benchmark in scored if of_benchmark is not None]
+    rows = pl.concat(runs).rows(named=True) if runs else []
+    opened = [(run, pool) for run in rows if (pool := opened_pool(run))]
     if not opened:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
-    cost = msgspec.convert(costs(roots, found).filter(system=system).row(0, named=True), Costs)
+    cost = msgspec.convert(costs(roots, benchmarks).filter(system=system).row(0, named=True), Costs)
     submission = Submission(system, code_version(), cost, [])
     with (
         files.disk_errors(path),
@@ -99,8 +99,9 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
             archive.write(file, file.name)
             scores = values(pl.DataFrame([run], runs[0].schema)).sort("query").partition_by("measure", as_dict=True)
             by_measure = {str(measure): part["value"].to_list() for (measure,), part in scores.items()}
-            one = Ranked(pool.artifact.id, pool.artifact.name, run["depth"], files.sha256(file), by_measure)
-            submission.runs.append(one)
+            submission.runs.append(
+                Ranked(pool.artifact.id, pool.artifact.name, run["depth"], files.sha256(file), by_measure)
+            )
         archive.writestr(_MANIFEST, msgspec.json.encode(submission))
     return submission
 
@@ -124,12 +125,12 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
             manifest = _part(archive, _MANIFEST, path)
             runs = msgspec.json.decode(manifest, type=Submission).runs
-            names = [f"{place}.trec.gz" for place in range(len(runs))]
+            names = [f"{number}.trec.gz" for number in range(len(runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
                 raise KeyError("it must hold its manifest and runs, and nothing else")
-            for one, part in zip(runs, names, strict=True):
-                pool = _verified(workspace, path, Path(temporary), one, _part(archive, part, path))
-                made.append((pool, one, f"{pool.artifact.name}.trec.gz"))
+            for claim, part in zip(runs, names, strict=True):
+                pool = _verified(workspace, path, Path(temporary), claim, _part(archive, part, path))
+                made.append((pool, claim, f"{pool.artifact.name}.trec.gz"))
             (Path(temporary) / _MANIFEST).write_bytes(manifest)
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
@@ -137,11 +138,11 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     tasks = list[Task]()
-    for pool, one, part in made:
-        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(one.scores))
-        ranking, sample = import_task(corpus, pool.artifact, system, depth=one.depth), pool.artifact.manifest.config
+    for pool, claim, part in made:
+        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(claim.scores))
+        ranking, sample = import_task(corpus, pool.artifact, system, depth=claim.depth), pool.artifact.manifest.config
         tasks += score_tasks(
-            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=one.depth,
+            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=claim.depth,
             measures=measures,
         )  # fmt: skip
     return workspace.make(tasks)
@@ -161,13 +162,15 @@ def _check_size(size: int, name: str, path: Path) -> None:
         raise InputError(f"{name} of {path} must hold at most {most} decompressed, got more", "Keep fewer ranks")
 
 
-def _verified(workspace: Workspace, path: Path, folder: Path, one: Ranked, run: bytes) -> Pool:
+def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run: bytes) -> Pool:
     """Write a run to a folder and return its pool, after its digest and measures were verified."""
-    if hashlib.sha256(run).hexdigest() != one.sha256:
-        raise InputError(f"{path} must have the run on {one.name} that its digest says, got another", "Fetch it again")
-    pool = next((pool for pool in published(workspace.root / POOLS) if pool.id == one.pool), None)
+    if hashlib.sha256(run).hexdigest() != claim.sha256:
+        raise InputError(
+            f"{path} must have the run on {claim.name} that its digest says, got another", "Fetch it again"
+        )
+    pool = next((pool for pool in published(workspace.root / POOLS) if pool.id == claim.pool), None)
     if pool is None:
-        raise InputError(f"{path} ranks the pool {one.name}, which is not in the workspace", "Make it: mdcr pool")
+        raise InputError(f"{path} ranks the pool {claim.name}, which is not in the workspace", "Make it: mdcr pool")
     file = folder / f"{pool.name}.trec.gz"
     if file.exists():
         raise InputError(f"{path} must rank a pool once, got {pool.name} twice", "Pack it again")
@@ -176,13 +179,13 @@ def _verified(workspace: Workspace, path: Path, folder: Path, one: Ranked, run: 
         _check_size(size, f"the run on {pool.name}", path)
     corpora = {corpus.id: corpus for corpus in published(workspace.root / CORPORA)}
     opened = Pool(pool, Corpus(corpora[pool.manifest.inputs["corpus"]]))
-    measures, count = parse_measures(sorted(one.scores)), len(opened.query_rows)
-    qrels, table = Qrels.from_table(opened.qrels, count), read_run(file, opened, one.depth)[0]
-    ranked, judged = select(Run.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
-    for measure, mine in zip(measures, evaluate(judged, ranked, measures), strict=True):
-        given = np.array(one.scores[str(measure)])
+    measures, count = parse_measures(sorted(claim.scores)), len(opened.query_rows)
+    qrels, table = Qrels.from_table(opened.qrels, count), read_run(file, opened, claim.depth)[0]
+    run_of_pool, judged = select(Run.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
+    for measure, mine in zip(measures, evaluate(judged, run_of_pool, measures), strict=True):
+        given = np.array(claim.scores[str(measure)])
         if given.shape != mine.shape or not np.allclose(given, mine, rtol=0, atol=_EQUAL):
             raise InputError(
-                f"{path} must have {measure} as its run on {one.name} gives it, got others", "Pack it again"
+                f"{path} must have {measure} as its run on {claim.name} gives it, got others", "Pack it again"
             )
     return opened

@@ -151,8 +151,8 @@ def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
     """
     cited = outgoing.of(query).astype(np.int64)
     owner, target = outgoing.of_many(cited)
-    place = places(target, cited)
-    links = np.stack([owner, place], axis=1)[place >= 0]
+    position = places(target, cited)
+    links = np.stack([owner, position], axis=1)[position >= 0]
     both = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)  # a pair may cite each other
     counts = np.bincount(both[:, 0], minlength=len(cited))
     order = np.lexsort((cited, -counts))
@@ -227,17 +227,17 @@ class FieldRankings:
     rankings: Mapping[str, Task]
 
 
-def benchmark_task(corpus: Artifact, parts: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
+def benchmark_task(corpus: Artifact, fields: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
     """Return the task that builds a benchmark.
 
     Its artifact has the two files of each split in the published layout. A validation query of one field that is a test
     query of another is left out and counted.
     """
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
-    for part in parts:
-        inputs[f"{part.split}/{part.field}"] = part.pool
-        inputs |= {f"{part.split}/{part.field}/{system}": ranking for system, ranking in part.rankings.items()}
-    places = [(part.split, part.field) for part in parts]
+    for field in fields:
+        inputs[f"{field.split}/{field.field}"] = field.pool
+        inputs |= {f"{field.split}/{field.field}/{system}": ranking for system, ranking in field.rankings.items()}
+    places = [(field.split, field.field) for field in fields]
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return _build(inputs, places, config, out)

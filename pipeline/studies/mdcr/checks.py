@@ -29,12 +29,11 @@ from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, parts_of, stored_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made
+from pipeline.studies.common import Measurement, check_baseline, made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, ListsConfig, write_lists_pool
-from pipeline.studies.tables import Measurement
 
 OWN, MATCHED, LARGE = "0", "matched", "large"
 """The draw that is the benchmark itself, the draw with negatives of every system, and the field-level pools."""
@@ -46,13 +45,7 @@ _OWN_COST = "own less others"
 
 @dataclass(frozen=True)
 class Recipe(study.Recipe):
-    """Settings of the study: those of the benchmark, and these.
-
-    Attributes:
-        rebuilds: further draws of the negatives.
-        baseline: system that the number of queries is computed against.
-        differences: of mean average precision, fractions, that a benchmark is to detect.
-    """
+    """Settings of the study, those of the benchmark and what ``mdcr_checks.toml`` explains."""
 
     rebuilds: int
     baseline: str
@@ -60,7 +53,7 @@ class Recipe(study.Recipe):
 
 
 def draw_pool_task(
-    corpus: Artifact, part: FieldRankings, drawing: SamplingConfig, number: int, systems: tuple[str, ...]
+    corpus: Artifact, field: FieldRankings, drawing: SamplingConfig, number: int, systems: tuple[str, ...]
 ) -> Task:
     """Return the task of the pool with the lists of one draw of one field; positives are the same in all draws.
 
@@ -68,24 +61,24 @@ def draw_pool_task(
     """
     types = (*systems, GRAPH, MOST_CITED, RANDOM)
     config = ListsConfig(
-        **vars(part.pool.config),
+        **vars(field.pool.config),
         lists=digest([drawing, number, list(systems)]),
         longest=drawing.positives + len(types) * drawing.negatives,
     )
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": part.pool}
-    inputs |= {name: part.rankings[name] for name in systems}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": field.pool}
+    inputs |= {name: field.rankings[name] for name in systems}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         sampler = CandidateSampler(pool, dataclasses.replace(drawing, redraw=number))
-        drawn = sampler.draw(pool, part.split, {name: sampler.top_negatives(inputs[name], pool) for name in systems})
+        drawn = sampler.draw(pool, field.split, {name: sampler.top_negatives(inputs[name], pool) for name in systems})
         entries = [(place, name, rows) for place, by_type in enumerate(drawn) for name, rows in by_type.items()]
         query = np.repeat([place for place, _, _ in entries], [len(rows) for _, _, rows in entries])
         listed = [name for _, name, rows in entries for _ in rows]
         row = np.concatenate([rows for _, _, rows in entries])
-        return write_lists_pool(out, part.field, pool.query_rows.astype(np.int64), query, row, listed)
+        return write_lists_pool(out, field.field, pool.query_rows.astype(np.int64), query, row, listed)
 
-    return Task("pool", 1, POOLS, f"{part.pool.slug}-draw", config, inputs, run)
+    return Task("pool", 1, POOLS, f"{field.pool.slug}-draw", config, inputs, run)
 
 
 class Plan(NamedTuple):
@@ -102,18 +95,18 @@ class Plan(NamedTuple):
 
 def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     """Return what is evaluated; the benchmark must have been made."""
-    parts, task = study.benchmark(workspace, recipe)
+    fields, task = study.benchmark(workspace, recipe)
     benchmark = made(workspace, task)
-    tested = [part for part in parts if part.split == "test"]
+    tested = [field for field in fields if field.split == "test"]
     chosen = tuple(benchmark.manifest.counts["model_negatives"])
     draws = {str(number): (number, chosen) for number in range(recipe.rebuilds + 1)}
     draws[MATCHED] = (0, task.config.systems)
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     lists = {}
     for name, draw in draws.items():
-        pools = [draw_pool_task(corpus, part, recipe.sampling, *draw) for part in tested]
+        pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in tested]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
-    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
+    large = workspace.evaluations([field.pool for field in tested], recipe.systems, depth=recipe.depth)
     return Plan(benchmark, chosen, large, lists)
 
 
@@ -195,10 +188,10 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
         "benchmark": precisions.macro(OWN), "rebuilds": mean_of_means(over_draws, precisions.seed),
         MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE),
     }  # fmt: skip
-    each = np.stack([precisions.macro(number).value for number in numbers], axis=1)
+    redrawn = np.stack([precisions.macro(number).value for number in numbers], axis=1)
     rows = []
     for place, system in enumerate(precisions.systems):
-        deviations = {"rebuilds": float(each[place].std(ddof=1)) if rebuilds > 1 else None}
+        deviations = {"rebuilds": float(redrawn[place].std(ddof=1)) if rebuilds > 1 else None}
         rows += [Measurement(system, name, *mean.at(place), deviations.get(name)) for name, mean in means.items()]
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,13 +31,14 @@ from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
-from pipeline.studies.common import made
+from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr.lists import (
     DEPTH,
     MEASURES,
     BenchmarkLists,
     Lists,
     data_file,
+    file_names,
     in_order,
     lists_pool_task,
     read_lists,
@@ -50,6 +51,18 @@ SCORES = "runs/benchmarks"
 
 INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "each list alone"}
 """Whose documents BM25 counts. With ``corpus``, the score of a pair is the same in all fields."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study, which ``mdcr_eval.toml`` explains."""
+
+    input: str
+    split: str
+    systems: str
+    bm25_index: str
+    baseline: str
+    seed: int
 
 
 def corpus_task(folder: Path, split: str) -> Task:
@@ -65,11 +78,7 @@ def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list
 
 
 def validation_pools(workspace: Workspace, folder: Path, tested: BenchmarkLists) -> dict[str, Task]:
-    """Return the pool of the validation queries of each field; their corpus must have been made.
-
-    Raises:
-        InputError: the benchmark has no validation split, lacks a field there, or a query is of both splits.
-    """
+    """Return the pool of the validation queries of each field; their corpus must have been made."""
     lists = read_lists(folder, "val")
     test = {query for queries in tested.values() for query in queries}
     for field in tested:
@@ -93,9 +102,6 @@ def evaluations_of_lists(
 
     ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
     each field, for weighted sums. A tuning of large pools is used where a system asks for one (``bm25:tuned``) alone.
-
-    Raises:
-        InputError: a system or the index is unknown.
     """
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
@@ -126,6 +132,37 @@ def opened(workspace: Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking
     inputs: Mapping[str, Any] = evaluation.ranking.inputs
     lists = Lists(Pool(workspace.runner.make(inputs["pool"]), Corpus(inputs["corpus"])))
     return lists, read_ranking(workspace.runner.make(evaluation.ranking))
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
+    if recipe.baseline:
+        check_baseline(recipe.baseline, recipe.systems)
+    yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
+    yield [evaluation.scores[0] for evaluation in evaluated(workspace, recipe)[1]]
+
+
+def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
+    """Return the corpus of the benchmark, which must have been made, and each system on each field."""
+    folder = Path(recipe.input)
+    corpus = made(workspace, corpus_task(folder, recipe.split))
+    lists = read_lists(folder, recipe.split)
+    validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
+    pools = benchmark_pools(corpus, recipe.split, lists)
+    return corpus, evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+
+
+def _splits(recipe: Recipe) -> list[str]:
+    """Return the split that is scored; with weighted sums, also the other one, which their weights are chosen on."""
+    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
+    if not sums:
+        return [recipe.split]
+    if recipe.split == "val":
+        raise InputError(f"{sums[0]} has its weights from split val, so it must score split test", BY_RANK)
+    absent = [name for name in file_names("val") if not (Path(recipe.input) / name).is_file()]
+    if absent:
+        raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
+    return [recipe.split, "val"]
 
 
 @dataclass(frozen=True)

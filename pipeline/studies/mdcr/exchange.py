@@ -24,8 +24,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
-from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.evaluation import benchmark_pools, corpus_task, opened
+from pipeline.studies.mdcr.evaluation import Recipe, batches, benchmark_pools, corpus_task, evaluated, opened
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, BenchmarkLists, candidates_of, field_name, in_order, read_lists
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -107,7 +106,7 @@ def _entries(lists: BenchmarkLists) -> pl.DataFrame:
     return entries
 
 
-def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> None:
+def export_scores(workspace: Workspace, recipe: Recipe, path: Path) -> None:
     """Make the rankings of one system and write their scores.
 
     A query of several fields has one score of a pair. Where a system gives several (BM25 with an index of each field,
@@ -116,9 +115,9 @@ def export_scores(workspace: Workspace, recipe: scores.Recipe, path: Path) -> No
     Raises:
         InputError: the recipe names several systems, or two pairs have one key.
     """
-    for batch in scores.batches(workspace, recipe):
+    for batch in batches(workspace, recipe):
         workspace.make(batch)
-    _, evaluations = scores.evaluated(workspace, recipe)
+    _, evaluations = evaluated(workspace, recipe)
     names = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     if len(names) > 1:
         raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")
@@ -147,23 +146,23 @@ def export_folders(workspace: Workspace, folder: Path, split: str, output: Path,
         The folder of each field, then of ``mteb`` the file of the tasks.
     """
     lists = read_lists(folder, split)
-    places: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for field in lists:
-        if (other := places.setdefault(field_name(field), field)) != field:
+        if (other := folders.setdefault(field_name(field), field)) != field:
             raise InputError(f"fields {other!r} and {field!r} must have folders of their own", "Rename one of them")
     corpus = workspace.runner.make(corpus_task(folder, split))
     pools = workspace.make(benchmark_pools(corpus, split, lists))
     for (field, queries), pool in zip(lists.items(), pools, strict=True):
-        place = output / field_name(field)
-        for path in write_pool(place, Pool(pool, Corpus(corpus))):
+        target = output / field_name(field)
+        for path in write_pool(target, Pool(pool, Corpus(corpus))):
             if path.name == "exclusions.tsv":
                 path.unlink()  # the candidates of each query say the same
         rows = ({"query-id": query, "corpus-ids": sorted(candidates_of(by_type))} for query, by_type in queries.items())
-        files.write_text(place / TOP_RANKED, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        card = (place / "README.md").read_text(encoding="utf-8")
-        files.write_text(place / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))
+        files.write_text(target / TOP_RANKED, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        card = (target / "README.md").read_text(encoding="utf-8")
+        files.write_text(target / "README.md", card.replace("dataset_info:\n", f"{_CONFIG}dataset_info:\n", 1))
         if form == "mteb":
-            mteb.describe(place, Pool(pool, Corpus(corpus)), f"MDCR {field}")
-        yield place
+            mteb.describe(target, Pool(pool, Corpus(corpus)), f"MDCR {field}")
+        yield target
     if form == "mteb":
         yield mteb.write_tasks(output)

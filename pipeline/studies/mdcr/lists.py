@@ -24,14 +24,14 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.pools import table
+from pipeline.corpus.pools import table, write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import by_chance, evaluate
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
+from pipeline.studies.common import ExternalPoolConfig
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,12 +60,7 @@ def file_names(split: str) -> tuple[str, str]:
 
 
 def read_lists(folder: Path, split: str) -> BenchmarkLists:
-    """Read the candidate lists of one split, published or home-built.
-
-    Raises:
-        InputError: the file is missing or not in the layout, has a key twice, or a query has no ``true`` candidate or
-            is one itself; the message names it.
-    """
+    """Read the candidate lists of one split, published or home-built."""
     if split not in SPLITS:
         raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
     path = _existing(folder, file_names(split)[0])
@@ -222,11 +217,11 @@ def write_lists_pool(
     candidates = np.unique(row)
     foreign = np.ones((len(query_rows), len(candidates)), bool)
     foreign[query, np.searchsorted(candidates, row)] = False
-    excluded, place = np.nonzero(foreign)
+    excluded, position = np.nonzero(foreign)
     positive = np.array([name == TRUE for name in types], bool)
     judged = np.unique(pairs(query[positive], row[positive]))
     graded = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
-    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[place]))
+    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[position]))
     order = np.argsort(query, kind="stable")
     out.arrow("lists.arrow", table(SCHEMA, query[order], row[order], np.array(types, object)[order]), SCHEMA)
     return {

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
-from pipeline.core.task import Task
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.page.browse import Typed
@@ -21,31 +18,11 @@ from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, frame_table, grid, label_of
-from pipeline.stages.chain import Evaluation
-from pipeline.stages.systems import parse_systems, weighted
+from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import check_baseline, made, pool_result
-from pipeline.studies.mdcr.evaluation import (
-    BY_RANK,
-    INDEXES,
-    benchmark_pools,
-    corpus_task,
-    evaluations_of_lists,
-    opened,
-    validation_pools,
-)
-from pipeline.studies.mdcr.lists import (
-    DEPTH,
-    GRAPH,
-    MEASURES,
-    MOST_CITED,
-    RANDOM,
-    TRUE,
-    Lists,
-    file_names,
-    read_lists,
-)
+from pipeline.studies.common import pool_result
+from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, opened
+from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
 
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
 """Rows of table 4 that no system has."""
@@ -59,58 +36,6 @@ MEANINGS = {
 
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder of the benchmark.
-        split: ``test`` or ``val``.
-        systems: with commas.
-        bm25_index: whose documents BM25 counts (:data:`pipeline.studies.mdcr.evaluation.INDEXES`).
-        baseline: system that the others are tested against; empty: none.
-        seed: of the bootstrap and the tests.
-    """
-
-    input: str
-    split: str
-    systems: str
-    bm25_index: str
-    baseline: str
-    seed: int
-
-
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
-    if recipe.baseline:
-        check_baseline(recipe.baseline, recipe.systems)
-    yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
-    yield [evaluation.scores[0] for evaluation in evaluated(workspace, recipe)[1]]
-
-
-def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
-    """Return the corpus of the benchmark, which must have been made, and each system on each field."""
-    folder = Path(recipe.input)
-    corpus = made(workspace, corpus_task(folder, recipe.split))
-    lists = read_lists(folder, recipe.split)
-    validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
-    pools = benchmark_pools(corpus, recipe.split, lists)
-    return corpus, evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
-
-
-def _splits(recipe: Recipe) -> list[str]:
-    """Return the split that is scored; with weighted sums, also the other one, which their weights are chosen on."""
-    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
-    if not sums:
-        return [recipe.split]
-    if recipe.split == "val":
-        raise InputError(f"{sums[0]} has its weights from split val, so it must score split test", BY_RANK)
-    absent = [name for name in file_names("val") if not (Path(recipe.input) / name).is_file()]
-    if absent:
-        raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
-    return [recipe.split, "val"]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
@@ -155,8 +80,8 @@ def typed(lists: Lists) -> Typed:
     """Return candidates with their types for a page."""
     kinds = {"positive": "cited by the query"}
     kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
-    place = {name: number for number, name in enumerate([TRUE, *lists.types])}
-    return Typed(kinds, lists.query, lists.row, np.array([place[name] for name in lists.type], np.int64))
+    number_of = {name: number for number, name in enumerate([TRUE, *lists.types])}
+    return Typed(kinds, lists.query, lists.row, np.array([number_of[name] for name in lists.type], np.int64))
 
 
 def types_frame(
@@ -196,8 +121,8 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
     cells = {}
     for row in rows.iter_rows(named=True):
         marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
-        place = Column(label_of(row["measure"]), row["system"])
-        cells[row["type"], place] = Cell(row["value"], row["low"], row["high"], marks=marks)
+        column = Column(label_of(row["measure"]), row["system"])
+        cells[row["type"], column] = Cell(row["value"], row["low"], row["high"], marks=marks)
     return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
 
 
@@ -222,8 +147,7 @@ def published_table(fields: pl.DataFrame) -> list[StudyTable]:
     both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
     both = both.rename({"value": "here"})
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    table = StudyTable("paper", frame_table("Beside the figures of the papers", both, [note]), both)
-    return [table] if len(both) else []
+    return [StudyTable.of("paper", "Beside the figures of the papers", both, [note])] if len(both) else []
 
 
 STUDY = Study(

@@ -19,7 +19,6 @@ from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
-from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
@@ -37,22 +36,7 @@ _LICENCES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        corpus: name of the corpus; empty: the only one.
-        fields: of the 19 fields, with commas, or ``all``; those with too few papers are left out and counted.
-        year: publication year of the queries.
-        queries: queries a field, in each split.
-        size: candidates of the field-level pools; a field with fewer takes them all.
-        seed: of every draw.
-        systems: whose rankings are compared, with commas.
-        model_negatives: systems whose top negatives are drawn from, with commas; empty: the three least alike.
-        positives: cited papers a query at most.
-        negatives: candidates of each other type.
-        top: top negatives of a system, and most cited papers of a field, that are drawn from.
-        depth: ranks kept of each query.
-    """
+    """Settings of the study, which ``mdcr.toml`` explains."""
 
     corpus: str
     fields: str
@@ -83,17 +67,13 @@ class Recipe:
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the rankings of every field's pools, then the benchmark."""
-    parts, task = benchmark(workspace, recipe)
-    yield [ranking for part in parts for ranking in part.rankings.values()]
+    fields, task = benchmark(workspace, recipe)
+    yield [ranking for field in fields for ranking in field.rankings.values()]
     yield [task]
 
 
 def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
-    """Return both splits of the fields that have enough papers, and the task of the benchmark.
-
-    Raises:
-        InputError: a system is a weighted sum; or no field has, and the message says what the first one lacks.
-    """
+    """Return both splits of the fields that have enough papers, and the task of the benchmark."""
     sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
     if sums:
         raise InputError(f"systems must rank both splits, got {sums[0]}, which has its weights from val", BY_RANK)
@@ -158,8 +138,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     counted = pl.DataFrame(rows, schema=["count", "value"], orient="row")
     note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
-        StudyTable("jaccard", frame_table("Jaccard index of the systems' top negatives", matrix, [note], 3), jaccard),
-        StudyTable("counts", frame_table("What the benchmark has", counted), counted),
+        StudyTable.of("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
+        StudyTable.of("counts", "What the benchmark has", counted),
     ]
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     files = {"datasheet.md": datasheet(artifact, corpus, recipe)}

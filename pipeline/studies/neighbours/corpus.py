@@ -27,11 +27,12 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, POOLS
 from pipeline.corpus.build import build_corpus
+from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.studies.common import ExternalPoolConfig
 from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
 from pipeline.studies.neighbours.tagging import Words, drawn, tags_name, tags_task, top_phrases
-from pipeline.studies.pools import ExternalPoolConfig, write_pool
 
 TITLE = "T"
 """The class of a paper's title alone."""

@@ -120,8 +120,8 @@ def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, see
     places = embedding.fit_transform(vectors)
     figure = figure_class(figsize=(3.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    for label, part, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
-        axes.scatter(*places[part].T, s=2, lw=0, color=colour, label=label)
+    for label, kept, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
+        axes.scatter(*places[kept].T, s=2, lw=0, color=colour, label=label)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(title, fontsize=8)
@@ -152,8 +152,8 @@ def text_entries(name: str, artifact: Artifact, originals: Rows, values: pl.Data
     ``originals`` are rows of the papers; ``values`` have ``system``, ``original``, ``name``, ``measure``, ``value``.
     """
     corpus, members, systems = Corpus(artifact), Members.read(artifact), values["system"].unique(maintain_order=True)
-    place = values.select("system", "original", "name", "measure").iter_rows()
-    value_of = dict(zip(place, values["value"], strict=True))
+    keys = values.select("system", "original", "name", "measure").iter_rows()
+    value_of = dict(zip(keys, values["value"], strict=True))
     for row_class in CLASSES.values():
         for original in originals.tolist():
             for row in members.rows[(members.of == original) & (members.names == row_class.name)].tolist():

@@ -16,18 +16,8 @@ import numpy as np
 
 from pipeline.core.rng import generator
 from pipeline.corpus.reader import Text
-from pipeline.studies.neighbours.tagging import (
-    ADJECTIVE,
-    ADVERB,
-    DETERMINER,
-    MARK,
-    NOUN,
-    NUMBER,
-    PRONOUN,
-    VERB,
-    Words,
-    tokens,
-)
+from pipeline.studies.neighbours import tagging as pos
+from pipeline.studies.neighbours.tagging import Words, tokens
 
 
 @dataclass(frozen=True)
@@ -59,15 +49,15 @@ class NeighbourClass:
         name: as in the paper.
         category: one of :data:`CATEGORIES`.
         definition: what changes, in words.
-        title: edit of the title; None leaves it.
         abstract: edit of the abstract; None leaves it.
+        title: edit of the title; None leaves it.
     """
 
     name: str
     category: str
     definition: str
-    title: Edit | None = None
     abstract: Edit | None = None
+    title: Edit | None = None
 
     def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
         """Return what the class makes of a paper: its own text, where the class finds nothing to change.
@@ -94,7 +84,7 @@ def _sort(longest_first: bool) -> Edit:
 
 
 def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    return " ".join(words.sentences[place] for place in rng.permutation(len(words.sentences)))
+    return " ".join(words.sentences[number] for number in rng.permutation(len(words.sentences)))
 
 
 def _delete_third(third: int) -> Edit:
@@ -112,66 +102,66 @@ def _delete(tags: str) -> Edit:
 
 
 def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    places = [place for place, tag in enumerate(words.tags) if tag != MARK]
-    return words.without(set(rng.choice(places, 3 * len(places) // 10, replace=False).tolist()))
+    numbers = [number for number, tag in enumerate(words.tags) if tag != pos.MARK]
+    return words.without(set(rng.choice(numbers, 3 * len(numbers) // 10, replace=False).tolist()))
 
 
 def _delete_phrases(top: bool) -> Edit:
     def edit(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
         spans = (span for span, phrase in words.phrases if not top or phrase in paper.top)
-        return words.without({place for span in spans for place in span})
+        return words.without({number for span in spans for number in span})
 
     return edit
 
 
 def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     changes = {}
-    for place in words.places(NOUN):
-        word = words.tokens[place]
+    for number in words.places(pos.NOUN):
+        word = words.tokens[number]
         if len(word) >= 4:
             deleted = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
-            changes[place] = "".join(letter for at, letter in enumerate(word) if at not in deleted)
+            changes[number] = "".join(np.delete(list(word), deleted))
     return words.edited(changes)
 
 
 def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    places = words.places(NOUN)
-    if not places:
+    numbers = words.places(pos.NOUN)
+    if not numbers:
         return words.text
-    noun = words.tokens[int(rng.choice(places))]
-    return words.edited({place: f"{noun} {noun}" for place, token in enumerate(words.tokens) if token == noun})
+    noun = words.tokens[int(rng.choice(numbers))]
+    return words.edited({number: f"{noun} {noun}" for number, token in enumerate(words.tokens) if token == noun})
 
 
 def _add_nouns(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
-    counts = Counter(paper.abstract.tokens[place] for place in paper.abstract.places(NOUN))
+    counts = Counter(paper.abstract.tokens[number] for number in paper.abstract.places(pos.NOUN))
     return " ".join([words.text, *(noun for noun, _ in counts.most_common(len(counts) // 2))])
 
 
 def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
     changes = {}
-    for place in words.places(ADJECTIVE):
-        word = words.tokens[place]
+    for number in words.places(pos.ADJECTIVE):
+        word = words.tokens[number]
         if antonym := antonyms().get(word.casefold()):
-            changes[place] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
+            changes[number] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
     return words.edited(changes)
 
 
 def _upper(nouns: bool) -> Edit:
     return lambda words, _paper, _rng: words.edited(
-        {place: words.tokens[place].upper() for place, tag in enumerate(words.tags) if (tag == NOUN) == nouns}
+        {number: words.tokens[number].upper() for number, tag in enumerate(words.tags) if (tag == pos.NOUN) == nouns}
     )
 
 
 def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     letters = list(words.text)
-    spaces = [place for place, letter in enumerate(letters) if letter.isspace()]
-    for place in rng.choice(spaces, len(spaces) // 2, replace=False) if spaces else ():
-        letters[place] = " " * int(rng.integers(2, 6))
+    spaces = [space for space, letter in enumerate(letters) if letter.isspace()]
+    for space in rng.choice(spaces, len(spaces) // 2, replace=False) if spaces else ():
+        letters[space] = " " * int(rng.integers(2, 6))
     return "".join(letters)
 
 
 def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return " ".join(words.tokens[place] for place in words.places(NOUN))
+    return " ".join(words.tokens[number] for number in words.places(pos.NOUN))
 
 
 def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -190,43 +180,39 @@ TOP_PHRASES = "T_ADelTopNNPH"
 """The class that needs the noun phrases of the whole corpus."""
 
 _TABLE = (
-    NeighbourClass(
-        "T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", abstract=_sentences(_rotate)
-    ),
-    NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", abstract=_shuffle),
-    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", abstract=_sort(False)),
-    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", abstract=_sort(True)),
-    NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", abstract=_delete_random),
-    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", abstract=_delete(ADJECTIVE)),
-    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", abstract=_delete(VERB)),
-    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", abstract=_delete(ADVERB)),
-    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", abstract=_delete(PRONOUN)),
-    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", abstract=_delete(NUMBER)),
-    NeighbourClass(
-        TOP_PHRASES, "LO-PS", "abstract: delete noun phrases of the set's top half", None, _delete_phrases(True)
-    ),
-    NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", abstract=_delete_third(0)),
-    NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", abstract=_delete_third(1)),
-    NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", abstract=_delete_third(2)),
+    NeighbourClass("T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", _sentences(_rotate)),
+    NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", _shuffle),
+    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", _sort(False)),
+    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", _sort(True)),
+    NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", _delete_random),
+    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", _delete(pos.ADJECTIVE)),
+    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", _delete(pos.VERB)),
+    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", _delete(pos.ADVERB)),
+    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", _delete(pos.PRONOUN)),
+    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", _delete(pos.NUMBER)),
+    NeighbourClass(TOP_PHRASES, "LO-PS", "abstract: delete noun phrases of the set's top half", _delete_phrases(True)),
+    NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", _delete_third(0)),
+    NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", _delete_third(1)),
+    NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", _delete_third(2)),
     NeighbourClass(
         "T_A_DelNNChar", "LO-PS", "both: delete 1 letter of nouns of 4 or 5, 2 of longer", _misspell, _misspell
     ),
-    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", abstract=_delete(NOUN)),
-    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", abstract=_delete_phrases(False)),
-    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _delete(NOUN), _erase),
-    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", abstract=_keep_nouns),
-    NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", abstract=_replace_adjectives),
-    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", abstract=_delete(DETERMINER)),
-    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", _delete(ADJECTIVE)),
-    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", _delete(NOUN)),
-    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", _delete(VERB)),
-    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", _delete(DETERMINER)),
-    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, wherever it stands", _repeat_noun),
-    NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", _add_nouns),
-    NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", _upper(True)),
-    NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", _upper(False)),
-    NeighbourClass("T_ANNU", "LL-HS", "abstract: nouns in capitals", abstract=_upper(True)),
-    NeighbourClass("T_ANonNNU", "LL-HS", "abstract: all but nouns in capitals", abstract=_upper(False)),
+    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", _delete(pos.NOUN)),
+    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", _delete_phrases(False)),
+    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _erase, _delete(pos.NOUN)),
+    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", _keep_nouns),
+    NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", _replace_adjectives),
+    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", _delete(pos.DETERMINER)),
+    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", title=_delete(pos.ADJECTIVE)),
+    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", title=_delete(pos.NOUN)),
+    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", title=_delete(pos.VERB)),
+    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", title=_delete(pos.DETERMINER)),
+    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, wherever it stands", title=_repeat_noun),
+    NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", title=_add_nouns),
+    NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", title=_upper(True)),
+    NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", title=_upper(False)),
+    NeighbourClass("T_ANNU", "LL-HS", "abstract: nouns in capitals", _upper(True)),
+    NeighbourClass("T_ANonNNU", "LL-HS", "abstract: all but nouns in capitals", _upper(False)),
     NeighbourClass("T_A_WS", "LL-HS", "both: half of the spaces become 2 to 5 spaces", _widen_spaces, _widen_spaces),
 )
 CLASSES = {row.name: row for row in _TABLE}

@@ -39,22 +39,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        corpus: names of the corpora, with commas.
-        input: folder with ``NAME.jsonl.gz`` of each (id, title, abstract); empty: the corpora are built already.
-        systems: what ranks, with commas; encoders must compare vectors by cosine.
-        titles: papers whose titles are queries (tasks I and II).
-        papers: papers whose neighbours are queries, in each class, or ``all``.
-        candidates: whose neighbours are candidates of overlaps: ``all`` papers', or the ``sampled`` papers' alone.
-        classes: names of the classes; empty: all 32.
-        standardise: whether tasks I and II are repeated with standardised vectors.
-        seed: of every draw.
-        quality: CSV file of ``mdcr show --format csv``, or with the columns ``system`` and ``value``: the MAP of each
-            system on citation recommendation, for a rank correlation with brittleness; empty: none.
-        reference: data set of the paper's tables that a corpus is comparable to, by name of the corpus.
-    """
+    """Settings of the study, which ``neighbours.toml`` explains."""
 
     corpus: str
     input: str
@@ -104,12 +89,7 @@ class Recipe:
         ]
 
     def check(self) -> None:
-        """Check systems and quality before anything is made.
-
-        Raises:
-            InputError: an encoder has several vectors a paper or does not compare them by cosine, or the file of
-                qualities is wrong.
-        """
+        """Check systems and quality before anything is made."""
         systems = parse_systems(self.systems)
         if self.quality:
             read_quality(self.quality, [system.name for system in systems])
@@ -126,9 +106,6 @@ def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
     """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
 
     With a column ``measure``, as ``mdcr show --format csv`` writes it, the rows of MAP count.
-
-    Raises:
-        InputError: the file cannot be read, or has fewer than :data:`FEWEST` of the systems.
     """
     try:
         rows = pl.read_csv(Path(file).expanduser(), infer_schema=False)

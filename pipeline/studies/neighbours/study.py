@@ -18,22 +18,12 @@ from pipeline.encode import registry
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.measure.statistics import Floats, mean_of_means, percentiles
 from pipeline.scores.page.parts import Part, TextEntry
-from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
-from pipeline.studies.neighbours import figures
+from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import (
-    DEPTHS,
-    RankedPool,
-    Recipe,
-    batches,
-    neighbours_of,
-    ranked_pools,
-    read_quality,
-    similarity_tasks,
-)
+from pipeline.studies.neighbours.plan import RankedPool, Recipe, batches
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """The tasks by kind of pool."""
@@ -61,24 +51,23 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     entries: list[TextEntry] = []
     plots: list[StudyFigure] = []
     for number, name in enumerate(recipe.corpora):
-        corpora[name] = corpus = neighbours_of(workspace, recipe, name)
-        rankings = ranked_pools(workspace, recipe, corpus)
-        papers, of_papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed), list[pl.DataFrame]()
-        of_systems: dict[str, list[pl.DataFrame]] = {}
+        corpora[name] = corpus = plan.neighbours_of(workspace, recipe, name)
+        rankings = plan.ranked_pools(workspace, recipe, corpus)
+        of_neighbours = list[pl.DataFrame]()
         for ranked in rankings:
             values = values_of(workspace, corpus, ranked)
             means.append(means_of(values, name, ranked, recipe.seed))
             if ranked.kind not in TASKS:
-                of_systems.setdefault(ranked.system, []).append(values)
-                of_papers.append(
-                    values.filter(pl.col("original").is_in(papers)).with_columns(system=pl.lit(ranked.system))
-                )
-        entries += figures.text_entries(name, corpus, papers, pl.concat(of_papers))
-        for system, task in similarity_tasks(corpus, rankings):
+                of_neighbours.append(values.with_columns(system=pl.lit(ranked.system)))
+        neighbours, papers = pl.concat(of_neighbours), figures.drawn_papers(corpus, recipe.queries, recipe.seed)
+        shown = neighbours.filter(pl.col("original").is_in(papers))
+        entries += figures.text_entries(name, corpus, papers, shown)
+        for system, task in plan.similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
-        for system, frames in of_systems.items():  # draws of each corpus are independent
-            of_categories.append(category_means(pl.concat(frames), name, system, recipe.seed + number))
+        for (system,), values in neighbours.group_by("system", maintain_order=True):
+            seed = recipe.seed + number  # draws of each corpus are independent
+            of_categories.append(category_means(values, name, str(system), seed))
     every = pl.concat(means)
     of_titles = every.filter(pl.col("category") == "")
     classes = every.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
@@ -91,7 +80,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         counts(corpora),
     ]
     if recipe.quality:
-        quality = read_quality(recipe.quality, classes["system"].unique().to_list())
+        quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
         tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
     heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
@@ -157,7 +146,7 @@ def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
 
     A title has one positive, so its rank is one over the reciprocal rank; 0 is a paper beyond the ranking's depth.
     """
-    beyond = pl.lit(DEPTHS["titles"] + 1.0)
+    beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
     rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
     ranks = values.filter(measure="MRR").with_columns(value=rank)
     parts = [
@@ -176,9 +165,9 @@ def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) ->
     """
     rows = []
     of_categories = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
-    for (category, measure), part in of_categories:
+    for (category, measure), classes in of_categories:
         groups, units = dict[str, Floats](), dict[str, list[str]]()
-        for (name,), of_class in part.group_by("name", maintain_order=True):
+        for (name,), of_class in classes.group_by("name", maintain_order=True):
             groups[str(name)] = 100 * of_class["value"].to_numpy()[None]
             units[str(name)] = of_class["original"].cast(pl.String).to_list()
         means = mean_of_means(groups, seed, units=units)
@@ -191,11 +180,11 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the means over the corpora, where there are several, with intervals of their independent draws."""
     figure, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
     keys, rows = frame.drop("corpus", "queries", *figure, strict=False).columns, []
-    for key, part in frame.group_by(keys, maintain_order=True) if several else ():
-        draws = [of_corpus.to_numpy() for of_corpus in part["draws"] if of_corpus is not None]
+    for key, corpora in frame.group_by(keys, maintain_order=True) if several else ():
+        draws = [of_corpus.to_numpy() for of_corpus in corpora["draws"] if of_corpus is not None]
         least = min(map(len, draws), default=0)
         ends = percentiles(np.mean([of_corpus[:least] for of_corpus in draws], axis=0)) if least else (None, None)
-        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": part["value"].mean(),
+        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": corpora["value"].mean(),
                      **dict(zip(figure[1:], ends, strict=False))})  # fmt: skip
     means = pl.DataFrame(rows, {name: kind for name, kind in frame.schema.items() if name != "draws"})
     return pl.concat([frame.drop("draws"), means])
@@ -216,10 +205,10 @@ def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
-        f"{DEPTHS['titles']} counts as {DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
+        f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
         f"{_BRACKETS}"
     )
-    return StudyTable("titles", _wide("Titles as queries", cells, list(keys), [note], _published(recipe, keys)), values)
+    return _wide("titles", "Titles as queries", values, cells, list(keys), [note], _published(recipe, keys))
 
 
 def best_of_titles(values: pl.DataFrame) -> str:
@@ -237,19 +226,19 @@ def categories(means: pl.DataFrame, recipe: Recipe) -> StudyTable:
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
     named, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
-    table = _wide("AOP-10 by category", named, CATEGORIES, notes, published)
-    return StudyTable("categories", table, cells)
+    return _wide("categories", "AOP-10 by category", cells, named, CATEGORIES, notes, published)
 
 
 def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
     """Return table 5: AOP-20 by category (:func:`category_means`), with a mark where the paper calls it optimal."""
-    low, high = (pl.col("category").replace_strict({name: ends[at] for name, ends in OPTIMAL.items()}) for at in (0, 1))
-    means = by_category.filter(measure="AOP-20")
+    lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
+    category, means = pl.col("category"), by_category.filter(measure="AOP-20")
+    low, high = category.replace_strict(lows), category.replace_strict(highs)
     means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
     cells = means.with_columns(column="category", mark=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
     ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
-    note = f"* optimal: {ranges}. {_BRACKETS}"
-    return StudyTable("optimality", _wide("AOP-20 by category", cells, CATEGORIES, [note, *recipe.limitations]), means)
+    notes = [f"* optimal: {ranges}. {_BRACKETS}", *recipe.limitations]
+    return _wide("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
 
 
 def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -259,24 +248,25 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
     label = pl.format("{} {}", "category", "name").alias("class")
     shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return StudyTable("classes", frame_table(title, shown, [note, *recipe.limitations]), classes)
+    return StudyTable.of("classes", title, classes, [note, *recipe.limitations], shown=shown)
 
 
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
     """Return how many neighbours each class has."""
-    counts_of = {name: artifact.manifest.counts for name, artifact in corpora.items()}
-    frame = pl.DataFrame([
-        {"corpus": corpus, "class": name, **{outcome: count[outcome][name] for outcome in OUTCOMES}}
-        for corpus, count in counts_of.items()
-        for name in count["neighbours"]
-    ])  # fmt: skip
+    frame = pl.concat(
+        pl.DataFrame({
+            "corpus": corpus, "class": list(artifact.manifest.counts["neighbours"]),
+            **{outcome: list(artifact.manifest.counts[outcome].values()) for outcome in OUTCOMES},
+        })
+        for corpus, artifact in corpora.items()
+    )  # fmt: skip
     total = frame.group_by("class", maintain_order=True).agg(pl.col(OUTCOMES).sum())
     note = (
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
         "not English have no neighbours."
     )
-    shown = frame_table("Neighbours by class", total.rename({"without_words": "without words"}), [note])
-    return StudyTable("counts", shown, frame)
+    shown = total.rename({"without_words": "without words"})
+    return StudyTable.of("counts", "Neighbours by class", frame, [note], shown=shown)
 
 
 def similarities(cosines: pl.DataFrame) -> StudyTable:
@@ -286,9 +276,8 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
         **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
     shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
-    note = "Cosines of all pairs of neighbours of a class, and of neighbours with their originals."
-    table = frame_table("Similarities by category", shown, [note], decimals=3)
-    return StudyTable("similarities", table, cosines.drop("pairs", "own"))
+    notes = ["Cosines of all pairs of neighbours of a class, and of neighbours with their originals."]
+    return StudyTable.of("similarities", "Similarities by category", cosines.drop("pairs", "own"), notes, 3, shown)
 
 
 def correlation(
@@ -315,9 +304,8 @@ def correlation(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
-    frame = pl.DataFrame(columns)
-    table = frame_table("Brittleness and citation recommendation", frame, [*notes, *limitations])
-    return StudyTable("correlation", table, frame)
+    title = "Brittleness and citation recommendation"
+    return StudyTable.of("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
 
 
 def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
@@ -347,26 +335,29 @@ def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _shown(row: Mapping[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
-    return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
-
-
 def _wide(
-    title: str, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str], below: pl.DataFrame | None = None
-) -> Table:
+    name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str],
+    below: pl.DataFrame | None = None,
+) -> StudyTable:  # fmt: skip
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows.
 
-    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one.
+    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one. ``frame`` are its
+    figures.
     """
-    parts = pl.concat([part for part in (cells, below) if part is not None], how="diagonal").drop_nulls("value")
-    texts = pl.Series([_shown(row) for row in parts.iter_rows(named=True)], dtype=pl.String)
-    wide = parts.select("corpus", "system", "column", value=texts).pivot(
+
+    def text(row: Mapping[str, Any]) -> str:
+        interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
+        return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
+
+    rows = pl.concat([cells] if below is None else [cells, below], how="diagonal").drop_nulls("value")
+    texts = pl.Series([text(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
+    wide = rows.select("corpus", "system", "column", value=texts).pivot(
         on="column", index=["corpus", "system"], values="value"
     )
     wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
     label = pl.format("{} {}", "corpus", "system").alias("")
-    return frame_table(title, wide.select(label, *(name for name in columns if name in wide.columns)), notes)
+    shown = wide.select(label, *(name for name in columns if name in wide.columns))
+    return StudyTable.of(name, title, frame, notes, shown=shown)
 
 
 STUDY = Study(

@@ -100,11 +100,11 @@ class Words:
         A noun phrase is a longest run of two or more adjectives and nouns that ends in a noun.
         """
         spans = (range(*match.span()) for match in _PHRASE.finditer(self.tags))
-        return [(span, " ".join(self.tokens[place] for place in span).casefold()) for span in spans]
+        return [(span, " ".join(self.tokens[number] for number in span).casefold()) for span in spans]
 
     def places(self, tags: str) -> list[int]:
         """Return the numbers of the tokens that have one of some tags."""
-        return [place for place, tag in enumerate(self.tags) if tag in tags]
+        return [number for number, tag in enumerate(self.tags) if tag in tags]
 
     def edited(self, changes: Mapping[int, str]) -> str:
         """Return the text with some tokens, by number, replaced; white space becomes single spaces."""
@@ -135,11 +135,7 @@ class TagsConfig:
 
 
 def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) -> Task:
-    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws.
-
-    Raises:
-        InputError: the tagger is not installed.
-    """
+    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws."""
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:

@@ -114,34 +114,28 @@ def queries(entry: Entry, folder: Folder) -> dict[str, str]:
     if entry.format != "search":
         return {}
     if sample := folder.sample(entry):
-        return {str(place): row["query"] for place, row in enumerate(_sample_rows(entry, sample))}
+        return {str(number): row["query"] for number, row in enumerate(_sample_rows(entry, sample))}
     return {str(row["doc_id"]): row["query"] for row in rows(folder.texts(entry), ("doc_id", "query"))}
 
 
 def load_labelled(entry: Entry, folder: Folder) -> Labelled:
-    """Return a task of classification or regression.
-
-    Raises:
-        InputError: a part has no paper, a paper has no text, or a label is missing or not a number; the task and the
-            paper are named.
-    """
+    """Return a task of classification or regression."""
     keys = Keys(entry.name, docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
         drawn = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
         held_out = set(smallest(drawn, len(pairs) // _TEST_SHARE).tolist())
-        train = [pair for place, pair in enumerate(pairs) if place not in held_out]
-        test = [pair for place, pair in enumerate(pairs) if place in held_out]
-    else:
-        files = [folder.files(TEST, entry.test, split) for split in entry.splits]
         train, test = (
-            [(str(r["paper_id"]), r["label"]) for r in rows(paths, ("paper_id", "label"))] for paths in files
+            [pair for number, pair in enumerate(pairs) if (number in held_out) == tested] for tested in (False, True)
         )
+    else:
+        read = (rows(folder.files(TEST, entry.test, split), ("paper_id", "label")) for split in entry.splits)
+        train, test = ([(str(row["paper_id"]), row["label"]) for row in labelled] for labelled in read)
     keys.counts |= Counter(train=len(train), test=len(test))
     for name, pairs in (("training", train), ("test", test)):
         if not pairs:
             raise InputError(f"task {entry.name} must have {name} papers, got none", "Fetch it again")
-    train_keys, test_keys = ([keys[paper] for paper, _ in part] for part in (train, test))
+    train_keys, test_keys = ([keys[paper] for paper, _ in pairs] for pairs in (train, test))
     pairs = [*train, *test]
     labels: npt.NDArray[Any]
     if entry.format == "regression":
@@ -158,13 +152,11 @@ def _listed(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
     if isinstance(labels, str):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             labels = msgspec.json.decode(labels)
-    if not isinstance(labels, list | tuple) or any(_absent(value) for value in labels):
+    if not isinstance(labels, list | tuple) or any(
+        value is None or isinstance(value, list | dict) or value == "" or value != value for value in labels
+    ):
         raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
     return labels
-
-
-def _absent(label: Any) -> bool:
-    return label is None or isinstance(label, list | dict) or label == "" or bool(label != label)
 
 
 def _indicator(papers: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np.bool_]:
@@ -173,21 +165,15 @@ def _indicator(papers: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np
     if several and len(lengths) == 1 and lengths != {1} and all(value in (0, 1) for row in papers for value in row):
         rows = np.array(papers, bool).reshape(len(papers), -1)
         return rows[:, rows.any(axis=0)]
-    names = [tuple(map(str, labels)) for labels in papers]
-    place = {name: number for number, name in enumerate(sorted({name for labels in names for name in labels}))}
-    matrix = np.zeros((len(names), len(place)), bool)
-    for row, labels in zip(matrix, names, strict=True):
-        row[[place[name] for name in labels]] = True
-    return matrix
+    names = [set(map(str, labels)) for labels in papers]
+    classes = sorted(set().union(*names))
+    return np.array([[name in labels for name in classes] for labels in names], bool).reshape(len(papers), -1)
 
 
 def load_judged(entry: Entry, folder: Folder) -> Judged:
     """Return a ranking task; the counts of its keys have what was read, and what was left out by reason.
 
     Of several judgements of one pair the first counts, as in the published evaluation.
-
-    Raises:
-        InputError: a judged query or candidate has no text, or a grade is not a whole number.
     """
     keys, texts = Keys(entry.name, docs(entry, folder)), queries(entry, folder)
     groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
@@ -232,9 +218,9 @@ def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str,
         for reviewer, paper, grade in _rated(entry, sample):
             yield reviewer, paper, int(grade >= _RELEVANT[split])
     else:
-        for place, row in enumerate(_sample_rows(entry, sample)):
+        for number, row in enumerate(_sample_rows(entry, sample)):
             query = row["query"]
-            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(place)
+            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
             for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
                 yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
 
@@ -291,11 +277,7 @@ def _archive(path: Path) -> dict[str, bytes]:
 
 
 def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
-    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted.
-
-    Raises:
-        InputError: a signature has no block, or its paper no text; the task and the signature are named.
-    """
+    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted."""
     keys = {doc.id: doc.key for doc in docs(entry, folder)}
     sets = []
     for path in folder.authors(entry):
@@ -319,7 +301,7 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
                 f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
             )
         order = np.argsort(priorities(id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
-        columns = [tuple(zip(*list(blocks.values())[place], strict=True)) for place in order]
+        columns = [tuple(zip(*list(blocks.values())[number], strict=True)) for number in order]
         sets.append(DataSet(path.parent.name, tuple((papers, np.array(numbers)) for papers, numbers in columns)))
     return sets
 

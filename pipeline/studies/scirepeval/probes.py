@@ -95,8 +95,7 @@ def _binary(
 def regress(train: Vectors, labels: Floats, test: Vectors, workers: int, seed: int = SEED) -> Floats:
     """Return the predicted numbers of test papers; C is the best of 0.0001 to 100 by R² in three folds."""
     probe = _grid(LinearSVR(random_state=seed), _REGRESSION, train, workers)
-    predicted: Floats = _predict(probe, train, labels, test)
-    return predicted
+    return np.asarray(_predict(probe, train, labels, test))
 
 
 def few_shot(
@@ -196,8 +195,7 @@ def f1(truth: Indicator, predicted: Indicator, times: Floats, average: str) -> F
     if average == "positive":
         return scores[:, -1]
     classes = (total > 0).sum(axis=1) if average == "classes" else np.full(len(times), truth.shape[1])
-    means: Floats = scores.sum(axis=1) / np.maximum(classes, 1)
-    return means
+    return np.asarray(scores.sum(axis=1) / np.maximum(classes, 1))
 
 
 def kendall(truth: Floats, predicted: Floats) -> float:
@@ -253,5 +251,4 @@ def b_cubed_f1(precision: Floats, recall: Floats, sizes: Ints, times: Floats) ->
     """Return B-cubed F1 of each resample, of the sums of :func:`b_cubed` and how often each resample has each block."""
     total = times @ sizes
     p, r = times @ precision / total, times @ recall / total
-    scores: Floats = 2 * p * r / (p + r)
-    return scores
+    return np.asarray(2 * p * r / (p + r))

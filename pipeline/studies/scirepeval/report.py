@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,10 +22,10 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
 from pipeline.measure.statistics import Floats, percentiles, permutation_of_means, standardised_effect
-from pipeline.scores.page.parts import Chart, HeatMap, Part, Series
-from pipeline.scores.tables import Cell, Column, Value, frame_table, grid, percent
+from pipeline.scores.page.parts import Chart, HeatMap, Part
+from pipeline.scores.tables import Cell, Column, Value, grid, percent
 from pipeline.studies.base import StudyTable
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
+from pipeline.studies.common import series
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
@@ -37,17 +36,25 @@ Made = Mapping[tuple[Entry, str], Artifact]
 Row = dict[str, Any]
 
 _MEAN = ("value", "low", "high", "figures")
+_FACTS = "trained, files, items, mean time"
+
+LEAST_SYSTEMS = 3
+"""Systems a correlation needs."""
+_LARGEST_SUBSET, _EQUAL = 4, 12
+"""Figures of a subset at most; decimals to which means are compared."""
 
 
 def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
     """Return the figures that count."""
-    parts: dict[str, list[pl.DataFrame]] = {}
-    for (entry, system), artifact in made.items():
-        figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
-        seconds = pl.lit(artifact.manifest.provenance["wall_seconds"])
-        facts = {"system": pl.lit(system), "files": pl.lit(folder.state(entry)), "seconds": seconds}
-        parts.setdefault(system, []).append(figures.with_columns(**facts))
-    return pl.concat(itertools.chain.from_iterable(parts.values()))
+    parts = [
+        counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow"))).with_columns(
+            system=pl.lit(system), files=pl.lit(folder.state(entry)),
+            seconds=pl.lit(artifact.manifest.provenance["wall_seconds"]),
+        )
+        for (entry, system), artifact in made.items()
+    ]  # fmt: skip
+    figures = pl.concat(parts)
+    return figures.sort(pl.col("system").cast(pl.Enum(_systems(figures))), maintain_order=True)
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
@@ -59,12 +66,10 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     names = figures["figure"].to_list()
     if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
-        figures = pl.DataFrame({
-            "figure": [f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)],
-            "value": [figures["value"].to_numpy().mean()],
-            "items": [figures["items"].min()],
-            "draws": [_draws(figures).mean(axis=0).tolist()],
-        })  # fmt: skip
+        figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
+        value, items = figures["value"].to_numpy().mean(), figures["items"].min()
+        draws = _draws(figures).mean(axis=0).tolist()
+        figures = pl.DataFrame([(figure, value, items, draws)], ["figure", "value", "items", "draws"], orient="row")
     ends = np.array([percentiles(draws) for draws in _draws(figures)])
     low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
     task = pl.lit(entry.name)
@@ -73,10 +78,6 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
         in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low=low, high=high,
         label=task if len(figures) == 1 else pl.format("{} {}", task, "figure"),
     )  # fmt: skip
-
-
-def _values(figures: pl.DataFrame) -> Floats:
-    return np.array(figures["value"])
 
 
 def _draws(figures: pl.DataFrame) -> Floats:
@@ -91,8 +92,9 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for name, group, kind in itertools.product(_systems(figures), GROUPS, ("", *FORMATS)):
         of_format = pl.col("format").is_in([kind] if kind else FORMATS)
-        counted = figures.filter(pl.col("averaged"), GROUPS[group], of_format, system=name)
-        rows.append((name, group, kind, *(_mean(_values(counted), _draws(counted)) if len(counted) else [None] * 4)))
+        counted = figures.filter("averaged", GROUPS[group], of_format, system=name)
+        mean = _mean(counted["value"].to_numpy(), _draws(counted)) if len(counted) else (None,) * 4
+        rows.append((name, group, kind, *mean))
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
@@ -125,7 +127,7 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
         if name != baseline:
             of_format = counted.filter(pl.col("format") == kind) if kind else counted
             first, second = (of_format.filter(system=system) for system in (name, baseline))
-            change = _values(first) - _values(second)
+            change = (first["value"] - second["value"]).to_numpy()
             changes, units = {"scirepeval": change[None]}, {"scirepeval": first["task"].to_list()}
             p_value = float(permutation_of_means(changes, seed, units=units)[0])
             effect = float(standardised_effect(changes, units)[0])
@@ -148,9 +150,9 @@ def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, sa
     experiment, whole = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for row in mean.filter(format="").drop("format").iter_rows(named=True):
-        name, group = row["system"], row["group"]
-        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
-        printed = None if edition == 25 and group == "out-of-train" else printed
+        name, group, printed = row["system"], row["group"], None
+        if (edition, group) != (25, "out-of-train"):
+            printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
         measured[name, Column("measured", group)] = _cell(row)
         beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
@@ -169,17 +171,14 @@ def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, sa
 def best_of(mean: pl.DataFrame) -> str:
     """Return the system with the best average over all tasks, for the index of reports; empty where there is none."""
     averaged = mean.filter(group="average", format="").drop_nulls("value")
-    if averaged.is_empty():
-        return ""
-    row = averaged.sort("value", descending=True, maintain_order=True).row(0, named=True)
-    return f"{row['system']}: average {percent(row['value'])} (mean over tasks)"
+    best = averaged.sort("value", descending=True, maintain_order=True).head(1).rows(named=True)
+    return "".join(f"{row['system']}: average {percent(row['value'])} (mean over tasks)" for row in best)
 
 
 def formats(mean: pl.DataFrame) -> StudyTable:
     """Return the averages by format."""
     shown = mean.filter(pl.col("group") != "average", pl.col("format") != "")
-    rows = shown.rows(named=True)
-    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in rows}
+    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in shown.iter_rows(named=True)}
     return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), shown)
 
 
@@ -197,33 +196,32 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
         rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
         beside = None if printed is None else printed / 100
         cells[f"{kind}, {group}", code] = None if row["value"] is None else Cell(row["value"], published=beside)
-    note = (
+    notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
-    )
-    table = grid("SciRepEval: confusion of formats", "tasks", cells, (note,))
+    ]
+    table = grid("SciRepEval: confusion of formats", "tasks", cells, notes)
     return StudyTable("codes", table, pl.DataFrame(rows, infer_schema_length=None))
 
 
 def tasks(figures: pl.DataFrame) -> StudyTable:
     """Return every figure, and what its task cost."""
-    numbered = figures.with_columns(place=pl.int_range(pl.len()).over("system"))
-    several = numbered["system"].n_unique() > 1
-    by_figure = numbered.sort("place", maintain_order=True).with_columns(
-        best=(pl.col("value") == pl.col("value").max().over("place")) & several,
-        seconds_mean=pl.col("seconds").mean().over("place"),
-        line=pl.format("{}, {}", "title", "measure"),
-    )
-    rows = by_figure.rows(named=True)
-    cells: dict[tuple[str, str], Value] = {(row["line"], row["system"]): _cell(row, best=row["best"]) for row in rows}
+    frame = figures.with_columns(figure=pl.int_range(pl.len()).over("system")).sort("figure", maintain_order=True)
+    value, several = pl.col("value"), len(_systems(figures)) > 1
+    rows = frame.with_columns(
+        best=(value == value.max().over("figure")) & several, seconds_mean=pl.col("seconds").mean().over("figure")
+    ).rows(named=True)
+    cells = dict[tuple[str, str], Value]()
+    line = "{title}, {measure}".format_map
+    for row in rows:
+        cells[line(row), row["system"]] = _cell(row, best=row["best"])
     for row in rows:
         trained = "in-train" if row["in_train"] else "out-of-train"
-        cells[row["line"], "domain"] = domain_of(row["task"])
         facts = f"{trained}, {row['files']}, {row['items']:,}, {row['seconds_mean']:.0f} s"
-        cells[row["line"], "trained, files, items, mean time"] = facts
+        cells |= {(line(row), "domain"): domain_of(row["task"]), (line(row), _FACTS): facts}
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
-    return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), by_figure.select(names))
+    return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), frame.select(names))
 
 
 def difference_table(different: pl.DataFrame) -> StudyTable:
@@ -238,20 +236,17 @@ def difference_table(different: pl.DataFrame) -> StudyTable:
         "p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items. Effect: the "
         "difference over its deviation between tasks.",
     )
-    return StudyTable(
-        "differences", grid(f"SciRepEval: differences from {frame['baseline'][0]}", "system", cells, notes), frame
-    )
+    title = f"SciRepEval: differences from {frame['baseline'][0]}"
+    return StudyTable("differences", grid(title, "system", cells, notes), frame)
 
 
 def gains(different: pl.DataFrame, provenance: str) -> Chart:
     """Return what each system gains over the baseline in each format, with 95% intervals (:func:`differences`)."""
-    series = [
-        Series(rows["system"][0], [FORMATS.index(kind) for kind in rows["format"]],
-               *(rows[end].to_list() for end in ("value", "low", "high")))
-        for rows in different.filter(pl.col("format") != "").partition_by("system", maintain_order=True)
-    ]  # fmt: skip
-    title = f"Gain over {different['baseline'][0]} by format"
-    return Chart(title, "", "points", {"difference": series}, categories=FORMATS, provenance=provenance)
+    number = pl.col("format").replace_strict({kind: number for number, kind in enumerate(FORMATS)})
+    gained = different.filter(pl.col("format") != "").with_columns(number.alias("format"))
+    title = f"Gain over {gained['baseline'][0]} by format"
+    views = {"difference": [*series(gained, "system", "format")]}
+    return Chart(title, "", "points", views, categories=FORMATS, provenance=provenance)
 
 
 def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
@@ -259,33 +254,36 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
 
     ``parameters`` are all of a checkpoint with its adapter, those of a mean together; null without weights.
     """
-    rows: dict[tuple[str, str], Row] = {}
-    for (system, kind), (model, artifact) in vectors.items():
-        row = rows.setdefault((system, model.name), {"system": system, "encoder": model.name, "formats": kind})
-        if row["formats"] != kind:
-            row["formats"] += f", {kind}"
-            continue
+    formats: dict[tuple[str, str], list[Format]] = {}
+    for (system, kind), (model, _) in vectors.items():
+        formats.setdefault((system, model.name), []).append(kind)
+    rows = []
+    for (system, name), kinds in formats.items():
+        model, artifact = vectors[system, kinds[0]]
         segments = (segment.manifest for segment in published(artifact.path.parent))
         made = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
-        papers = [manifest.counts["embedded"] for manifest in made]
-        rates = [manifest.provenance["documents_per_second"] for manifest in made]
-        rate = sum(papers) / sum(map(operator.truediv, papers, rates)) if made else None
-        device = ", ".join({manifest.provenance["device"]: None for manifest in made})
-        row |= {"parameters": _parameters(model), "papers": sum(papers), "papers_per_second": rate, "device": device}
-    frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+        papers = sum(manifest.counts["embedded"] for manifest in made)
+        seconds = sum(m.counts["embedded"] / m.provenance["documents_per_second"] for m in made)
+        rows.append({
+            "system": system, "encoder": name, "formats": ", ".join(kinds), "parameters": _parameters(model),
+            "papers": papers, "papers_per_second": papers / seconds if made else None,
+            "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in made)),
+        })  # fmt: skip
+    frame = pl.DataFrame(rows, infer_schema_length=None)
     notes = [
         "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
         "that are not safetensors: their bytes by four.",
     ]
     shown = frame.rename({"papers_per_second": "papers a second"})
-    return StudyTable("efficiency", frame_table("SciRepEval: efficiency", shown, notes), frame)
+    return StudyTable.of("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
 
 
 def _parameters(model: Model) -> int | None:
     """Return how many numbers the weights of a model hold, by the header of each file, or else by its bytes."""
-    checkpoints = {of for part in (model, *model.parts) for of in (part.checkpoint, part.adapter) if of}
+    parts = (model, *model.parts)
+    checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.checkpoint, part.adapter)))}
     numbers = list[int]()
-    for path in (path for of in checkpoints for path in hub.weights(of.folder, of.layout)):
+    for path in (path for checkpoint in checkpoints for path in hub.weights(checkpoint.folder, checkpoint.layout)):
         if path.suffix == ".safetensors":
             with path.open("rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -297,13 +295,12 @@ def _parameters(model: Model) -> int | None:
 
 def leaks(made: Mapping[str, Artifact]) -> StudyTable:
     """Return how many test papers of each task stand in training data."""
-    parts = [
-        pl.DataFrame(artifact.arrow("leaks.arrow")).with_columns(task=pl.lit(task)).select("task", *LEAKS.names)
+    frame = pl.concat(
+        pl.DataFrame(artifact.arrow("leaks.arrow")).select(pl.lit(task).alias("task"), *LEAKS.names)
         for task, artifact in made.items()
-    ]
-    frame = pl.concat(parts)
+    )
     heads = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
-    return StudyTable("leaks", frame_table("SciRepEval: test papers in training data", frame.rename(heads)), frame)
+    return StudyTable.of("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(heads))
 
 
 def counts(made: Made, systems: Sequence[str]) -> StudyTable:
@@ -317,12 +314,12 @@ def counts(made: Made, systems: Sequence[str]) -> StudyTable:
     frame = pl.DataFrame(rows)
     shown = frame.unique(["task", "count"], keep="first", maintain_order=True).drop("system")
     shown = shown.with_columns(pl.col("count").str.replace_all("_", " "))
-    return StudyTable("counts", frame_table("SciRepEval: what was read and left out", shown), frame)
+    return StudyTable.of("counts", "SciRepEval: what was read and left out", frame, shown=shown)
 
 
 def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
-    systems, (names, values) = _systems(figures), by_label(figures)
+    systems, (names, values) = _systems(figures), _by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         yield correlation_heat(figures, source)
@@ -331,6 +328,64 @@ def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> It
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
         cells = pl.Series(confused.frame["value"]).reshape((len(rows), -1)).to_list()
         yield HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source)
+
+
+def correlated(figures: pl.DataFrame) -> StudyTable:
+    """Return the figure that each is nearest to over systems; the CSV file has all pairs."""
+    names, matrix = _correlations(figures)
+    np.fill_diagonal(matrix, np.nan)
+    cells = ((*pair, value) for pair, value in zip(itertools.product(names, names), matrix.flat, strict=True))
+    pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
+    highest = pl.col("correlation").max()
+    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
+    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
+    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
+    subset = smallest_subset(figures)
+    notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
+    pairs, title = pairs.filter(pl.col("figure") != pl.col("other")), "SciRepEval: correlation of figures over systems"
+    return StudyTable.of("correlations", title, pairs, notes, decimals=2, shown=rows)
+
+
+def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
+    """Return the correlation of each two figures over systems (Singh et al. 2023, appendix G)."""
+    names, matrix = _correlations(figures)
+    cells = pl.DataFrame(matrix).fill_nan(None).rows()
+    return HeatMap("Correlation of tasks over systems", "task", names, names, {"correlation": cells}, source)
+
+
+def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return the labels, and Pearson's correlation over systems, ``[figures, figures]``; NaN where one is constant."""
+    names, values = _by_label(figures)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
+
+
+def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
+    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do.
+
+    Systems that are equal by one mean must be so by the other. Of several such subsets it is the one whose means are
+    nearest to those of all, but for a shift.
+    """
+    from scipy.stats import rankdata
+
+    names, values = _by_label(figures)
+    means = values.mean(axis=1)
+    order = rankdata(means.round(_EQUAL))
+    for size in range(1, _LARGEST_SUBSET + 1):
+        distances = {}
+        for chosen in itertools.combinations(range(len(names)), size):
+            change = values[:, chosen].mean(axis=1) - means
+            if (rankdata((means + change).round(_EQUAL)) == order).all():
+                distances[chosen] = float(change.var().round(_EQUAL))
+        if distances:
+            return [names[number] for number in min(distances, key=distances.__getitem__)]
+    return None
+
+
+def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return the labels of the figures, and float64 ``[systems, figures]``."""
+    systems = figures.partition_by("system", maintain_order=True)
+    return systems[0]["label"].to_list(), np.array([system["value"] for system in systems])
 
 
 def _systems(figures: pl.DataFrame) -> list[str]:

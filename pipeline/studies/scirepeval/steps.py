@@ -23,6 +23,7 @@ from pipeline.core.text import normalise, same_title_form
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import names, registry
 from pipeline.encode.spec import Model, Role, TransformerSpec
@@ -30,7 +31,6 @@ from pipeline.encode.views import whole
 from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
 from pipeline.sources.papers import Paper, PaperBuffer
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.pools import write_pool
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folder, Format, Keys, VectorsOf
@@ -42,11 +42,7 @@ _TEMPLATE = "fields-sep"
 
 
 def multi_format(more: str = "") -> dict[str, dict[str, str]]:
-    """Return the table ``formats.toml``, with the rows of another file of its kind.
-
-    Raises:
-        InputError: the file cannot be read, or a row lacks an encoder.
-    """
+    """Return the table ``formats.toml``, with the rows of another file of its kind."""
     table: dict[str, dict[str, str]] = {}
     for path in (Path(__file__).with_name("formats.toml"), *([Path(more).expanduser()] if more else [])):
         try:
@@ -65,9 +61,6 @@ def encoders(name: str, more: str = "") -> Encoders:
     """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
 
     An encoder whose entry has a prompt for a format takes it: ``task=classification``. ``ot(ENCODER)`` has ENCODER's.
-
-    Raises:
-        InputError: there is no such encoder, or ``ot`` has one with a vector a paper.
     """
     transported = _transported(name)
     row = multi_format(more).get(name) or {kind: registry.for_task(transported or name, kind) for kind in FORMATS}
@@ -86,11 +79,7 @@ def _transported(name: str) -> str:
 
 
 def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
-    """Return how a system with several vectors a paper compares papers (appendix C); None for one vector a paper.
-
-    Raises:
-        InputError: the task needs one vector a paper.
-    """
+    """Return how a system with several vectors a paper compares papers (appendix C); None for one vector a paper."""
     if not model.several:
         return None
     if entry.format != "proximity" or entry.kind == "authors":
@@ -145,9 +134,8 @@ class TaskPapers(Release):
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of a task."""
         (entry,) = (entry for entry in self.entries if entry.name == part)
-        buffer = PaperBuffer(self.folder.root / part, self.max_text)
         papers = (Paper(id=doc.key, title=doc.title, abstract=doc.abstract) for doc in docs(entry, self.folder))
-        return buffer.batches(papers)
+        return PaperBuffer(self.folder.root / part, self.max_text).batches(papers)
 
     def queries(self) -> QuerySet | None:
         """Return the ad-hoc queries of all tasks, without judgements; None where no task has any."""
@@ -224,8 +212,8 @@ def vectors_of(inputs: Inputs, pairing: Pairing | None = None) -> VectorsOf:
 
     def read(keys: Sequence[str], role: Role) -> npt.NDArray[Any]:
         if role == "query":
-            place = {name: row for row, name in enumerate(corpus.query_texts.column("query_id").to_pylist())}
-            store, rows = store_of(inputs["queries"]), np.array([place[key] for key in keys])
+            row_of = {name: row for row, name in enumerate(corpus.query_texts.column("query_id").to_pylist())}
+            store, rows = store_of(inputs["queries"]), np.array([row_of[key] for key in keys])
         else:
             store, rows = store_of(inputs["papers"]), _rows(corpus, keys)
         distinct, places = np.unique(rows, return_inverse=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -22,43 +22,17 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, made
-from pipeline.studies.recipe import KEPT
-from pipeline.studies.scirepeval import report
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlated, correlation_heat
+from pipeline.studies.recipe import KEPT, check_choice
+from pipeline.studies.scirepeval import report, steps
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
-from pipeline.studies.scirepeval.steps import (
-    Encoders,
-    TaskPapers,
-    alone,
-    encoders,
-    figures_task,
-    leaks_task,
-    multi_format,
-    pairing_of,
-    vector_tasks,
-)
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
 from pipeline.studies.sentences import Pairing
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
-
-    Attributes:
-        input: folder of the published files.
-        systems: encoders, or systems of ``formats.toml``, with commas.
-        tasks: names of tasks; empty: all that the folder has.
-        edition: number of tasks of the version: 24, or 25 for the earlier one.
-        baseline: system that the others are compared with; empty: the first.
-        formats: TOML file with further multi-format systems; empty: none.
-        confusion: multi-format system whose every encoder is tried on every format; empty: none.
-        training_lists: files with the id or title of a training paper on each line, for the leak check.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
-        probe_seeds: how often each probe is fitted, each time with another seed; from 2 on their deviation is a table.
-    """
+    """Settings of the study, which ``scirepeval.toml`` explains."""
 
     input: str
     systems: str
@@ -93,26 +67,17 @@ class Recipe:
 
     @property
     def compared(self) -> str:
-        """The system that the others are compared with.
-
-        Raises:
-            InputError: it is not evaluated.
-        """
+        """The system that the others are compared with."""
         baseline = self.baseline or self.names[0]
-        if baseline not in self.names:
-            raise InputError(f"the baseline must be one of {', '.join(self.names)}, got {baseline!r}", "Set baseline")
+        check_choice("the baseline", baseline, self.names, "Set baseline")
         return baseline
 
     @property
     def columns(self) -> dict[str, str]:
-        """The encoder of each format of the system to be confused, and of ad-hoc queries.
-
-        Raises:
-            InputError: it is not in ``formats.toml`` or the recipe's file.
-        """
+        """The encoder of each format of the system to be confused, and of ad-hoc queries."""
         if not self.confusion:
             return {}
-        table = multi_format(self.formats)
+        table = steps.multi_format(self.formats)
         if self.confusion not in table:
             raise InputError(
                 f"confusion must name a multi-format system, got {self.confusion!r}", nearest(self.confusion, table)
@@ -122,11 +87,7 @@ class Recipe:
 
     @property
     def lists(self) -> dict[str, Path]:
-        """The training lists by name.
-
-        Raises:
-            InputError: one is not a file.
-        """
+        """The training lists by name."""
         lists = {Path(text).name: Path(text).expanduser().resolve() for text in self.training_lists}
         for path in lists.values():
             if not path.is_file():
@@ -141,11 +102,7 @@ class Recipe:
         return there
 
     def chosen(self) -> list[Entry]:
-        """Return the tasks to evaluate: those asked for, or of the edition, that the folder has.
-
-        Raises:
-            InputError: a task that was asked for is unknown or not there.
-        """
+        """Return the tasks to evaluate: those asked for, or of the edition, that the folder has."""
         there = {entry.name: entry for entry in self.there()}
         for name in self.tasks:
             if name not in entries():
@@ -161,20 +118,14 @@ class Recipe:
 def listing(recipe: Recipe) -> list[dict[str, Any]]:
     """Return the tasks and which of them the folder has."""
     folder = recipe.folder if recipe.input else None
-    return [
-        {
-            "task": entry.name,
-            "title": entry.title,
-            "domain": domain_of(entry.name),
-            "format": entry.format,
-            "measures": ", ".join(entry.measures),
-            "few_shot": ", ".join(str(size) for size, _ in entry.few_shot),
-            "trained": "in-train" if entry.in_train else "out-of-train",
-            "editions": ", ".join(map(str, entry.editions)),
-            "files": folder.state(entry) if folder else "",
-        }
-        for entry in entries().values()
-    ]
+    rows = []
+    for entry in entries().values():
+        trained, files = "in-train" if entry.in_train else "out-of-train", folder.state(entry) if folder else ""
+        few_shot, editions = (", ".join(map(str, numbers)) for numbers in (dict(entry.few_shot), entry.editions))
+        facts = {"task": entry.name, "title": entry.title, "domain": domain_of(entry.name), "format": entry.format}
+        texts = {"measures": ", ".join(entry.measures), "few_shot": few_shot, "trained": trained, "editions": editions}
+        rows.append({**facts, **texts, "files": files})
+    return rows
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
@@ -184,79 +135,75 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
-    corpus = made(workspace, papers)
-    vectors = _vectors(corpus, recipe)
-    figures = [tasks.values() for tasks in (_figures(corpus, recipe, vectors), _repeats(corpus, recipe, vectors))]
-    yield from ([task] for task in itertools.chain(_leaks(corpus, recipe).values(), *figures))
+    plan = _plan(made(workspace, papers), recipe)
+    for tasks in (plan.leaks, plan.figures, plan.repeats):
+        yield from ([task] for task in tasks.values())
 
 
 def _corpus_task(recipe: Recipe) -> Task:
-    return corpus_task("scirepeval", TaskPapers(folder=recipe.folder, entries=tuple(recipe.there())))
+    return corpus_task("scirepeval", steps.TaskPapers(folder=recipe.folder, entries=tuple(recipe.there())))
 
 
-def _systems(recipe: Recipe) -> dict[str, Encoders]:
+class Plan(NamedTuple):
+    """The tasks behind the corpus.
+
+    Attributes:
+        vectors: of each system, by format and role.
+        figures: by task and system.
+        repeats: figures of probes with further seeds, by task, system and seed.
+        leaks: by task.
+    """
+
+    vectors: Mapping[str, Mapping[Format, Mapping[Role, Task]]]
+    figures: Mapping[tuple[Entry, str], Task]
+    repeats: Mapping[tuple[Entry, str, int], Task]
+    leaks: Mapping[str, Task]
+
+
+def _plan(corpus: Artifact, recipe: Recipe) -> Plan:
+    folder, there, chosen, pairings = recipe.folder, recipe.there(), recipe.chosen(), _pairings(recipe)
+    # All tasks of the folder are embedded: a choice changes no vector.
+    vectors = {name: steps.vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
+
+    def figures(entry: Entry, name: str, resamples: int, seed: int, pairing: Pairing | None = None) -> Task:
+        config = FiguresConfig(entry, recipe.seed, resamples, seed, pairing)
+        return steps.figures_task(corpus, folder, config, vectors[name][entry.format])
+
+    probed = [entry for entry in chosen if entry.format in ("classification", "regression")]
+    seeds = range(SEED + 1, SEED + recipe.probe_seeds)
+    return Plan(
+        vectors,
+        {key: figures(*key, recipe.resamples, SEED, pairings[key]) for key in itertools.product(chosen, vectors)},
+        {
+            (entry, name, seed): figures(entry, name, 1, seed)
+            for entry, name, seed in itertools.product(probed, recipe.names, seeds)
+        },
+        {entry.name: steps.leaks_task(corpus, folder, entry, recipe.lists) for entry in chosen},
+    )
+
+
+def _systems(recipe: Recipe) -> dict[str, steps.Encoders]:
     """Return the systems by name, and the encoders to be confused, by their names after a tilde."""
-    systems = {name: encoders(name, recipe.formats) for name in recipe.names}
-    return systems | {f"~{name}": alone(name) for name in recipe.columns.values()}
-
-
-Vectors = Mapping[str, Mapping[Format, Mapping[Role, Task]]]
-"""The vectors of each system, by format and role."""
-
-
-def _vectors(corpus: Artifact, recipe: Recipe) -> Vectors:
-    """Return the vectors of each system. All tasks of the folder are embedded: a choice changes no vector."""
-    folder, there = recipe.folder, recipe.there()
-    return {name: vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
-
-
-def _figures(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str], Task]:
-    """Return the figures of each task and system."""
-    pairings = _pairings(recipe)
-    return {
-        (entry, name): figures_task(
-            corpus,
-            recipe.folder,
-            FiguresConfig(entry, recipe.seed, recipe.resamples, pairing=pairings[entry, name]),
-            of_system[entry.format],
-        )
-        for entry in recipe.chosen()
-        for name, of_system in vectors.items()
-    }
+    systems = {name: steps.encoders(name, recipe.formats) for name in recipe.names}
+    return systems | {f"~{name}": steps.alone(name) for name in recipe.columns.values()}
 
 
 def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
     """Return how each system compares the papers of each task; a system that has no way is an InputError."""
     return {
-        (entry, name): pairing_of(name, system[entry.format], entry)
+        (entry, name): steps.pairing_of(name, system[entry.format], entry)
         for name, system in _systems(recipe).items()
         for entry in recipe.chosen()
     }
-
-
-def _repeats(corpus: Artifact, recipe: Recipe, vectors: Vectors) -> dict[tuple[Entry, str, int], Task]:
-    """Return the figures of probes with further seeds, by task, system and seed."""
-    seeds = range(SEED + 1, SEED + recipe.probe_seeds)
-    probed = [entry for entry in recipe.chosen() if entry.format in ("classification", "regression")]
-    return {
-        (entry, name, seed): figures_task(
-            corpus, recipe.folder, FiguresConfig(entry, recipe.seed, 1, seed), vectors[name][entry.format]
-        )
-        for entry, name, seed in itertools.product(probed, recipe.names, seeds)
-    }
-
-
-def _leaks(corpus: Artifact, recipe: Recipe) -> dict[str, Task]:
-    return {entry.name: leaks_task(corpus, recipe.folder, entry, recipe.lists) for entry in recipe.chosen()}
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
     make = workspace.runner.make
     corpus = make(_corpus_task(recipe))
-    vectors = _vectors(corpus, recipe)
-    artifacts = {key: make(task) for key, task in _figures(corpus, recipe, vectors).items()}
-    leaks = {name: make(task) for name, task in _leaks(corpus, recipe).items()}
+    plan = _plan(corpus, recipe)
+    artifacts = {key: make(task) for key, task in plan.figures.items()}
+    leaks = {name: make(task) for name, task in plan.leaks.items()}
     sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
     every = report.read_figures(artifacts, recipe.folder)
     figures = every.filter(pl.col("system").is_in(recipe.names))
@@ -278,17 +225,16 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         tables.append(report.difference_table(different))
         charts.append(report.gains(different, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
-    if len(recipe.names) >= LEAST_SYSTEMS:
-        tables.append(correlated(figures))
-        heat = correlation_heat(figures, "")
+    if len(recipe.names) >= report.LEAST_SYSTEMS:
+        tables.append(report.correlated(figures))
+        heat = report.correlation_heat(figures, "")
         draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
         drawings.append(StudyFigure("correlations", draw))
-    repeats = _repeats(corpus, recipe, vectors).items()
-    if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in repeats]:
+    if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in plan.repeats.items()]:
         tables.append(report.seeds(figures, again))
     formats = {entry.format for entry in recipe.chosen()}
     embedded = {
-        (name, kind): (encoders(name, recipe.formats)[kind], make(vectors[name][kind]["paper"]))
+        (name, kind): (steps.encoders(name, recipe.formats)[kind], make(plan.vectors[name][kind]["paper"]))
         for name, kind in itertools.product(recipe.names, FORMATS)
         if kind in formats
     }
@@ -299,7 +245,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 def _published(recipe: Recipe) -> dict[str, str]:
     """Return the system whose published figures a system has; none for an encoder whose figures are of a system."""
-    table = multi_format(recipe.formats)
+    table = steps.multi_format(recipe.formats)
     published = {name: row.get("published", name) for name, row in table.items()}
     return published | {other: "" for name, other in published.items() if other not in table}
 

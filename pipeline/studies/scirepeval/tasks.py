@@ -241,11 +241,7 @@ class Doc(NamedTuple):
 
 
 def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: str = "") -> Doc:
-    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none.
-
-    Raises:
-        InputError: the row has no id.
-    """
+    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none."""
     paper = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
     if not paper:
         raise InputError(

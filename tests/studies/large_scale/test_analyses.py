@@ -19,9 +19,9 @@ from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, Run, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval
+from pipeline.studies.common import Measurement, share, text
 from pipeline.studies.large_scale import analyses, by_query, rankings
 from pipeline.studies.large_scale.rankings import PoolRankings
-from pipeline.studies.tables import Measurement, share, text
 from tests.builders import made_up_paper, make_corpus, make_pool
 
 QUERIES, PAPERS, DEPTH = 12, 60, 25

@@ -15,7 +15,7 @@ import pytest
 from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
 from pipeline.scores.store import artifact
 from pipeline.studies.base import find
-from pipeline.studies.leaderboard.benchmarks import Recipe, benchmarks
+from pipeline.studies.leaderboard.benchmarks import Recipe, read_benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.recipe import read_recipe
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
@@ -161,7 +161,7 @@ def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[s
 def test_the_leaderboard_draws_and_flips_a_paper_with_all_its_classes(root: Path, study: Any) -> None:
     (found,) = (
         one
-        for one in benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {}))
+        for one in read_benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {}))
         if one.kind == "neighbours"
     )
     assert len(found.units) > 4 * len({*found.units})
