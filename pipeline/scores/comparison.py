@@ -100,19 +100,23 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Yield the differences of each field and size, with the queries of it that differ most."""
+    for (field, size), of_pool in differences.group_by("field", "size", maintain_order=True):
+        yield of_pool, queries.filter(pl.col("field").eq_missing(field), pl.col("size").eq_missing(size))
+
+
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
     """Return differences and the queries that differ most as plain data, a record for each field and size."""
+    shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
     records = []
-    for part in differences.partition_by("field", "size", maintain_order=True):
-        some = part.row(0, named=True)
-        of_pool = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
-        shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
-        figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
+    for of_pool, queries_of_pool in by_pool(differences, queries):
+        figures = of_pool.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
         parts = {
             "differences": figures.rows(named=True),
-            "most_different": of_pool.drop("field", "size").rows(named=True),
+            "most_different": queries_of_pool.drop("field", "size").rows(named=True),
         }
-        records.append({name: some[name] for name in shared} | parts)
+        records.append(of_pool.select(shared).row(0, named=True) | parts)
     return records
 
 
