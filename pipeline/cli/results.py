@@ -32,8 +32,8 @@ from pipeline.scores.files import name_of, score_files
 from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import SHOWN, build_tables, shown
-from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
+from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
@@ -44,7 +44,7 @@ from pipeline.stages.systems import stored_names
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
 """Options that choose scores, beside those of pools and ``--model``."""
 
-_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": index.NAME}
+_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
 _KINDS = ("markdown", "csv", "latex", "figures", "page")
 
 
@@ -150,7 +150,7 @@ def write_report(options: argparse.Namespace) -> None:
     for folder, report in zip(folders, reports, strict=True):
         written += write_files(folder, report, kinds, dry=options.dry_run)
     if "page" in kinds:
-        written.append(output / index.NAME if options.dry_run else index.write_index(output))
+        written.append(output / NAME if options.dry_run else write_index(output))
     if options.json:
         paths = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
         print_json(paths | ({"dry_run": True} if options.dry_run else {}))
@@ -160,7 +160,7 @@ def write_report(options: argparse.Namespace) -> None:
     if options.dry_run:
         say(f"{len(written)} files would be written")
     elif "page" in kinds:
-        say(f"all pages: {output / index.NAME}")
+        say(f"all pages: {output / NAME}")
 
 
 def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, dry: bool = False) -> list[Path]:
@@ -173,9 +173,9 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         for path in written:
-            if path.name == index.NAME:
+            if path.name == NAME:
                 page = page_of(report.runs, report.scores, report.summary, report.samples, report.measures)
-                index.write_page(page, folder)
+                write_page(page, folder)
             elif path.suffix == ".csv":
                 files.write_text(path, as_csv(report.records()))
             else:
@@ -316,9 +316,9 @@ def compare(options: argparse.Namespace) -> None:
     pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        index.write_page(comparison.page_of(differences, queries, pairs, both, draws), folder)
+        write_page(comparison.page_of(differences, queries, pairs, both, draws), folder)
         if options.output is None:
-            index.write_index(folder.parent)
+            write_index(folder.parent)
     if options.json:
         print_json({"comparisons": comparison.as_records(differences, queries), "folder": str(folder)})
         return
@@ -357,12 +357,12 @@ def evaluate(options: argparse.Namespace) -> None:
     folder = options.output or options.root / REPORTS / name_of(options.qrels, "qrels")
     for report in reports:
         write_files(folder, report)
-    say(f"page: {folder / index.NAME}")
+    say(f"page: {folder / NAME}")
 
 
 def open_page(options: argparse.Namespace) -> None:
     """Open the newest page of the workspace; where there is no browser, its path is what is printed."""
-    pages = sorted((options.root / REPORTS).glob(f"*/{index.NAME}"), key=lambda page: page.stat().st_mtime_ns)
+    pages = sorted((options.root / REPORTS).glob(f"*/{NAME}"), key=lambda page: page.stat().st_mtime_ns)
     if not pages:
         raise InputError(f"there is no page in {options.root / REPORTS}", "Run mdcr demo, mdcr report or mdcr study")
     webbrowser.open(pages[-1].resolve().as_uri())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pipeline.cli.parser import Parser
 from pipeline.core.errors import InputError, nearest
@@ -88,17 +88,22 @@ def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
     if words[:1] == ["--from-make"]:
         values = _typed_variables() | {_variable(option): value for option, value in changes.items()}
         return shlex.join(["make", *(_goals() or words[1:2]), *(f"{name}={value}" for name, value in values.items())])
+    changed = [word for name, value in changes.items() for word in (f"--{name}", value)]
+    return shlex.join(["mdcr", *without(words, {f"--{name}" for name in changes}), *changed])
+
+
+def without(words: Sequence[str], options: Collection[str], flags: Collection[str] = ()) -> list[str]:
+    """Return the words of a command line without some options and their values, and without some flags."""
     kept, takes_next = [], False
     for word in words:
         name, equals, _ = word.partition("=")
-        if not takes_next and name.startswith("--") and name[2:] in changes:
-            takes_next = not equals
-        elif takes_next:
+        if takes_next:
             takes_next = False
-        else:
+        elif name in options:
+            takes_next = not equals
+        elif name not in flags:
             kept.append(word)
-    changed = [part for name, value in changes.items() for part in (f"--{name}", value)]
-    return shlex.join(["mdcr", *kept, *changed])
+    return kept
 
 
 def _typed_variables() -> dict[str, str]:

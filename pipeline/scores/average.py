@@ -71,12 +71,11 @@ class Draws:
     resample: RESAMPLE = "queries"
 
     def __post_init__(self) -> None:
-        if self.resample not in get_args(RESAMPLE):
-            raise InputError(f"--resample={self.resample!r} is unknown", nearest(self.resample, get_args(RESAMPLE)))
+        for name, value, choices in (("resample", self.resample, RESAMPLE), ("family", self.family, FAMILY)):
+            if value not in get_args(choices):
+                raise InputError(f"--{name}={value!r} is unknown", nearest(value, get_args(choices)))
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
-        if self.family not in get_args(FAMILY):
-            raise InputError(f"--family={self.family!r} is unknown", nearest(self.family, get_args(FAMILY)))
         if self.margin is not None and not 0 < self.margin < 1:
             raise InputError(
                 f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}", "Write --margin=1.0"

@@ -62,22 +62,21 @@ def _table(
     alike = () if differences["margin"][0] is None else ("p, equivalent",)
     labels = (*values, "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
     lines = [
-        TableRow(label, (*(f"{100 * row[name]:.1f}" for name in values.values()), *_figures(row)))
+        TableRow(
+            label,
+            (
+                *(f"{100 * row[name]:.1f}" for name in values.values()),
+                f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
+                "–" if row["effect"] is None else f"{row['effect']:+.2f}",
+                f"{row['p_adjusted']:.4f}",
+                *([f"{row['p_equivalent']:.4f}"] if alike else ()),
+                *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
+                row["finding"],
+            ),
+        )
         for label, row in rows.items()
     ]
     return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), _notes(differences))
-
-
-def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what tables show of a difference."""
-    return (
-        f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
-        "–" if row["effect"] is None else f"{row['effect']:+.2f}",
-        f"{row['p_adjusted']:.4f}",
-        *(() if row["margin"] is None else (f"{row['p_equivalent']:.4f}",)),
-        *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
-        row["finding"],
-    )
 
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
 from pipeline.core.runner import Runner
-from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
@@ -29,6 +28,9 @@ from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
+
+_SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
+"""Counts of a scoring that a frame of rankings has."""
 
 _TUNED = ("k1", "b", "weights")
 """Settings that differ between pools where they were chosen on validation queries."""
@@ -131,14 +133,11 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
     """Return evaluations that were made as a frame, columns :data:`RUNS`; those without a measure are left out."""
-
-    def made(part: Task | Artifact) -> Artifact:
-        return part if isinstance(part, Artifact) else runner.make(part)
-
     rows = []
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
-        rows.append(_row(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
+        read = [inputs[name] for name in ("ranking", "pool", "corpus")]
+        rows.append(_row(scores, *(source if isinstance(source, Artifact) else runner.make(source) for source in read)))
     return _frame(rows)
 
 
@@ -237,7 +236,7 @@ def as_json(settings: Any) -> str:
 
 def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Artifact | None) -> dict[str, Any]:
     scored, pool = scores[0].manifest, of.manifest
-    counts, config, system = pool.counts, pool.config, str(scored.config["system"])
+    config, system = pool.config, str(scored.config["system"])
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
@@ -248,18 +247,16 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
     row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
     tuning = ranking.manifest.inputs.get("tuning")
     return {
+        **{name: config.get(name) for name in ("field", "year", "split", "seed")},
+        **{name: settings.get(name) for name in ("k1", "b")},
+        **{name: pool.counts[name] for name in ("queries", "positives")},
+        "positives_not_in_collection": pool.counts.get("positives_not_in_collection", 0),
+        **{name: scored.counts[name] for name in _SCORED},
         "corpus": str(scored.provenance["corpus"]),
-        "field": config.get("field"),
-        "year": config.get("year"),
-        "split": config.get("split"),
-        "size": int(counts["candidates"]),
-        "seed": config.get("seed"),
+        "size": int(pool.counts["candidates"]),
         "sample": int(config.get("sample", 1)),
-        "queries": counts["queries"],
         "system": system,
         "depth": depth,
-        "k1": settings.get("k1"),
-        "b": settings.get("b"),
         "precision": "+".join(sorted(set(under(settings, "compute")))) or None,
         "engine": _engine(settings),
         "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
@@ -271,13 +268,7 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
         "scores": [one.name for one in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
-        "positives": int(counts["positives"]),
-        "positives_not_in_collection": int(counts.get("positives_not_in_collection", 0)),
-        "queries_without_positive": scored.counts["queries_without_positive"],
-        "queries_without_results": scored.counts["queries_without_results"],
-        "retrieved": scored.counts["retrieved"],
-        "tied_share": scored.counts["tied_share"],
-        "metadata_gaps": as_json(counts.get("marks", {})),
+        "metadata_gaps": as_json(pool.counts.get("marks", {})),
         "replaced": False,
         "row": digest([system, row_settings]),
         "row_settings": as_json(row_settings),
@@ -293,15 +284,10 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
 def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
     """Return the settings that are the same for every pool: those chosen on validation queries are left out."""
     tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
-    kept = _without(settings, _TUNED if tuned else ())
-    parts = settings.get("parts")
-    if isinstance(parts, Mapping):
-        kept["parts"] = {name: _without(part, _TUNED if ":tuned" in name else ()) for name, part in parts.items()}
+    kept = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
+    if isinstance(parts := settings.get("parts"), Mapping):
+        kept["parts"] = {name: _row_settings(name, part, tuned=False) for name, part in parts.items()}
     return kept
-
-
-def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _engine(settings: Mapping[str, Any]) -> str | None:

@@ -125,11 +125,9 @@ def summarise(
     """
     if scores.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
-    parts: list[pl.DataFrame] = []
-    for one_kind in scores.partition_by("kind", maintain_order=True):
-        first = int(parts[-1]["table"].max() or 0) + 1 if parts else 1
-        parts.append(_summarised(one_kind, first, baseline, sort, draws))
-    return pl.concat(parts)
+    numbers = itertools.count(1)
+    of_kinds = scores.partition_by("kind", maintain_order=True)
+    return pl.concat([_summarised(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
 
 
 def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
@@ -139,18 +137,18 @@ def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataF
     """
     draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
-    for one_kind in scores.partition_by("kind", maintain_order=True):
-        runs = load_runs(one_kind)
-        several = one_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
+    for of_kind in scores.partition_by("kind", maintain_order=True):
+        several = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
         for sample in sorted(several["sample"].unique()):
-            part = several.filter(sample=sample)
-            averages = average(part, draws)
-            rows = [_row(key, one, draws) for key, one in averages.items()]
-            parts.append(_frame(rows, runs, draws))
+            averages = average(several.filter(sample=sample), draws)
+            figures = [_row(key, figure, draws) for key, figure in averages.items()]
+            parts.append(_frame(figures, load_runs(of_kind), draws))
     return pl.concat(parts)
 
 
-def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: str | None, draws: Draws) -> pl.DataFrame:
+def _summarised(
+    scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
+) -> pl.DataFrame:
     runs = load_runs(scores)
     wanted = _usual(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, wanted)
@@ -160,44 +158,43 @@ def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: st
     averages = average(scores, draws)
     labels = list(runs["label"].unique(maintain_order=True))
     if sort is not None:
-        means = {
-            name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels
-        }
-        sign = -sign_of(sort)
-        labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
+        sign, means = -sign_of(sort), dict[str, list[float]]()
+        for (_, label, measure), figure in averages.items():
+            means.setdefault(label, []).extend([figure.values.mean()] * (measure == sort))
+        labels.sort(key=lambda label: sign * np.mean(means[label]) if means[label] else np.inf)
     rows: list[dict[str, Any]] = []
-    for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
-        of_table = {key: one for key, one in averages.items() if key[0] in setups}
+    for (over, setups), number in zip(families([setup for setup, *_ in averages]), numbers, strict=False):
+        of_table = {key: figure for key, figure in averages.items() if key[0] in setups}
         order = itertools.product(setups, labels, measures)
         figures = {key: _row(key, of_table[key], draws) for key in order if key in of_table}
         if over == "fields":
             figures |= _macro_averages(setups, labels, measures, of_table, draws)
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
-        shown_in = {"table": number, "over": over}
-        rows += [row | tests.get(key, {}) | shown_in for key, row in figures.items()]
+        rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
     return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
 
 
 def _usual(runs: pl.DataFrame) -> str | None:
-    rows = list(runs.unique("label")["system"])
-    return next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
+    systems = list(runs.unique("label")["system"])
+    return next((name for name in ("bm25:tuned", "bm25") if systems.count(name) == 1 < len(systems)), None)
 
 
-def _row(key: Key, one: Average, draws: Draws, parts: Sequence[Average] | None = None) -> dict[str, Any]:
+def _row(key: Key, figure: Average, draws: Draws, fields: Sequence[Average] = ()) -> dict[str, Any]:
+    """Return a figure with its interval; ``fields`` are what a mean over fields is of."""
     (field, size), label, measure = key
-    low, high = draws.interval(one.draws[None, :], *(part.values[None, :] for part in parts or [one]))
+    low, high = draws.interval(figure.draws[None, :], *(group.values[None, :] for group in fields or [figure]))
     return {
         "field": field,
         "size": size,
         "label": label,
         "measure": measure,
-        "value": float(one.figures.mean()),
-        "deviation": float(one.figures.std(ddof=1)) if len(one.figures) > 1 else None,
+        "value": float(figure.figures.mean()),
+        "deviation": float(figure.figures.std(ddof=1)) if len(figure.figures) > 1 else None,
         "low": float(low[0]),
         "high": float(high[0]),
-        "queries": len(one.values),
-        "positives": one.positives,
-        "pools": list(one.pools),
+        "queries": len(figure.values),
+        "positives": figure.positives,
+        "pools": list(figure.pools),
     }
 
 
