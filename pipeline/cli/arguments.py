@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.cli.parser import Parser
+from pipeline.cli.spelling import Parser
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import SOURCES, all_options
 

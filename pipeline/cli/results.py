@@ -29,12 +29,12 @@ from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import name_of, score_files
-from pipeline.scores.golden import check
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import SHOWN, build_tables, shown
 from pipeline.scores.page.report import page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
+from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, as_csv, records, summarise, summarise_samples

@@ -1,4 +1,4 @@
-"""How users spell settings: as options of ``mdcr``, or as variables of ``make``.
+"""The words of a command line: a parser with errors of our own, and settings as options or as variables of ``make``.
 
 The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, ``MDCR_MAKE_NAME``, the value of
 each, and ``MDCR_GOALS``, what it was asked to make: a variable must be of use to one of the goals. Values reach this
@@ -9,13 +9,74 @@ Messages below the command line write ``--size``, or ``--size=900`` with a value
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
 
-from pipeline.cli.parser import Parser
 from pipeline.core.errors import InputError, nearest
+
+_WORD = "first word"
+"""Where a parser keeps the word behind the name of a command; no option has this name."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the spelling of what may be meant.
+
+    Attributes:
+        word: the option that may be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
+        required: its choices, where it must be given.
+    """
+
+    word = ""
+    required = ""
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """Its options, with dashes, and whether each takes a value."""
+        return {text: option.nargs != 0 for text, option in self._option_string_actions.items() if text[:2] == "--"}
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words of a command line.
+
+        Raises:
+            InputError: an option or a word is unknown, missing or of another type.
+        """
+        commands = self._commands().choices
+        if words[:1] and not words[0].startswith("-") and words[0] not in commands:
+            raise InputError(f"there is no command {words[0]!r}", nearest(words[0], commands))
+        options, unknown = self.parse_known_args(words)
+        command = commands[options.command]
+        if unknown:
+            text = unknown[0].partition("=")[0]
+            what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
+            remedy = nearest(text, command.options) if text.startswith("-") else f"See mdcr {options.command} --help"
+            raise InputError(f"mdcr {options.command} has no {what}", remedy)
+        if word := command.word:
+            first = vars(options).pop(_WORD)
+            if command.required and first is None and getattr(options, word) is None:
+                raise InputError(f"--{word} must be given", f"Choose {command.required}")
+            if first is not None and getattr(options, word) is not None:
+                raise InputError(f"--{word} is given twice, as {first!r} too", "Give it once")
+            setattr(options, word, getattr(options, word) if first is None else first)
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error of argparse as one of ours."""
+        match = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
+        what = f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number, got {match[3]}" if match else message
+        raise InputError(what, f"See {self.prog} --help")
+
+    def add_word(self, name: str, about: str, *, required: bool = False) -> None:
+        """Add an option that may be given as the first word."""
+        self.word, self.required = name, about if required else ""
+        self.add_argument(_WORD, nargs="?", metavar=name.upper(), help=about)
+        self.add_argument(f"--{name}", help="the same, as an option")
+
+    def _commands(self) -> argparse._SubParsersAction[Parser]:
+        return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:

@@ -17,9 +17,8 @@ from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
-from pipeline.stages.fuse import fusion_task, weigh_task
 from pipeline.stages.pool import validation_task
-from pipeline.stages.rankings import baseline_task, import_task
+from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH

@@ -1,8 +1,15 @@
-"""The query browser's data: positives, ranks and the best entries of every ranking, read from the artifacts."""
+"""Data of the browsers of a page, packed: positives, ranks and best entries of every ranking, and texts.
+
+A block is ``{"header": ..., "columns": {name: [kind, start, length]}}`` on one line of JSON, then the columns. Numbers
+are little-endian and aligned to 4 bytes; texts are UTF-8, one a line.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import itertools
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +26,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
-from pipeline.scores.page.pack import Column, narrow, pack
-from pipeline.scores.page.parts import Browser
+from pipeline.scores.page.parts import Browser, Spans, TextBrowser
 from pipeline.scores.store import open_rankings, opened_pool
 from pipeline.scores.tables import label_of
 
@@ -75,17 +81,14 @@ def browser(
     candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
-    opened = [
-        (runs_of_pool, pool)
-        for runs_of_pool in by_pool
-        if (pool := opened_pool(runs_of_pool.row(0, named=True))) is not None
-    ]
+    opened = [(of_pool, pool) for of_pool in by_pool if (pool := opened_pool(of_pool.row(0, named=True))) is not None]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in opened)
     kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
+    group = "pool" if types is None and ranked_queries <= most else "field"
     for runs_of_pool, pool in opened:
-        place = runs_of_pool["pool"][0] if types is None and ranked_queries <= most else runs_of_pool["field"][0]
-        if place not in kept or _worth(runs_of_pool) > _worth(kept[place][0]):
-            kept[place] = (runs_of_pool, pool)
+        name = runs_of_pool[group][0]
+        if name not in kept or _worth(runs_of_pool) > _worth(kept[name][0]):
+            kept[name] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in kept.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
     seed, blocks = draws.seed_of(runs), dict[str, str]()
@@ -219,3 +222,53 @@ def _papers(corpus: Corpus, rows: npt.NDArray[Any], what: str) -> dict[str, Colu
     ids, titles = (table.column(name).to_pylist() for name in ("paper_id", "title"))
     years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
     return {f"{what}_ids": ids, f"{what}_titles": titles, f"{what}_years": years}
+
+
+_KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
+"""Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
+
+Column = Sequence[str] | npt.NDArray[Any]
+
+
+def pack(header: Any, columns: Mapping[str, Column]) -> str:
+    """Return a block as base64; the same input gives the same text."""
+    placed: dict[str, tuple[str, int, int]] = {}
+    body = bytearray()
+    for name, column in columns.items():
+        body += bytes(-len(body) % 4)
+        if isinstance(column, np.ndarray):
+            kind, raw = _KINDS[column.dtype.name], np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"))
+            data = raw.tobytes()
+        else:
+            kind, data = "text", "\n".join(" ".join(text.split()) for text in column).encode("utf-8", "replace")
+        placed[name] = (kind, len(body), len(data))
+        body += data
+    first = json.dumps({"header": header, "columns": placed}).encode() + b"\n"
+    return base64.b64encode(gzip.compress(first + bytes(-len(first) % 4) + body, 6, mtime=0)).decode()
+
+
+def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """Return numbers in 8 or 16 bits if they fit."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
+
+
+def pack_texts(part: TextBrowser) -> str:
+    """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
+    pieces: dict[str, int] = {}
+
+    def numbered(spans: Spans) -> list[tuple[int, str]]:
+        return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
+
+    readings = [
+        {
+            "chosen": dict(zip(part.choosers, entry.chosen, strict=True)),
+            "heading": entry.heading,
+            "spans": numbered(entry.spans),
+            "listings": [vars(listing) | {"texts": list(map(numbered, listing.texts))} for listing in entry.listings],
+            "facts": dict(entry.facts),
+        }
+        for entry in part.readings
+    ]
+    header = {"choosers": list(part.choosers), "marks": dict(part.marks), "readings": readings, "pieces": list(pieces)}
+    return pack(header, {})

@@ -22,7 +22,7 @@ from pipeline.core.config import format_count
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import RESAMPLED
 from pipeline.scores.caption import DATASET
-from pipeline.scores.page.pack import pack, pack_texts
+from pipeline.scores.page.browse import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
     Browser,
