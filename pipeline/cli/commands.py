@@ -92,8 +92,8 @@ def corpus(options: argparse.Namespace) -> None:
         given["contexts"] = str(Path(given["contexts"]).resolve())
     tasks = task_names(given["task"]) if "task" in given else []
     for task in tasks or [""]:
-        own = corpus_name(task) if task else options.source
-        name = (f"{options.corpus}-{own}" if len(tasks) > 1 else options.corpus) if options.corpus else own
+        usual = corpus_name(task) if task else options.source
+        name = (f"{options.corpus}-{usual}" if len(tasks) > 1 else options.corpus) if options.corpus else usual
         origin = {
             "name": name,
             "source": options.source,

@@ -195,12 +195,12 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
-    for part in runs.partition_by("kind", maintain_order=True):
-        values_of = values(part) if scores is None else scores
+    for of_kind in runs.partition_by("kind", maintain_order=True):
+        values_of = values(of_kind) if scores is None else scores
         summary = summarise(values_of, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in asked if name in scored] or scored
-        reports.append(Report(part, values_of, summary, draws, measures_shown))
+        reports.append(Report(of_kind, values_of, summary, draws, measures_shown))
     return reports
 
 

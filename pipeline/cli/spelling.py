@@ -123,21 +123,21 @@ def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
     flags = {"--help"}.union(*map(_flags, commands.values()))
     words = re.split(r"(\s)", text)
     command, joins = "", False
-    for place, word in enumerate(words):
+    for number, word in enumerate(words):
         bare = word.strip("(,.;:)")
-        if place > 1 and words[place - 2] == "mdcr" and bare in commands and "--help" not in words[place:]:
-            command, words[place - 2] = bare, "make"
+        if number > 1 and words[number - 2] == "mdcr" and bare in commands and "--help" not in words[number:]:
+            command, words[number - 2] = bare, "make"
         elif bare.partition("=")[0] in options:
             name, _, value = bare.partition("=")
             value = "1" if name in flags else value
             joins = not value
             if name != "--help":
-                words[place] = word.replace(bare, _variable(name) + (f"={value}" if value else ""))
+                words[number] = word.replace(bare, _variable(name) + (f"={value}" if value else ""))
         elif bare.strip():
             if joins and (command or re.fullmatch(r"\d[\w.]*", bare)):
-                words[place - 1] = "="
-            elif command and commands[command].word and words[place - 2] == command:
-                words[place] = f"{_variable(commands[command].word)}={word}"
+                words[number - 1] = "="
+            elif command and commands[command].word and words[number - 2] == command:
+                words[number] = f"{_variable(commands[command].word)}={word}"
             else:
                 command = ""
             joins = False

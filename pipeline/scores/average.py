@@ -136,9 +136,9 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     """
     averages: dict[Key, Average] = {}
     seed = draws.seed_of(scores)
-    for part in scores.partition_by("field", "size", maintain_order=True):
-        setup: Setup = (part["field"][0], int(part["size"][0]))
-        samples_of = _values_of_samples(part)
+    for of_setup in scores.partition_by("field", "size", maintain_order=True):
+        setup: Setup = (of_setup["field"][0], int(of_setup["size"][0]))
+        samples_of = _values_of_samples(of_setup)
         keys = list(samples_of)
         values = [np.stack([of_sample for _, of_sample in samples_of[key].values()]) for key in keys]
         means = np.stack([of_key.mean(axis=0) for of_key in values])
@@ -153,7 +153,7 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
                 figures=np.array([values.mean() for _, values in samples.values()]),
                 samples=tuple(samples),
                 draws=resampled,
-                positives=int(part["positives"][0]),
+                positives=int(of_setup["positives"][0]),
                 pools=tuple(pool for pool, _ in samples.values()),
             )
     return averages
@@ -174,8 +174,8 @@ def _over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setu
     if draws.resample == "both":
         means = bootstrap_means(whole, seed=seed, item=item, resamples=draws.resamples)
     weights = {n: sample_weights(n, seed=seed, item=item, resamples=draws.resamples) for n in set(counts)}
-    parts = np.split(means, np.cumsum(counts)[:-1])
-    return np.stack([(part * weights[len(part)]).sum(axis=0) for part in parts])
+    rows = np.split(means, np.cumsum(counts)[:-1])
+    return np.stack([(of_row * weights[len(of_row)]).sum(axis=0) for of_row in rows])
 
 
 def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
@@ -197,12 +197,12 @@ def in_order(measures: Sequence[str]) -> list[str]:
     return sorted(measures, key=lambda name: parse_measures(name)[0].order)
 
 
-def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
-    queries = [set(run["query"].unique()) for run in (one, other)]
-    if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
+def _require_same_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    queries = [set(run["query"].unique()) for run in (first, second)]
+    if queries[0] != queries[1] or first["positives"][0] != second["positives"][0]:
         named = [
             f"{run['pool'][0]} ({len(queries_of):,} queries, {run['positives'][0]:,} positives)"
-            for run, queries_of in zip((one, other), queries, strict=True)
+            for run, queries_of in zip((first, second), queries, strict=True)
         ]
         raise InputError(
             f"{named[0]} and {named[1]} are samples of one pool, but have other queries",

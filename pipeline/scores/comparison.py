@@ -47,11 +47,11 @@ def difference_table(differences: pl.DataFrame, title: str) -> Table:
 def pair_tables(differences: pl.DataFrame) -> list[Table]:
     """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
     tables = []
-    for part in differences.partition_by("field", "size", "measure", maintain_order=True):
-        some = part.row(0, named=True)
-        title = f"All pairs, {label_of(some['measure'])} ({pool_of(some)}, {some['queries']:,} queries)"
-        rows = {f"{row['second']} less {row['first']}": row for row in part.iter_rows(named=True)}
-        tables.append(_table(title, "pair", rows, {}, part))
+    for of_measure in differences.partition_by("field", "size", "measure", maintain_order=True):
+        row = of_measure.row(0, named=True)
+        title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {row['queries']:,} queries)"
+        rows = {f"{row['second']} less {row['first']}": row for row in of_measure.iter_rows(named=True)}
+        tables.append(_table(title, "pair", rows, {}, of_measure))
     return tables
 
 
@@ -80,17 +80,17 @@ def _table(
 
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
-    some, margin = differences.row(0, named=True), differences["margin"][0]
+    row, margin = differences.row(0, named=True), differences["margin"][0]
     several = differences.select("first", "second").n_unique() > 1
-    less = "" if several else f", {some['second']} less {some['first']}"
-    winner = "the first named" if several else some["second"]
+    less = "" if several else f", {row['second']} less {row['first']}"
+    winner = "the first named" if several else row["second"]
     kinds, tests = " or ".join(sorted(set(differences["interval"]))), max(differences["tests"])
     family = "pairs and pools" if several else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
-        f"Percent; differences in points{less}. Brackets: {some['level']:.0%} interval over "
-        f"{RESAMPLED[some['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
+        f"Percent; differences in points{less}. Brackets: {row['level']:.0%} interval over "
+        f"{RESAMPLED[row['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
         "better.",
     ]
@@ -121,15 +121,15 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
 
 def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
     """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
-    some = differences.row(0, named=True)
-    first, second = some["first"], some["second"]
-    size = "pools of several sizes" if some["size"] is None else f"{some['size']:,} candidates"
-    pools = f"{some['scope']}, {size}, {some['queries']:,} queries"
+    row = differences.row(0, named=True)
+    first, second = row["first"], row["second"]
+    size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
+    pools = f"{row['scope']}, {size}, {row['queries']:,} queries"
     lines = [render_table(difference_table(differences, f"{second} against {first} ({pools})")).rstrip()]
     if len(queries):
-        lines += ["", f"Queries that differ most in {label_of(some['measure'])}:"]
+        lines += ["", f"Queries that differ most in {label_of(row['measure'])}:"]
     for query in queries.iter_rows(named=True):
-        where = f"  [{query['pool']}]" if len(some["pools"]) > 1 else ""
+        where = f"  [{query['pool']}]" if len(row["pools"]) > 1 else ""
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
         lines += ["", f"{change}  {_paper(query['query_id'], query)}{where}"]
         ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
@@ -170,10 +170,10 @@ def page_of(
 
     ``runs`` and ``scores`` are of both systems.
     """
-    some = differences.row(0, named=True)
-    places = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    row = differences.row(0, named=True)
+    pools = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
     source = (
-        f"corpus {runs['corpus'][0]}; pools {', '.join(name for place in places for name in place['pools'])}; "
+        f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
         f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
         f"{draws.permutations:,} permutations; seed {draws.seed_of(runs)}"
     )
@@ -185,11 +185,11 @@ def page_of(
         table, records = _most_different(differences, queries)
         parts.append(TablePart("queries", table, as_csv(records), source))
     parts.append(browser(runs, scores, measures, draws))
-    what = ", ".join(map(pool_of, places)) if len(places) < 4 else f"{len(places)} pools"
-    count = sum({place["field"]: place["queries"] for place in places}.values())
+    what = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
+    count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    listed = listing(runs, (some["first"], some["second"]), _best(differences))
-    return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
+    listed = listing(runs, (row["first"], row["second"]), _best(differences))
+    return Page(f"{row['second']} against {row['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
 
 
 def _of_pools(differences: pl.DataFrame) -> pl.DataFrame:
@@ -257,8 +257,8 @@ def _both_ranks(positive: Mapping[str, Any]) -> str:
 
 def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
     """Yield the differences by pool, where there are several, and how they are spread over queries."""
-    some = differences.row(0, named=True)
-    label = f"{some['second']} less {some['first']}"
+    row = differences.row(0, named=True)
+    label = f"{row['second']} less {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
     if by_measure[0].height > 1:
         yield Chart(
@@ -266,14 +266,14 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
             x_label="",
             unit=f"points, {label}",
             views={
-                label_of(part["measure"][0]): [
+                label_of(of_measure["measure"][0]): [
                     Series(
                         label,
-                        [float(place) for place in range(len(part))],
-                        *(part[name].to_list() for name in ("difference", "low", "high")),
+                        [float(place) for place in range(len(of_measure))],
+                        *(of_measure[name].to_list() for name in ("difference", "low", "high")),
                     )
                 ]
-                for part in by_measure
+                for of_measure in by_measure
             },
             categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
             provenance=source,
@@ -283,8 +283,8 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
         x_label="queries by rising difference (%)",
         unit=f"points, {label}",
         views={
-            label_of(part["measure"][0]): [_curve(row) for row in _of_pools(part).iter_rows(named=True)]
-            for part in by_measure
+            label_of(of_measure["measure"][0]): [_curve(row) for row in _of_pools(of_measure).iter_rows(named=True)]
+            for of_measure in by_measure
         },
         provenance=source,
     )

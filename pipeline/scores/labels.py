@@ -97,9 +97,11 @@ def _refuse_mixtures(runs: pl.DataFrame) -> None:
     for run in runs.unique("pool", maintain_order=True).iter_rows(named=True):
         setup = (run["kind"], run["field"], run["size"])
         first = first_of.setdefault(setup, run)
-        one, other = ({k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run))
-        if one != other:
-            changed = "; ".join(changed_fields(one, other))
+        others, other = (
+            {k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run)
+        )
+        if others != other:
+            changed = "; ".join(changed_fields(others, other))
             raise InputError(
                 f"{first['pool']} and {run['pool']} have one field and size but other settings ({changed})",
                 "Report them apart",

@@ -68,9 +68,9 @@ def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
     return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
-def share(part: int, whole: int) -> float | None:
+def share(count: int, whole: int) -> float | None:
     """Return a fraction, or None of nothing."""
-    return part / whole if whole else None
+    return count / whole if whole else None
 
 
 def _text(attributes: Attributes) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
 def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
     columns = list(_OF_QUERIES)
-    numbered = [part.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, part in enumerate(scores)]
+    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
     whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
     facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
     return whole.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
@@ -234,8 +234,10 @@ def as_json(settings: Any) -> str:
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
-def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Artifact | None) -> dict[str, Any]:
-    scored, pool = scores[0].manifest, of.manifest
+def _row(
+    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None
+) -> dict[str, Any]:
+    scored, pool = scores[0].manifest, pool_artifact.manifest
     config, system = pool.config, str(scored.config["system"])
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
     if config.get("queries_are") == "texts":
@@ -243,7 +245,7 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
     depth = int(settings["depth"])
     varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
     shared = {name: value for name, value in config.items() if name not in varied}
-    parsed = {measure for one in scores for measure in parse_measures(one.manifest.config["measures"])}
+    parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
     row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
     tuning = ranking.manifest.inputs.get("tuning")
     return {
@@ -262,11 +264,11 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
         "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
-        "pool": of.name,
+        "pool": pool_artifact.name,
         "ranking": ranking.name,
         "label": system,
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
-        "scores": [one.name for one in scores],
+        "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         "metadata_gaps": as_json(pool.counts.get("marks", {})),
         "replaced": False,
@@ -275,9 +277,9 @@ def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Ar
         "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
         "published": _published_at(ranking)[0],
         "corpus_path": None if corpus is None else str(corpus.path),
-        "pool_path": str(of.path),
+        "pool_path": str(pool_artifact.path),
         "ranking_path": str(ranking.path),
-        "score_paths": [str(one.path) for one in scores],
+        "score_paths": [str(artifact.path) for artifact in scores],
     }
 
 

@@ -208,33 +208,33 @@ def _macro_averages(
     """Yield the macro average over fields, for each system that was measured on all of them."""
     sizes = {size for _, size in setups}
     for label, measure in itertools.product(labels, measures):
-        parts = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
-        if len(parts) < len(setups):
+        fields = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
+        if len(fields) < len(setups):
             continue
         whole = Average(
-            values=np.concatenate([part.values for part in parts]),
-            figures=_figures_of_samples(parts),
-            samples=max((part.samples for part in parts), key=len),
-            draws=np.mean([part.draws for part in parts], axis=0),
-            positives=sum(part.positives for part in parts),
-            pools=tuple(name for part in parts for name in part.pools),
+            values=np.concatenate([field.values for field in fields]),
+            figures=_figures_of_samples(fields),
+            samples=max((field.samples for field in fields), key=len),
+            draws=np.mean([field.draws for field in fields], axis=0),
+            positives=sum(field.positives for field in fields),
+            pools=tuple(name for field in fields for name in field.pools),
         )
         key = (MACRO, label, measure)
-        value = float(np.mean([part.figures.mean() for part in parts]))
+        value = float(np.mean([field.figures.mean() for field in fields]))
         size = next(iter(sizes)) if len(sizes) == 1 else None
-        yield key, _row(key, whole, draws, parts) | {"size": size, "value": value}
+        yield key, _row(key, whole, draws, fields) | {"size": size, "value": value}
 
 
-def _figures_of_samples(parts: Sequence[Average]) -> Floats:
+def _figures_of_samples(fields: Sequence[Average]) -> Floats:
     """Return the macro average of each sample; a field with one pool (``SIZE=all``) counts in each of them.
 
     If fields have different samples, no deviation over samples is defined, and one figure is returned.
     """
-    repeated = [part for part in parts if len(part.samples) > 1]
-    if len({part.samples for part in repeated}) != 1:
-        return np.array([np.mean([part.figures.mean() for part in parts])])
+    repeated = [field for field in fields if len(field.samples) > 1]
+    if len({field.samples for field in repeated}) != 1:
+        return np.array([np.mean([field.figures.mean() for field in fields])])
     count = len(repeated[0].samples)
-    figures: Floats = np.mean([np.broadcast_to(part.figures, count) for part in parts], axis=0)
+    figures: Floats = np.mean([np.broadcast_to(field.figures, count) for field in fields], axis=0)
     return figures
 
 
@@ -277,23 +277,23 @@ def _tests(
         for key in (key for key in figures if key[0] == setup):
             of_fields = [averages[field, *key[1:]] for field in fields]
             bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
-            pairs = [(one, base) for one, base in zip(of_fields, bases, strict=True) if base is not None]
-            if len(pairs) == len(fields) and all(one.samples == base.samples for one, base in pairs):
-                changes[key] = [one.values - base.values for one, base in pairs]
+            pairs = [(figure, base) for figure, base in zip(of_fields, bases, strict=True) if base is not None]
+            if len(pairs) == len(fields) and all(figure.samples == base.samples for figure, base in pairs):
+                changes[key] = [figure.values - base.values for figure, base in pairs]
         if changes:
             groups = {
-                field[0] or "": np.stack([rows[place] for rows in changes.values()])
-                for place, field in enumerate(fields)
+                field[0] or "": np.stack([rows[number] for rows in changes.values()])
+                for number, field in enumerate(fields)
             }
             p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
             alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
             for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
                 tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
-    families: dict[tuple[Any, ...], list[Key]] = {}
+    grouped: dict[tuple[Any, ...], list[Key]] = {}
     for key in tested:
         setup, label, measure = key
-        families.setdefault((setup == MACRO, measure, label if draws.family == "system" else None), []).append(key)
-    for family in families.values():
+        grouped.setdefault((setup == MACRO, measure, label if draws.family == "system" else None), []).append(key)
+    for family in grouped.values():
         adjusted = holm([tested[key]["p_value"] for key in family]).tolist()
         for key, p_adjusted in zip(family, adjusted, strict=True):
             tested[key] |= {"p_adjusted": p_adjusted, "tests": len(family), "marked": p_adjusted < draws.alpha}
@@ -302,10 +302,10 @@ def _tests(
 
 def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return figures with what identifies the rankings they are of."""
-    of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
+    run_of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
     seed, records = draws.seed_of(runs), []
     for row in rows:
-        rankings = [of[row["label"], pool] for pool in row["pools"]]
+        rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
         pools = [json.loads(run["pool_settings"]) for run in rankings]
         shared = {

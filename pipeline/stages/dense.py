@@ -366,8 +366,8 @@ def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) ->
         vectors: ``[n, d]``.
         offsets: int64 ``[queries + 1]``, where the vectors of each query start; None: one each.
     """
-    some = np.asarray(vectors.any(axis=1))
-    return some if offsets is None else np.diff(np.append(0, np.cumsum(some))[offsets]) > 0
+    nonzero = np.asarray(vectors.any(axis=1))
+    return nonzero if offsets is None else np.diff(np.append(0, np.cumsum(nonzero))[offsets]) > 0
 
 
 def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:

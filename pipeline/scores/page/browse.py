@@ -56,9 +56,9 @@ class Typed(NamedTuple):
 
     def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
         """Return query, row and types (a bit each) of each candidate, rising."""
-        packed, place = np.unique(pairs(self.query, self.row), return_inverse=True)
+        packed, candidate = np.unique(pairs(self.query, self.row), return_inverse=True)
         types = np.zeros(len(packed), np.uint32)
-        np.bitwise_or.at(types, place, np.uint32(1) << self.kind.astype(np.uint32))
+        np.bitwise_or.at(types, candidate, np.uint32(1) << self.kind.astype(np.uint32))
         return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types
 
 
@@ -93,7 +93,9 @@ def browser(
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
     seed, blocks = draws.seed_of(runs), dict[str, str]()
     for runs_of_pool, pool in sorted(
-        kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
+        kept.values(),
+        key=lambda pair: (-fields.index(pair[0]["field"][0]), *_worth(pair[0])),
+        reverse=True,
     ):
         first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
         label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
@@ -178,7 +180,7 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     """
     first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
     intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
-    for place, of_measure in enumerate(values):
+    for number, of_measure in enumerate(values):
         scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
         whole = ~np.isnan(scored).any(axis=1)
         both = whole[first] & whole[second]
@@ -187,15 +189,15 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
         means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
         a, b = first[both], second[both]
         ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
-        intervals[place, both] = np.stack(ends, axis=1)
+        intervals[number, both] = np.stack(ends, axis=1)
     return intervals
 
 
 def _first_entries(run: Run, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
-    query, place = query_of(run.offsets), within(run.offsets)
-    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), place < top
-    best[query[first], place[first]] = run.rows[first]
+    query, rank = query_of(run.offsets), within(run.offsets)
+    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
+    best[query[first], rank[first]] = run.rows[first]
     return best
 
 
@@ -204,9 +206,9 @@ def _values(
 ) -> npt.NDArray[np.float64]:
     """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
     values = np.full((len(measures), len(labels), queries), np.nan)
-    for (measure, label), part in scores.group_by("measure", "label"):
+    for (measure, label), rows in scores.group_by("measure", "label"):
         if measure in measures:
-            values[measures.index(measure), labels.index(label), part["query"].to_numpy()] = part["value"].to_numpy()
+            values[measures.index(measure), labels.index(label), rows["query"].to_numpy()] = rows["value"].to_numpy()
     return values
 
 
@@ -253,7 +255,7 @@ def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
     return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
 
 
-def pack_texts(part: TextBrowser) -> str:
+def pack_texts(texts: TextBrowser) -> str:
     """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
     pieces: dict[str, int] = {}
 
@@ -262,13 +264,18 @@ def pack_texts(part: TextBrowser) -> str:
 
     readings = [
         {
-            "chosen": dict(zip(part.choosers, entry.chosen, strict=True)),
+            "chosen": dict(zip(texts.choosers, entry.chosen, strict=True)),
             "heading": entry.heading,
             "spans": numbered(entry.spans),
             "listings": [vars(listing) | {"texts": list(map(numbered, listing.texts))} for listing in entry.listings],
             "facts": dict(entry.facts),
         }
-        for entry in part.readings
+        for entry in texts.readings
     ]
-    header = {"choosers": list(part.choosers), "marks": dict(part.marks), "readings": readings, "pieces": list(pieces)}
+    header = {
+        "choosers": list(texts.choosers),
+        "marks": dict(texts.marks),
+        "readings": readings,
+        "pieces": list(pieces),
+    }
     return pack(header, {})

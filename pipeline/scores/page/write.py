@@ -128,8 +128,8 @@ class _Setting:
             name = f"pool-{len(self.main['pools'])}"
             self.main["pools"].append({"label": label, "block": name})
             self.blocks[name] = block
-        place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
-        skeleton = _read("browser.html").replace("data-browser", place, 1)
+        attributes = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
+        skeleton = _read("browser.html").replace("data-browser", attributes, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
 
     def _texts(self, part: TextBrowser) -> str:
@@ -275,8 +275,8 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
     """Return the cells of a line; its first figure opens a record."""
-    first = next((place for place, value in enumerate(values) if isinstance(value, Cell)), None)
-    return "".join(_cell(value, record if place == first else None) for place, value in enumerate(values))
+    first = next((column for column, value in enumerate(values) if isinstance(value, Cell)), None)
+    return "".join(_cell(value, record if column == first else None) for column, value in enumerate(values))
 
 
 def _breaking(text: str) -> str:
@@ -346,8 +346,8 @@ def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
     marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
     figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
-    place, measure = record["field"] or DATASET, label_of(record["measure"])
-    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {place}, {measure}")
+    field, measure = record["field"] or DATASET, label_of(record["measure"])
+    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {field}, {measure}")
 
 
 def write_page(page: Page, folder: Path) -> Path:
