@@ -16,7 +16,7 @@ from pipeline.cluster.batch import check_not_running
 from pipeline.cluster.resume import TRAIN
 from pipeline.cluster.script import SlurmSettings
 from pipeline.cluster.status import describe, render
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 
@@ -71,8 +71,7 @@ def _batch(options: argparse.Namespace) -> batch.Batch:
 
 
 def _stage(options: argparse.Namespace) -> str:
-    if options.stage not in STAGES:
-        raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
+    require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
     needed, useless = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))

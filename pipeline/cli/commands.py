@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.cli import options as read
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
@@ -78,10 +78,7 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
-    if options.engine not in ("local", "ray"):
-        raise InputError(
-            f"--engine={options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
-        )
+    require_known(options.engine, ("local", "ray"), f"--engine={options.engine!r} cannot build a corpus")
     if options.input and options.source in SOURCES and not SOURCES[options.source].has_folder:
         raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
     if options.duplicates == "keep" and options.duplicates_by:

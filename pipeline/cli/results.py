@@ -16,7 +16,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
@@ -135,8 +135,7 @@ def write_report(options: argparse.Namespace) -> None:
     """Write the scores that the options choose as a page, Markdown, CSV, LaTeX and figures."""
     kinds = [kind.strip() for kind in (options.format or ",".join(_KINDS)).split(",")]
     for kind in kinds:
-        if kind not in _KINDS:
-            raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
+        require_known(kind, _KINDS, f"--format of files must be {', '.join(_KINDS)}, got {kind!r}")
     root, choice = read.runner(options).root, choice_of(options)
     runs = _chosen(root, choice)
     reports = reports_of(runs, options)

@@ -10,7 +10,7 @@ from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import published
-from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say, warn
 from pipeline.core.workspace import (
@@ -50,8 +50,7 @@ def show(options: argparse.Namespace) -> None:
     """Print one kind of thing."""
     options.what = options.what or ("table" if _restricted(options) else "last")
     kinds = ("last", "table", "corpus", *_ROWS)
-    if options.what not in kinds:
-        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
+    require_known(options.what, kinds, f"there is nothing called {options.what!r} to show")
     _refuse_unused(options)
     root = read.runner(options).root
     if options.what == "last":

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
 
 _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
@@ -45,8 +45,8 @@ class Parser(argparse.ArgumentParser):
             InputError: an option or a word is unknown, missing or of another type.
         """
         commands = self._commands().choices
-        if words[:1] and not words[0].startswith("-") and words[0] not in commands:
-            raise InputError(f"there is no command {words[0]!r}", nearest(words[0], commands))
+        if words[:1] and not words[0].startswith("-"):
+            require_known(words[0], commands, f"there is no command {words[0]!r}")
         options, unknown = self.parse_known_args(words)
         command = commands[options.command]
         if unknown:

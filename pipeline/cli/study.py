@@ -14,6 +14,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
+from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
@@ -28,7 +29,6 @@ from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, repla
 from pipeline.studies.run import check_input
 
 _OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
-_RUNNING = {"root", "memory", "workers", "device", "repair", "dry-run", "verbose", "json", "quiet"}
 
 
 def study(options: argparse.Namespace) -> None:
@@ -120,7 +120,7 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
     words = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
-    if unused := sorted(words - {*_OF_BENCHMARKS} - _RUNNING - {"from-make", "benchmark", "model", "split"}):
+    if unused := sorted(words - {*_OF_BENCHMARKS} - {"root", *RUNNING, "from-make", "benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:

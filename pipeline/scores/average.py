@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import sample_weights
@@ -72,8 +72,7 @@ class Draws:
 
     def __post_init__(self) -> None:
         for name, value, choices in (("resample", self.resample, RESAMPLE), ("family", self.family, FAMILY)):
-            if value not in get_args(choices):
-                raise InputError(f"--{name}={value!r} is unknown", nearest(value, get_args(choices)))
+            require_known(value, get_args(choices), f"--{name}={value!r} is unknown")
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
         if self.margin is not None and not 0 < self.margin < 1:

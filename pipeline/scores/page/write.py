@@ -44,13 +44,6 @@ NAME = "index.html"
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
-_GROUPS: dict[type[Any], str] = {
-    **dict.fromkeys((Chart, HeatMap, Image), "Charts"),
-    **dict.fromkeys((Leaderboard, TablePart), "Tables"),
-    **dict.fromkeys((Browser, TextBrowser), "Browse"),
-}
-"""Which links of the navigation stand together."""
-
 _FILTERED = 8
 """Rows from which on a table has a filter."""
 
@@ -69,16 +62,7 @@ class _Setting:
 
     def set(self, part: Part) -> str:
         """Return the markup of a part."""
-        setters: dict[type[Any], Callable[[Any], str]] = {
-            TablePart: self._table,
-            Leaderboard: self._leaderboard,
-            Chart: self._chart,
-            HeatMap: self._heat,
-            Image: _image,
-            Browser: self._browser,
-            TextBrowser: self._texts,
-        }
-        return setters[type(part)](part)
+        return _SETTERS[type(part)][1](self, part)
 
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
@@ -122,6 +106,11 @@ class _Setting:
             f"{_scrolling('heat', part.title, head, f'<tbody>{lines}</tbody>')}</div>{_provenance(part.provenance)}"
         )
 
+    def _image(self, part: Image) -> str:
+        data = base64.b64encode(part.svg.encode()).decode()
+        image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
+        return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
+
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
         for label, block in part.pools.items():
@@ -153,6 +142,18 @@ class _Setting:
         return f'<div class="tools">{search if rows >= _FILTERED else ""}{buttons}</div>'
 
 
+_SETTERS: dict[type[Any], tuple[str, Callable[[_Setting, Any], str]]] = {
+    TablePart: ("Tables", _Setting._table),
+    Leaderboard: ("Tables", _Setting._leaderboard),
+    Chart: ("Charts", _Setting._chart),
+    HeatMap: ("Charts", _Setting._heat),
+    Image: ("Charts", _Setting._image),
+    Browser: ("Browse", _Setting._browser),
+    TextBrowser: ("Browse", _Setting._texts),
+}
+"""Under which word of the navigation a part has its link, and what sets it."""
+
+
 def as_html(page: Page) -> str:
     """Return a page as the text of one HTML file; the same page gives the same text."""
     setting = _Setting()
@@ -161,7 +162,7 @@ def as_html(page: Page) -> str:
         title = part.table.title if isinstance(part, TablePart) else part.title
         sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{setting.set(part)}</section>')
         short = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
-        links.setdefault(_GROUPS[type(part)], []).append(f'<a href="#s{number}">{escape(short)}</a>')
+        links.setdefault(_SETTERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(short)}</a>')
     blocks = {"main": pack(setting.main, {}), **setting.blocks}
     drawn = any(isinstance(part, Chart | Browser) for part in page.parts)
     return _file(page, sections, links, blocks, drawn=drawn)
@@ -233,12 +234,6 @@ def _views(views: Mapping[str, Any]) -> str:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in views)
     return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
-
-
-def _image(part: Image) -> str:
-    data = base64.b64encode(part.svg.encode()).decode()
-    image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
 
 
 def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> str:
