@@ -23,7 +23,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import vectors as vectors_schema
-from pipeline.core.task import Facts, Inputs, Job
+from pipeline.core.task import Facts, Inputs, Job, Sharded
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import grouped
@@ -56,8 +56,8 @@ class _Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Import:
-    """The work of one import (:class:`pipeline.core.task.Sharded`).
+class Import(Sharded):
+    """The work of one import.
 
     Attributes:
         model: the vectors.
@@ -67,7 +67,6 @@ class Import:
     model: Model
     role: Role
     sequential = True
-    accelerated = False
 
     @property
     def _what(self) -> str:
