@@ -1,7 +1,4 @@
-"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores.
-
-Functions take parsed options, turn them into tasks, hand the tasks to the runner and print results.
-"""
+"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores."""
 
 from __future__ import annotations
 

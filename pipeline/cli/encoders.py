@@ -39,11 +39,11 @@ def models(options: argparse.Namespace) -> None:
     what = options.what or "list"
     encoders = {encoder.name: encoder for encoder in registry.known_models()}
     require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
-    if what == "list":
-        rows = [_record(encoder) if options.json else _row(encoder) for encoder in encoders.values()]
-        print_rows("models", rows, options)
+    shown = list(encoders.values()) if what == "list" else [encoders[what]]
+    if options.json or what == "list":
+        print_rows("models", [_record(encoder) if options.json else _row(encoder) for encoder in shown], options)
     else:
-        _show(encoders[what], options)
+        _show(*shown)
 
 
 def _row(encoder: registry.KnownModel) -> dict[str, str]:
@@ -71,10 +71,7 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
     }
 
 
-def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
-    if options.json:
-        print_rows("models", [_record(encoder)], options)
-        return
+def _show(encoder: registry.KnownModel) -> None:
     values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():

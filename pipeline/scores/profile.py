@@ -230,19 +230,11 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
 
 
 def _degrees(rows: dict[str, Any]) -> list[str]:
-    width = max(map(len, rows))
-    lines = [_columns(f"  {'of a paper':{width}}", ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"])]
+    width, shown = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
     for label, row in rows.items():
         values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
-        lines.append(_columns(f"  {label:{width}}", [_number(value) for value in values]))
-    return lines
-
-
-def _columns(label: str, texts: Sequence[str]) -> str:
-    return f"{label}{texts[0]:>13}" + "".join(f"{text:>9}" for text in texts[1:])
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+        shown[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
+    return [
+        f"  {name:{width}}{none:>13}" + "".join(f"{text:>9}" for text in texts)
+        for name, (none, *texts) in shown.items()
+    ]
