@@ -138,15 +138,13 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     for of_setup in scores.partition_by("field", "size", maintain_order=True):
         setup: Setup = (of_setup["field"][0], int(of_setup["size"][0]))
         samples_of = _values_of_samples(of_setup)
-        keys = list(samples_of)
-        values = [np.stack([of_sample for _, of_sample in samples_of[key].values()]) for key in keys]
+        values = [np.stack([of_sample for _, of_sample in samples.values()]) for samples in samples_of.values()]
         means = np.stack([of_key.mean(axis=0) for of_key in values])
         if draws.resample == "queries":
             drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
         else:
             drawn = _over_samples(values, draws, seed, setup)
-        for key, mean, resampled in zip(keys, means, drawn, strict=True):
-            samples = samples_of[key]
+        for (key, samples), mean, resampled in zip(samples_of.items(), means, drawn, strict=True):
             averages[setup, *key] = Average(
                 values=mean,
                 figures=np.array([values.mean() for _, values in samples.values()]),

@@ -75,11 +75,10 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         figures = {(row["label"], (row["size"], row["measure"])): figure_of(row) for row in rows}
         heads = [Column(format_count(size), label_of(measure)) for size, measure in columns]
         trained = dict(table.select("label", "trained_on").iter_rows())
-        further = {label: (text,) if any(trained.values()) else () for label, text in trained.items()}
         heads += [Column("", "trained on")] if any(trained.values()) else []
         lines = [
-            TableRow(label, (*(figures.get((label, column)) for column in columns), *texts))
-            for label, texts in further.items()
+            TableRow(label, (*(figures.get((label, column)) for column in columns), text)[: len(heads)])
+            for label, text in trained.items()
         ]
         below = notes(table, rankings, "column")
         return Table(title(table, rankings), "system", tuple(heads), tuple(lines), below)
