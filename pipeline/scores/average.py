@@ -21,6 +21,7 @@ from pipeline.measure.statistics import (
     TAIL_RESAMPLES,
     bootstrap_means,
     confidence_interval,
+    holm,
     interval_kind,
 )
 
@@ -205,6 +206,21 @@ def _require_same_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
             f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
             "Build them with one seed and one version",
         )
+
+
+def corrected(tested: pl.DataFrame, family: Sequence[str]) -> pl.DataFrame:
+    """Return a frame with ``p_adjusted``, the ``p_value`` by Holm's correction, and the number of ``tests`` together.
+
+    Rows with equal columns ``family`` are corrected together; means over fields are a family of their own. What was not
+    tested has no ``p_value``.
+    """
+    known = pl.col("p_value").is_not_null()
+    together = [*family, pl.col("field").eq_missing(AVERAGE), known]
+    adjusted = pl.col("p_value").map_batches(lambda p_values: pl.Series(holm(p_values.to_numpy())), pl.Float64)
+    return tested.with_columns(
+        p_adjusted=pl.when(known).then(adjusted.over(together)),
+        tests=pl.when(known).then(pl.len().over(together)).cast(pl.Int64),
+    )
 
 
 def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:

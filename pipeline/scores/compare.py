@@ -12,8 +12,19 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, holm, permutation_of_means, standardised_effect
-from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Key, Setup, average, families, in_order
+from pipeline.measure.statistics import equivalence, permutation_of_means, standardised_effect
+from pipeline.scores.average import (
+    AVERAGE,
+    PROTOCOL,
+    Average,
+    Draws,
+    Key,
+    Setup,
+    average,
+    corrected,
+    families,
+    in_order,
+)
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
 from pipeline.scores.store import load_runs, open_rankings
@@ -167,17 +178,10 @@ def _differences(
 
 def _tested(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Correct the p-values over the pools (and pairs) of each measure, and say what each difference shows."""
-    macro = differences["field"].eq_missing(AVERAGE).to_numpy()
-    adjusted, tests = np.empty(len(differences)), np.empty(len(differences), np.int64)
-    for measure, average_too in itertools.product(differences["measure"].unique(), (False, True)):
-        family = (differences["measure"] == measure).to_numpy() & (macro == average_too)
-        adjusted[family] = holm(differences["p_value"].to_numpy()[family])
-        tests[family] = family.sum()
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
-    tested = differences.with_columns(pl.Series("p_adjusted", adjusted), pl.Series("tests", tests))
-    return tested.with_columns(
+    return corrected(differences, ["measure"]).with_columns(
         pl.when(pl.col("p_adjusted") < draws.alpha)
         .then(pl.when(gain > 0).then(better).otherwise(worse))
         .when(pl.col("p_equivalent") < draws.alpha)

@@ -15,6 +15,7 @@ from pipeline.core.text import printable
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
+from pipeline.scores.charts import views
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.render import render_table
@@ -261,20 +262,13 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
     label = f"{row['second']} less {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
     if by_measure[0].height > 1:
+        number = pl.int_range(pl.len()).over("measure").cast(pl.Float64)
+        points = differences.select("measure", "low", "high", value="difference", x=number, label=pl.lit(label))
         yield Chart(
             title="Difference by pool",
             x_label="",
             unit=f"points, {label}",
-            views={
-                label_of(of_measure["measure"][0]): [
-                    Series(
-                        label,
-                        [float(place) for place in range(len(of_measure))],
-                        *(of_measure[name].to_list() for name in ("difference", "low", "high")),
-                    )
-                ]
-                for of_measure in by_measure
-            },
+            views=views(points),
             categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
             provenance=source,
         )

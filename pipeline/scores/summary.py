@@ -16,7 +16,7 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.text import csv_cell
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, holm, permutation_of_means
+from pipeline.measure.statistics import equivalence, permutation_of_means
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -26,6 +26,7 @@ from pipeline.scores.average import (
     Key,
     Setup,
     average,
+    corrected,
     families,
     in_order,
 )
@@ -171,7 +172,10 @@ def _summarised(
             figures |= _macro_averages(setups, labels, measures, of_table, draws)
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
         rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
-    return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
+    family = ["table", "measure", *(["label"] if draws.family == "system" else [])]
+    summary = corrected(_best(_frame(rows, runs, draws)), family)
+    marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
+    return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
 
 
 def _usual(runs: pl.DataFrame) -> str | None:
@@ -289,14 +293,6 @@ def _tests(
             alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
             for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
                 tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
-    grouped: dict[tuple[Any, ...], list[Key]] = {}
-    for key in tested:
-        setup, label, measure = key
-        grouped.setdefault((setup == MACRO, measure, label if draws.family == "system" else None), []).append(key)
-    for family in grouped.values():
-        adjusted = holm([tested[key]["p_value"] for key in family]).tolist()
-        for key, p_adjusted in zip(family, adjusted, strict=True):
-            tested[key] |= {"p_adjusted": p_adjusted, "tests": len(family), "marked": p_adjusted < draws.alpha}
     return tested
 
 
