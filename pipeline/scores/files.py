@@ -66,7 +66,8 @@ def score_files(
         raise InputError(f"two runs are named {repeated[0]!r}", "Rename one of the files")
     asked = {*DEFAULT, *(parse_measures(measures) if measures else ())}
     chosen = sorted(asked, key=lambda measure: measure.order)
-    judgements, entries = _judgements(qrels), [_entries(run) for run in runs]
+    judgements = _judgements(qrels)
+    entries = [entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run)) for run in runs]
     named = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(named))}  # of Unicode, and so of UTF-8
     queries = {text: number for number, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
@@ -181,10 +182,6 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
         raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
     return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
-
-
-def _entries(run: RunFile) -> Entries:
-    return entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run))
 
 
 def _digest(file: RunFile | QrelsFile) -> str:

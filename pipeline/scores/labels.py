@@ -11,6 +11,7 @@ import polars as pl
 from pipeline.core.config import changed_fields, format_count
 from pipeline.core.errors import InputError
 from pipeline.encode.registry import Training, trainings
+from pipeline.scores.store import as_json
 
 _SPELLED = {"compute": "precision", "search": "engine"}
 """What labels call a setting, where users know it by another name."""
@@ -47,7 +48,7 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
     for row in rows:
         namesakes = [settings_of[other["row"]] for other in rows if other["system"] == row["system"]]
         names = {name for settings in namesakes for name in settings} - {"depth"}
-        telling = sorted(name for name in names if len({_key(settings.get(name)) for settings in namesakes}) > 1)
+        telling = sorted(name for name in names if len({as_json(settings.get(name)) for settings in namesakes}) > 1)
         differing = [f"{_short(name)} {text(settings_of[row['row']].get(name))}" for name in telling]
         differing += [f"depth {row['depth']}"] if depths else []
         label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
@@ -69,10 +70,6 @@ def text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).removeprefix("sha256:")[:12] if isinstance(value, str) else str(value)
-
-
-def _key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _flat(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
