@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.cli.parser import Parser
+from pipeline.cli.spelling import Parser
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import SOURCES, all_options
 
@@ -20,7 +20,7 @@ _MARGIN = "points: test whether systems are equivalent, within this difference o
 _RESAMPLE = "what intervals count as drawn: queries (default), papers (the samples of a pool), or both"
 _CORPUS = "name of the corpus (default: the only one)"
 
-_RUNNING: Mapping[str, dict[str, Any]] = {
+RUNNING: Mapping[str, dict[str, Any]] = {
     "memory": {"action": "store", "help": "memory of a stage, such as 4G (default: half the machine)"},
     "workers": {"action": "store", "type": int, "help": "processes or threads (default: the machine's cores)"},
     "device": {"action": "store", "default": "auto", "help": "auto, cpu, cuda or cuda:N"},
@@ -176,8 +176,8 @@ def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str,
     command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
-    for option in (name for name in _RUNNING if name in [*takes.split(), "quiet"]):
-        common.add_argument(f"--{option}", **{"action": "store_true", **_RUNNING[option]})
+    for option in (name for name in RUNNING if name in [*takes.split(), "quiet"]):
+        common.add_argument(f"--{option}", **{"action": "store_true", **RUNNING[option]})
     return command
 
 

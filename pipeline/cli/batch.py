@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
+from pipeline.cli.spelling import without
 from pipeline.cluster import batch, slurm
 from pipeline.cluster.batch import check_not_running
 from pipeline.cluster.resume import TRAIN
 from pipeline.cluster.script import SlurmSettings
 from pipeline.cluster.status import describe, render
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.task import Task
 
@@ -70,8 +71,7 @@ def _batch(options: argparse.Namespace) -> batch.Batch:
 
 
 def _stage(options: argparse.Namespace) -> str:
-    if options.stage not in STAGES:
-        raise InputError(f"--stage={options.stage!r} cannot be submitted", nearest(options.stage, STAGES))
+    require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
     needed, useless = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))
@@ -121,20 +121,6 @@ def _only_of_submit(name: str) -> tuple[set[str], set[str]]:
     commands = parser()[1]
     further = {text: takes for text, takes in commands["submit"].options.items() if text not in commands[name].options}
     return {text for text, takes in further.items() if takes}, {text for text, takes in further.items() if not takes}
-
-
-def without(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> list[str]:
-    """Return the words of a command line without some options and their values, and without some flags."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in options:
-            skip = True
-        elif word.split("=")[0] not in {*options, *flags}:
-            kept.append(word)
-    return kept
 
 
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:

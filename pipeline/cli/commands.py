@@ -1,7 +1,4 @@
-"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores.
-
-Functions take parsed options, turn them into tasks, hand the tasks to the runner and print results.
-"""
+"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any
 from pipeline.cli import options as read
 from pipeline.cli.output import described, print_counts, print_json, print_made
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
@@ -45,17 +42,17 @@ COMMANDS = {
     "export": "export:export",
     "report": "results:write_report",
     "show": "show:show",
-    "compare": "compare:compare",
+    "compare": "results:compare",
     "study": "study:study",
-    "leaderboard": "leaderboard:leaderboard",
-    "card": "leaderboard:card",
-    "submission": "leaderboard:submission",
+    "leaderboard": "study:leaderboard",
+    "card": "study:card",
+    "submission": "study:submission",
     "plan": "encoders:plan",
     "models": "encoders:models",
     "doctor": "doctor:doctor",
     "demo": "demo:demo",
-    "evaluate": "evaluate:evaluate",
-    "open": "evaluate:open_page",
+    "evaluate": "results:evaluate",
+    "open": "results:open_page",
     "gc": "gc:gc",
     "triplets": "train:triplets",
     "train": "train:train",
@@ -78,10 +75,7 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import task_of
 
     runner = read.runner(options)
-    if options.engine not in ("local", "ray"):
-        raise InputError(
-            f"--engine={options.engine!r} cannot build a corpus", nearest(options.engine, ("local", "ray"))
-        )
+    require_known(options.engine, ("local", "ray"), f"--engine={options.engine!r} cannot build a corpus")
     if options.input and options.source in SOURCES and not SOURCES[options.source].has_folder:
         raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
     if options.duplicates == "keep" and options.duplicates_by:
@@ -92,8 +86,8 @@ def corpus(options: argparse.Namespace) -> None:
         given["contexts"] = str(Path(given["contexts"]).resolve())
     tasks = task_names(given["task"]) if "task" in given else []
     for task in tasks or [""]:
-        own = corpus_name(task) if task else options.source
-        name = (f"{options.corpus}-{own}" if len(tasks) > 1 else options.corpus) if options.corpus else own
+        usual = corpus_name(task) if task else options.source
+        name = (f"{options.corpus}-{usual}" if len(tasks) > 1 else options.corpus) if options.corpus else usual
         origin = {
             "name": name,
             "source": options.source,

@@ -29,34 +29,25 @@ class Finding(NamedTuple):
 
 
 def doctor(options: argparse.Namespace) -> None:
-    """Print the findings."""
-    findings = examine(options.root)
-    print_json({"findings": findings}) if options.json else print(render(findings))
-
-
-def examine(root: Path) -> list[Finding]:
-    """Return the findings about this machine and the disk of a workspace."""
+    """Print what is found on this machine and on the disk of a workspace."""
     memory = available_memory() / 2**30
-    return [
+    findings = [
         Finding("mdcr", fine=True, state=provenance.code_version()),
         Finding("machine", fine=True, state=f"{available_cores()} cores, {memory:.1f} GiB memory"),
-        _disk(root),
+        _disk(options.root),
         _java(),
         _lucene(),
         _faiss(),
         *_gpus(),
         *_models(),
     ]
-
-
-def render(findings: list[Finding]) -> str:
-    """Return the findings as one screen of text."""
-    lines = []
+    if options.json:
+        print_json({"findings": findings})
+        return
     for finding in findings:
-        lines.append(f"{'ok' if finding.fine else '--':4}{finding.what:10}{finding.state}")
+        print(f"{'ok' if finding.fine else '--':4}{finding.what:10}{finding.state}")
         if finding.remedy:
-            lines.append(f"{'':14}{finding.remedy}")
-    return "\n".join(lines)
+            print(f"{'':14}{finding.remedy}")
 
 
 def _disk(root: Path) -> Finding:

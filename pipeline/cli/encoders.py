@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
@@ -38,13 +38,12 @@ def models(options: argparse.Namespace) -> None:
     """List the encoders, or show the details of one."""
     what = options.what or "list"
     encoders = {encoder.name: encoder for encoder in registry.known_models()}
-    if what == "list":
-        rows = [_record(encoder) if options.json else _row(encoder) for encoder in encoders.values()]
-        print_rows("models", rows, options)
-    elif what in encoders:
-        _show(encoders[what], options)
+    require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
+    shown = list(encoders.values()) if what == "list" else [encoders[what]]
+    if options.json or what == "list":
+        print_rows("models", [_record(encoder) if options.json else _row(encoder) for encoder in shown], options)
     else:
-        raise InputError(f"mdcr models {what} is unknown", nearest(what, ("list", *encoders)))
+        _show(*shown)
 
 
 def _row(encoder: registry.KnownModel) -> dict[str, str]:
@@ -72,10 +71,7 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
     }
 
 
-def _show(encoder: registry.KnownModel, options: argparse.Namespace) -> None:
-    if options.json:
-        print_rows("models", [_record(encoder)], options)
-        return
+def _show(encoder: registry.KnownModel) -> None:
     values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():
@@ -135,11 +131,11 @@ def _papers(pools: Sequence[PoolConfig], whole: int | None) -> int:
     return round(whole * (1 - math.prod(1 - min(count / whole, 1) for count in counts)))
 
 
-def sample_texts(corpus: Artifact | None, seed: int = 13) -> list[Text]:
+def sample_texts(corpus: Artifact | None) -> list[Text]:
     """Return texts in random order, of a corpus or of the synthetic release."""
-    chance = generator(seed, "plan")
+    chance = generator(13, "plan")
     if corpus is None:
-        release = Synthetic(_SAMPLE, seed)
+        release = Synthetic(_SAMPLE, 13)
         papers = next(iter(release.read(release.parts()[0]))).papers
         columns = (papers.column(name).to_pylist() for name in ("title", "abstract"))
         texts = [Text(title or "", abstract or "") for title, abstract in zip(*columns, strict=True)]

@@ -11,7 +11,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import file_name
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, find_corpus
@@ -32,8 +32,7 @@ _UNUSED = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allo
 
 def export(options: argparse.Namespace) -> None:
     """Export what was asked for, after making what is missing, and print the files."""
-    if options.what not in _KINDS:
-        raise InputError(f"export takes {', '.join(_KINDS)}, got {options.what!r}", nearest(options.what, _KINDS))
+    require_known(options.what, _KINDS, f"export takes {', '.join(_KINDS)}, got {options.what!r}")
     if (options.benchmark is None) == (options.what == "benchmark"):
         raise InputError(
             f"--benchmark must go with export benchmark, got export {options.what}", "Give both, or neither"

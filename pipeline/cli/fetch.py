@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from pipeline.cli.output import print_json
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.sources import mteb, openalex_files, s2ag
@@ -30,8 +30,7 @@ KINDS = {
 
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``."""
-    if options.source not in KINDS:
-        raise InputError(f"there is nothing called {options.source!r} to fetch", nearest(options.source, KINDS))
+    require_known(options.source, KINDS, f"there is nothing called {options.source!r} to fetch")
     for name in dict.fromkeys(name for names in KINDS.values() for name in names):
         if name not in KINDS[options.source] and getattr(options, name) is not None:
             raise InputError(f"fetch {options.source} takes no --{name.replace('_', '-')}", "Leave it out")

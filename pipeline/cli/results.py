@@ -1,10 +1,11 @@
-"""Published scores as tables, files and JSON."""
+"""``mdcr report``, ``compare``, ``evaluate`` and ``open``: scores as tables, files and JSON, and their pages."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import sys
+import webbrowser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,31 +16,36 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
+from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
+from pipeline.scores import compare as comparing
+from pipeline.scores import comparison
 from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
-from pipeline.scores.golden import check
+from pipeline.scores.files import name_of, score_files
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import SHOWN, build_tables, shown
-from pipeline.scores.page import index
 from pipeline.scores.page.report import page_of
+from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
+from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, as_csv, records, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
+from pipeline.stages.systems import stored_names
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
 """Options that choose scores, beside those of pools and ``--model``."""
 
-_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex"}
-_KINDS = (*_FILES, "figures", "page")
+_FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
+_KINDS = ("markdown", "csv", "latex", "figures", "page")
 
 
 class Report(NamedTuple):
@@ -59,14 +65,23 @@ class Report(NamedTuple):
     draws: Draws
     measures: Sequence[str]
 
+    @property
+    def samples(self) -> pl.DataFrame:
+        """The figures of each sample alone."""
+        return summarise_samples(self.scores, self.draws)
+
+    @property
+    def shown(self) -> pl.DataFrame:
+        """The figures of the measures shown."""
+        return shown(self.summary, self.measures)
+
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""
-        return [*records(self.summary), *records(summarise_samples(self.scores, self.draws))]
+        return records(pl.concat([self.summary, self.samples]))
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
-        tables = build_tables(shown(self.summary, self.measures), self.runs)
-        return "\n".join(render_table(table, output, **look) for table in tables)
+        return "\n".join(render_table(table, output, **look) for table in build_tables(self.shown, self.runs))
 
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -91,7 +106,7 @@ def print_scores(
 def print_last(root: Path, options: argparse.Namespace) -> None:
     """Print the table that has the newest ranking."""
     _checked_format(options)
-    runs = labelled(choose(stored(root), root, **choice_of(options)))
+    runs = _chosen(root, choice_of(options))
     newest = runs.filter(pl.col("published") == pl.col("published").max())
     print_reports(reports_of(runs.filter(kind=newest["kind"][0]), options), options)
 
@@ -103,7 +118,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check=CSV")
     _checked_format(options)  # before scores are looked for
-    reports = reports_of(labelled(choose(stored(root), root, **choice_of(options))), options)
+    reports = reports_of(_chosen(root, choice_of(options)), options)
     if not options.check:
         print_reports(reports, options)
         return
@@ -112,14 +127,17 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
 
 
+def _chosen(root: Path, choice: dict[str, Any]) -> pl.DataFrame:
+    return labelled(choose(stored(root), root, **choice))
+
+
 def write_report(options: argparse.Namespace) -> None:
     """Write the scores that the options choose as a page, Markdown, CSV, LaTeX and figures."""
     kinds = [kind.strip() for kind in (options.format or ",".join(_KINDS)).split(",")]
     for kind in kinds:
-        if kind not in _KINDS:
-            raise InputError(f"--format of files must be {', '.join(_KINDS)}, got {kind!r}", nearest(kind, _KINDS))
+        require_known(kind, _KINDS, f"--format of files must be {', '.join(_KINDS)}, got {kind!r}")
     root, choice = read.runner(options).root, choice_of(options)
-    runs = labelled(choose(stored(root), root, **choice))
+    runs = _chosen(root, choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
     shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
@@ -129,9 +147,9 @@ def write_report(options: argparse.Namespace) -> None:
     folders = [output / name for name in folder_names(root, runs, choice, look).values()]
     written: list[Path] = []
     for folder, report in zip(folders, reports, strict=True):
-        written += _files_of(folder, report, kinds) if options.dry_run else write_files(folder, report, kinds)
+        written += write_files(folder, report, kinds, dry=options.dry_run)
     if "page" in kinds:
-        written.append(output / index.NAME if options.dry_run else index.write_index(output))
+        written.append(output / NAME if options.dry_run else write_index(output))
     if options.json:
         paths = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
         print_json(paths | ({"dry_run": True} if options.dry_run else {}))
@@ -141,39 +159,33 @@ def write_report(options: argparse.Namespace) -> None:
     if options.dry_run:
         say(f"{len(written)} files would be written")
     elif "page" in kinds:
-        say(f"all pages: {output / index.NAME}")
+        say(f"all pages: {output / NAME}")
 
 
-def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS) -> list[Path]:
-    """Write what a command shows as files of some kinds, and return their paths."""
+def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, dry: bool = False) -> list[Path]:
+    """Write what a command shows as files of some kinds, and return their paths; ``dry``: write nothing."""
+    written = [folder / name for kind, name in _FILES.items() if kind in kinds]
+    charts = list(figures(report.shown, report.runs)) if "figures" in kinds else []
+    if dry:
+        return written + [folder / f"{name}.{suffix}" for name, _, _ in charts for suffix in FORMATS]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
-        written = [folder / name for kind, name in _FILES.items() if kind in kinds]
         for path in written:
-            csv = path.suffix == ".csv"
-            text = as_csv(report.records()) if csv else report.text("latex" if path.suffix == ".tex" else "markdown")
-            files.write_text(path, text)
-        if "page" in kinds:
-            samples = summarise_samples(report.scores, report.draws)
-            page = page_of(report.runs, report.scores, report.summary, samples, report.measures)
-            written.append(index.write_page(page, folder))
-        if "figures" in kinds:
-            try:
-                for name, chart, view in figures(shown(report.summary, report.measures), report.runs):
-                    with drawing() as figure_class:
-                        written += save(draw(figure_class, chart, view), folder / name, FORMATS, chart.provenance)
-            except InputError as error:
-                say(f"no figures: {error}")
+            if path.name == NAME:
+                page = page_of(report.runs, report.scores, report.summary, report.samples, report.measures)
+                write_page(page, folder)
+            elif path.suffix == ".csv":
+                files.write_text(path, as_csv(report.records()))
+            else:
+                files.write_text(path, report.text("latex" if path.suffix == ".tex" else "markdown"))
+        try:
+            for name, chart, view in charts:
+                with drawing() as figure_class:
+                    written += save(draw(figure_class, chart, view), folder / name, FORMATS, chart.provenance)
+        except InputError as error:
+            say(f"no figures: {error}")
     return written
-
-
-def _files_of(folder: Path, report: Report, kinds: Sequence[str]) -> list[Path]:
-    """Return the files that a report would write."""
-    charts = figures(shown(report.summary, report.measures), report.runs) if "figures" in kinds else ()
-    names = [name for kind, name in {**_FILES, "page": index.NAME}.items() if kind in kinds]
-    names += [f"{name}.{suffix}" for name, _, _ in charts for suffix in FORMATS]
-    return [folder / name for name in names]
 
 
 def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataFrame | None = None) -> list[Report]:
@@ -182,12 +194,12 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
     asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
-    for part in runs.partition_by("kind", maintain_order=True):
-        values_of = values(part) if scores is None else scores
+    for of_kind in runs.partition_by("kind", maintain_order=True):
+        values_of = values(of_kind) if scores is None else scores
         summary = summarise(values_of, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in asked if name in scored] or scored
-        reports.append(Report(part, values_of, summary, draws, measures_shown))
+        reports.append(Report(of_kind, values_of, summary, draws, measures_shown))
     return reports
 
 
@@ -273,3 +285,84 @@ def _recall_line(row: dict[str, Any]) -> str:
 def _mean_map(scores: Artifact) -> float | None:
     values = pl.DataFrame(scores.arrow("scores.arrow")).filter(measure="map")["value"].to_numpy()
     return float(values.mean()) if len(values) else None
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print the comparison of two systems, a part for each field and size, and write its page; of more, all pairs."""
+    systems = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
+    if len(systems) < 2:
+        raise InputError(
+            f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"
+        )
+    root, choice = read.runner(options).root, choice_of(options)
+    measures = choice.pop("measures", None)
+    runs = _chosen(root, choice)
+    if (kinds := runs["kind"].n_unique()) > 1:
+        raise InputError(
+            f"pools of one kind must be compared, got {kinds} kinds",
+            "Choose with --corpus, --year, --seed, --split, --queries or another setting of the pools",
+        )
+    if len(systems) > 2:
+        _all_pairs(options, runs, systems, measures)
+        return
+    draws = draws_of(options)
+    both, labels = comparing.paired(values(runs), *systems)
+    differences = comparing.compare(both, *labels, measures, draws)
+    queries = comparing.most_different(both, runs, labels, differences["measure"][0], options.most)
+    choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": measures}
+    (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
+    folder = options.output or root / REPORTS / name
+    pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_page(comparison.page_of(differences, queries, pairs, both, draws), folder)
+        if options.output is None:
+            write_index(folder.parent)
+    if options.json:
+        print_json({"comparisons": comparison.as_records(differences, queries), "folder": str(folder)})
+        return
+    for of_pool, queries_of_pool in comparison.by_pool(differences, queries):
+        print(comparison.as_text(of_pool, queries_of_pool) + "\n")
+    print(folder)
+
+
+def _all_pairs(
+    options: argparse.Namespace, runs: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None
+) -> None:
+    """Print how each two of several systems differ; a page has the queries of two."""
+    if options.output is not None:
+        raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
+    differences = comparing.compare_pairs(values(runs), systems, measures, draws_of(options))
+    if options.json:
+        print_json({"pairs": differences.drop("changes").rows(named=True)})
+        return
+    for table in comparison.pair_tables(differences):
+        print(render_table(table))
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Score runs of any tool against qrels, print their table with intervals and tests, and write its page."""
+    check_shown(options)
+    runs: list[Path] = list(options.run)
+    baseline = options.baseline and Path(options.baseline)
+    if baseline and baseline.is_file():
+        runs = [baseline, *(run for run in runs if run.resolve() != baseline.resolve())]
+        options.baseline = name_of(baseline, "")
+    if not runs:
+        raise InputError("--run must be given", "Give a file of TREC, JSON, ranx or Parquet")
+    frame, scores = score_files(runs, options.qrels, options.measures)
+    reports = reports_of(frame, options, scores)
+    print_reports(reports, options)
+    folder = options.output or options.root / REPORTS / name_of(options.qrels, "qrels")
+    for report in reports:
+        write_files(folder, report)
+    say(f"page: {folder / NAME}")
+
+
+def open_page(options: argparse.Namespace) -> None:
+    """Open the newest page of the workspace; where there is no browser, its path is what is printed."""
+    pages = sorted((options.root / REPORTS).glob(f"*/{NAME}"), key=lambda page: page.stat().st_mtime_ns)
+    if not pages:
+        raise InputError(f"there is no page in {options.root / REPORTS}", "Run mdcr demo, mdcr report or mdcr study")
+    webbrowser.open(pages[-1].resolve().as_uri())
+    print(pages[-1])

@@ -8,9 +8,10 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli import results
+from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import published
-from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say, warn
 from pipeline.core.workspace import (
@@ -40,7 +41,7 @@ _OPTIONS: dict[str, set[str]] = {
 }
 """Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
 _NOT_OF_TABLES = {"output", "spot"}
-_RUNNING = {"command", "words", "what", "root", "json", "quiet", "memory", "workers", "device"}
+_TAKEN = {"command", "words", "what", "root", *RUNNING}
 """Options that all kinds take, and what a command is parsed into."""
 
 _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
@@ -50,8 +51,7 @@ def show(options: argparse.Namespace) -> None:
     """Print one kind of thing."""
     options.what = options.what or ("table" if _restricted(options) else "last")
     kinds = ("last", "table", "corpus", *_ROWS)
-    if options.what not in kinds:
-        raise InputError(f"there is nothing called {options.what!r} to show", nearest(options.what, kinds))
+    require_known(options.what, kinds, f"there is nothing called {options.what!r} to show")
     _refuse_unused(options)
     root = read.runner(options).root
     if options.what == "last":
@@ -66,13 +66,13 @@ def show(options: argparse.Namespace) -> None:
 
 def _restricted(options: argparse.Namespace) -> bool:
     """Whether an option says what is printed."""
-    taken = _RUNNING - {"json"}
+    taken = _TAKEN - {"json"}
     return any(value not in (None, [], False) for name, value in vars(options).items() if name not in taken)
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
     """Refuse an option that has no effect on the kind of thing shown."""
-    taken = _RUNNING | _OPTIONS.get(options.what, set())
+    taken = _TAKEN | _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
         used = name in taken or (options.what == "table" and name not in _NOT_OF_TABLES)
         if not used and value not in (None, [], *(() if name in SETTINGS else (False,))):

@@ -1,4 +1,4 @@
-"""How users spell settings: as options of ``mdcr``, or as variables of ``make``.
+"""The words of a command line: a parser with errors of our own, and settings as options or as variables of ``make``.
 
 The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, ``MDCR_MAKE_NAME``, the value of
 each, and ``MDCR_GOALS``, what it was asked to make: a variable must be of use to one of the goals. Values reach this
@@ -9,13 +9,74 @@ Messages below the command line write ``--size``, or ``--size=900`` with a value
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
 
-from pipeline.cli.parser import Parser
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
+
+_WORD = "first word"
+"""Where a parser keeps the word behind the name of a command; no option has this name."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the spelling of what may be meant.
+
+    Attributes:
+        word: the option that may be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
+        required: its choices, where it must be given.
+    """
+
+    word = ""
+    required = ""
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """Its options, with dashes, and whether each takes a value."""
+        return {text: option.nargs != 0 for text, option in self._option_string_actions.items() if text[:2] == "--"}
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words of a command line.
+
+        Raises:
+            InputError: an option or a word is unknown, missing or of another type.
+        """
+        commands = self._commands().choices
+        if words[:1] and not words[0].startswith("-"):
+            require_known(words[0], commands, f"there is no command {words[0]!r}")
+        options, unknown = self.parse_known_args(words)
+        command = commands[options.command]
+        if unknown:
+            text = unknown[0].partition("=")[0]
+            what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
+            remedy = nearest(text, command.options) if text.startswith("-") else f"See mdcr {options.command} --help"
+            raise InputError(f"mdcr {options.command} has no {what}", remedy)
+        if word := command.word:
+            first = vars(options).pop(_WORD)
+            if command.required and first is None and getattr(options, word) is None:
+                raise InputError(f"--{word} must be given", f"Choose {command.required}")
+            if first is not None and getattr(options, word) is not None:
+                raise InputError(f"--{word} is given twice, as {first!r} too", "Give it once")
+            setattr(options, word, getattr(options, word) if first is None else first)
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error of argparse as one of ours."""
+        match = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
+        what = f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number, got {match[3]}" if match else message
+        raise InputError(what, f"See {self.prog} --help")
+
+    def add_word(self, name: str, about: str, *, required: bool = False) -> None:
+        """Add an option that may be given as the first word."""
+        self.word, self.required = name, about if required else ""
+        self.add_argument(_WORD, nargs="?", metavar=name.upper(), help=about)
+        self.add_argument(f"--{name}", help="the same, as an option")
+
+    def _commands(self) -> argparse._SubParsersAction[Parser]:
+        return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
@@ -62,21 +123,21 @@ def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
     flags = {"--help"}.union(*map(_flags, commands.values()))
     words = re.split(r"(\s)", text)
     command, joins = "", False
-    for place, word in enumerate(words):
+    for number, word in enumerate(words):
         bare = word.strip("(,.;:)")
-        if place > 1 and words[place - 2] == "mdcr" and bare in commands and "--help" not in words[place:]:
-            command, words[place - 2] = bare, "make"
+        if number > 1 and words[number - 2] == "mdcr" and bare in commands and "--help" not in words[number:]:
+            command, words[number - 2] = bare, "make"
         elif bare.partition("=")[0] in options:
             name, _, value = bare.partition("=")
             value = "1" if name in flags else value
             joins = not value
             if name != "--help":
-                words[place] = word.replace(bare, _variable(name) + (f"={value}" if value else ""))
+                words[number] = word.replace(bare, _variable(name) + (f"={value}" if value else ""))
         elif bare.strip():
             if joins and (command or re.fullmatch(r"\d[\w.]*", bare)):
-                words[place - 1] = "="
-            elif command and commands[command].word and words[place - 2] == command:
-                words[place] = f"{_variable(commands[command].word)}={word}"
+                words[number - 1] = "="
+            elif command and commands[command].word and words[number - 2] == command:
+                words[number] = f"{_variable(commands[command].word)}={word}"
             else:
                 command = ""
             joins = False
@@ -88,17 +149,22 @@ def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
     if words[:1] == ["--from-make"]:
         values = _typed_variables() | {_variable(option): value for option, value in changes.items()}
         return shlex.join(["make", *(_goals() or words[1:2]), *(f"{name}={value}" for name, value in values.items())])
+    changed = [word for name, value in changes.items() for word in (f"--{name}", value)]
+    return shlex.join(["mdcr", *without(words, {f"--{name}" for name in changes}), *changed])
+
+
+def without(words: Sequence[str], options: Collection[str], flags: Collection[str] = ()) -> list[str]:
+    """Return the words of a command line without some options and their values, and without some flags."""
     kept, takes_next = [], False
     for word in words:
         name, equals, _ = word.partition("=")
-        if not takes_next and name.startswith("--") and name[2:] in changes:
-            takes_next = not equals
-        elif takes_next:
+        if takes_next:
             takes_next = False
-        else:
+        elif name in options:
+            takes_next = not equals
+        elif name not in flags:
             kept.append(word)
-    changed = [part for name, value in changes.items() for part in (f"--{name}", value)]
-    return shlex.join(["mdcr", *kept, *changed])
+    return kept
 
 
 def _typed_variables() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""``mdcr study``: one of the experiments. ``mdcr eval --benchmark``: systems or score files on a benchmark."""
+"""Experiments: ``mdcr study``, ``leaderboard``, ``card``, ``submission``, and ``mdcr eval --benchmark``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
+from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
+from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
@@ -27,7 +29,6 @@ from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, repla
 from pipeline.studies.run import check_input
 
 _OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
-_RUNNING = {"root", "memory", "workers", "device", "repair", "dry-run", "verbose", "json", "quiet"}
 
 
 def study(options: argparse.Namespace) -> None:
@@ -119,7 +120,7 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
     words = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
-    if unused := sorted(words - {*_OF_BENCHMARKS} - _RUNNING - {"from-make", "benchmark", "model", "split"}):
+    if unused := sorted(words - {*_OF_BENCHMARKS} - {"root", *RUNNING, "from-make", "benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:
@@ -161,3 +162,46 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
     percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
     print(render_table(frame_table(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
+
+
+def leaderboard(options: argparse.Namespace) -> None:
+    """Verify submissions and score their runs, then write the leaderboard and print its tables."""
+    from pipeline.studies.leaderboard import submissions
+
+    workspace = Workspace(read.runner(options))
+    for path in options.add:
+        for file in sorted(path.glob("*.zip")) if path.is_dir() else [path]:
+            say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
+    chosen, recipe = _usual("leaderboard")
+    present(workspace, chosen, chosen.name, recipe, options, options.output)
+
+
+def card(options: argparse.Namespace) -> None:
+    """Write the card of an encoder and print its tables; with ``--push`` put its results into a model card."""
+    from pipeline.studies.leaderboard import card as cards
+
+    workspace = Workspace(read.runner(options))
+    chosen, recipe = _usual("card", model=options.model)
+    name = file_name(options.model, kept="._-")
+    folder = options.output or workspace.root / REPORTS / f"card-{name}"
+    present(workspace, chosen, name, recipe, options, folder)
+    if options.push:
+        say(f"pushed: {cards.push(folder / cards.CARD, options.push)}")
+
+
+def submission(options: argparse.Namespace) -> None:
+    """Pack the runs and scores of a system into one file and print its path."""
+    from pipeline.studies.leaderboard import submissions
+
+    workspace = Workspace(read.runner(options))
+    path: Path = options.output or workspace.root / EXPORTS / f"{file_name(options.model, kept='._-')}-submission.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed = submissions.pack(workspace, _usual("leaderboard")[1], options.model, path)
+    say(f"{packed.system}: {len(packed.runs)} runs")
+    print(path)
+
+
+def _usual(name: str, **changes: Any) -> tuple[Study, Any]:
+    """Return a study and its own recipe with some changes."""
+    chosen = find(name)
+    return chosen, read_recipe(chosen.default_recipe, chosen.recipe, changes)

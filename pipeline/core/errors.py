@@ -80,6 +80,12 @@ class DriftError(MdcrError):
     exit_code = 3
 
 
+def require_known(value: str, known: Iterable[str], what: str) -> None:
+    """Raise InputError, which says ``what`` is wrong and names the nearest known value, unless a value is known."""
+    if value not in (choices := list(known)):
+        raise InputError(what, nearest(value, choices))
+
+
 def nearest(value: str, known: Iterable[str]) -> str:
     """Return a hint naming the known value closest to ``value``, else all of them."""
     import difflib  # here, because every start of the command loads this module

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pipeline.core import files, progress
 from pipeline.core.artifact import Artifact
@@ -48,15 +48,14 @@ class Sharded(Protocol):
     (``scratch/top-3-of-8.arrow``). Its bytes do not depend on who makes it or how often.
 
     Tasks whose ``Sharded`` compare equal are worked on together, unless they are sequential.
+
+    Attributes:
+        sequential: whether a task can be planned only after earlier tasks of its folder are published.
+        accelerated: whether a GPU makes units faster.
     """
 
-    @property
-    def sequential(self) -> bool:
-        """Whether a task can be planned only after earlier tasks of its folder are published."""
-
-    @property
-    def accelerated(self) -> bool:
-        """Whether a GPU makes units faster."""
+    sequential: ClassVar[bool] = False
+    accelerated: ClassVar[bool] = False
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
         """Write what all units share. Return the units with their sizes in papers.
@@ -65,7 +64,8 @@ class Sharded(Protocol):
         """
 
     def devices(self, resources: Resources) -> list[str]:
-        """Return the devices of one machine that share the units, one process each."""
+        """Return the devices of one machine that share the units, one process each: by default the machine itself."""
+        return [resources.device]
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Make the units of some jobs."""

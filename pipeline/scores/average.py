@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import sample_weights
@@ -21,6 +21,7 @@ from pipeline.measure.statistics import (
     TAIL_RESAMPLES,
     bootstrap_means,
     confidence_interval,
+    holm,
     interval_kind,
 )
 
@@ -71,12 +72,10 @@ class Draws:
     resample: RESAMPLE = "queries"
 
     def __post_init__(self) -> None:
-        if self.resample not in get_args(RESAMPLE):
-            raise InputError(f"--resample={self.resample!r} is unknown", nearest(self.resample, get_args(RESAMPLE)))
+        for name, value, choices in (("resample", self.resample, RESAMPLE), ("family", self.family, FAMILY)):
+            require_known(value, get_args(choices), f"--{name}={value!r} is unknown")
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
-        if self.family not in get_args(FAMILY):
-            raise InputError(f"--family={self.family!r} is unknown", nearest(self.family, get_args(FAMILY)))
         if self.margin is not None and not 0 < self.margin < 1:
             raise InputError(
                 f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}", "Write --margin=1.0"
@@ -137,24 +136,22 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     """
     averages: dict[Key, Average] = {}
     seed = draws.seed_of(scores)
-    for part in scores.partition_by("field", "size", maintain_order=True):
-        setup: Setup = (part["field"][0], int(part["size"][0]))
-        samples_of = _values_of_samples(part)
-        keys = list(samples_of)
-        values = [np.stack([of_sample for _, of_sample in samples_of[key].values()]) for key in keys]
+    for of_setup in scores.partition_by("field", "size", maintain_order=True):
+        setup: Setup = (of_setup["field"][0], int(of_setup["size"][0]))
+        samples_of = _values_of_samples(of_setup)
+        values = [np.stack([of_sample for _, of_sample in samples.values()]) for samples in samples_of.values()]
         means = np.stack([of_key.mean(axis=0) for of_key in values])
         if draws.resample == "queries":
             drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
         else:
             drawn = _over_samples(values, draws, seed, setup)
-        for key, mean, resampled in zip(keys, means, drawn, strict=True):
-            samples = samples_of[key]
+        for (key, samples), mean, resampled in zip(samples_of.items(), means, drawn, strict=True):
             averages[setup, *key] = Average(
                 values=mean,
                 figures=np.array([values.mean() for _, values in samples.values()]),
                 samples=tuple(samples),
                 draws=resampled,
-                positives=int(part["positives"][0]),
+                positives=int(of_setup["positives"][0]),
                 pools=tuple(pool for pool, _ in samples.values()),
             )
     return averages
@@ -175,8 +172,8 @@ def _over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setu
     if draws.resample == "both":
         means = bootstrap_means(whole, seed=seed, item=item, resamples=draws.resamples)
     weights = {n: sample_weights(n, seed=seed, item=item, resamples=draws.resamples) for n in set(counts)}
-    parts = np.split(means, np.cumsum(counts)[:-1])
-    return np.stack([(part * weights[len(part)]).sum(axis=0) for part in parts])
+    rows = np.split(means, np.cumsum(counts)[:-1])
+    return np.stack([(of_row * weights[len(of_row)]).sum(axis=0) for of_row in rows])
 
 
 def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
@@ -198,17 +195,32 @@ def in_order(measures: Sequence[str]) -> list[str]:
     return sorted(measures, key=lambda name: parse_measures(name)[0].order)
 
 
-def _require_same_queries(one: pl.DataFrame, other: pl.DataFrame) -> None:
-    queries = [set(run["query"].unique()) for run in (one, other)]
-    if queries[0] != queries[1] or one["positives"][0] != other["positives"][0]:
+def _require_same_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    queries = [set(run["query"].unique()) for run in (first, second)]
+    if queries[0] != queries[1] or first["positives"][0] != second["positives"][0]:
         named = [
             f"{run['pool'][0]} ({len(queries_of):,} queries, {run['positives'][0]:,} positives)"
-            for run, queries_of in zip((one, other), queries, strict=True)
+            for run, queries_of in zip((first, second), queries, strict=True)
         ]
         raise InputError(
             f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
             "Build them with one seed and one version",
         )
+
+
+def corrected(tested: pl.DataFrame, family: Sequence[str]) -> pl.DataFrame:
+    """Return a frame with ``p_adjusted``, the ``p_value`` by Holm's correction, and the number of ``tests`` together.
+
+    Rows with equal columns ``family`` are corrected together; means over fields are a family of their own. What was not
+    tested has no ``p_value``.
+    """
+    known = pl.col("p_value").is_not_null()
+    together = [*family, pl.col("field").eq_missing(AVERAGE), known]
+    adjusted = pl.col("p_value").map_batches(lambda p_values: pl.Series(holm(p_values.to_numpy())), pl.Float64)
+    return tested.with_columns(
+        p_adjusted=pl.when(known).then(adjusted.over(together)),
+        tests=pl.when(known).then(pl.len().over(together)).cast(pl.Int64),
+    )
 
 
 def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:

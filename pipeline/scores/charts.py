@@ -18,9 +18,9 @@ def charts(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Chart]:
     """Yield the curves over pool size, also of the average over fields, then the figures by field."""
     tables = summary.partition_by("table", maintain_order=True)
     averages = summary.filter(pl.col("field") == AVERAGE, pl.col("size").is_not_null())
-    for part in (*(table for table in tables if table["over"][0] == "sizes"), averages):
-        if part["size"].n_unique() > 1:
-            yield by_size(part, runs)
+    for curves in (*(table for table in tables if table["over"][0] == "sizes"), averages):
+        if curves["size"].n_unique() > 1:
+            yield by_size(curves, runs)
     yield from (by_field(table, runs) for table in tables if table["over"][0] == "fields")
 
 
@@ -47,12 +47,12 @@ def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure by field: a dot with its interval for each system."""
     fields = list(table["field"].unique(maintain_order=True))
-    place = pl.col("field").replace_strict({name: n for n, name in enumerate(fields)}, return_dtype=pl.Int64)
+    number = pl.col("field").replace_strict({name: n for n, name in enumerate(fields)}, return_dtype=pl.Int64)
     return Chart(
         title=f"Score by field{_at(table)}",
         x_label="",
         unit="%",
-        views=views(table.with_columns(place.alias("x"))),
+        views=views(table.with_columns(number.alias("x"))),
         categories=_named(fields),
         provenance=provenance(table, runs_of(table, runs)),
     )
@@ -78,11 +78,11 @@ def heat(table: pl.DataFrame, runs: pl.DataFrame) -> HeatMap:
 def views(table: pl.DataFrame) -> Mapping[str, Sequence[Series]]:
     """Return the series of each measure: a system's ``value`` with its interval at each ``x``."""
     return {
-        label_of(of_measure["measure"][0]): [
-            Series(part["label"][0], *(part[name].to_list() for name in ("x", "value", "low", "high")))
-            for part in of_measure.sort("x", maintain_order=True).partition_by("label", maintain_order=True)
+        label_of(measure): [
+            Series(label, *of_label.select("x", "value", "low", "high").to_dict(as_series=False).values())
+            for (label,), of_label in of_measure.sort("x", maintain_order=True).group_by("label", maintain_order=True)
         ]
-        for of_measure in table.partition_by("measure", maintain_order=True)
+        for (measure,), of_measure in table.group_by("measure", maintain_order=True)
     }
 
 

@@ -100,7 +100,7 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
     settings = [json.dumps(canonical(pool.manifest.config)) for pool in pools]
     frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
     kept = _narrowed(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
-    return [pools[place] for place in kept["place"]]
+    return [pools[number] for number in kept["place"]]
 
 
 def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
@@ -110,7 +110,7 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
     for measure in parse_measures(list(measures)):
         if measure not in scored:
             depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
-            listed = ", ".join(str(one) for one in sorted(scored, key=lambda one: one.order))
+            listed = ", ".join(str(name) for name in sorted(scored, key=lambda name: name.order))
             raise InputError(
                 f"{measure} was not scored for any of these rows",
                 f"Run mdcr eval --measures {measure}{depth}, or choose from {listed}",
@@ -133,7 +133,7 @@ def _stored_as(run: Settings, name: str) -> Any:
     if name in SETTINGS:
         return value_in(json.loads(run["pool_settings"]), name)
     if name == "precision":
-        return [part for part in (run["precision"] or "").split("+") if part]
+        return [precision for precision in (run["precision"] or "").split("+") if precision]
     return json.loads(run["settings"]).get(name) if name == "missing_positives" else run[name]
 
 
@@ -158,7 +158,7 @@ def _fits(name: str, value: Any, wanted: Any) -> bool:
     if name in SETTINGS:
         return SETTINGS[name].wants(value, wanted)
     if name == "precision":
-        return all(one == wanted for one in value)
+        return all(precision == wanted for precision in value)
     if name == "engine":
         return value in (None, "exact", wanted)
     return bool(value == wanted)
@@ -193,14 +193,14 @@ def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
 def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     def key(run: Settings) -> tuple[Any, ...]:
         asked = [number for number, name in enumerate(systems) if is_called(run, name)]
-        place = (run["field"] or "", run["size"], run["sample"])
+        pool = (run["field"] or "", run["size"], run["sample"])
         return (
             min(asked, default=0),
             system_of(run["system"]).base not in ("bm25", TUNED),
             run["system"],
             -run["depth"],
             run["row"],
-            *place,
+            *pool,
             run["pool"],
         )
 

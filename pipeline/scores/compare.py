@@ -12,8 +12,19 @@ import polars as pl
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, holm, permutation_of_means, standardised_effect
-from pipeline.scores.average import AVERAGE, PROTOCOL, Average, Draws, Setup, average, families, in_order
+from pipeline.measure.statistics import equivalence, permutation_of_means, standardised_effect
+from pipeline.scores.average import (
+    AVERAGE,
+    PROTOCOL,
+    Average,
+    Draws,
+    Key,
+    Setup,
+    average,
+    corrected,
+    families,
+    in_order,
+)
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import is_called
 from pipeline.scores.store import load_runs, open_rankings
@@ -96,7 +107,7 @@ def compare(
     Raises:
         InputError: a name means no row or several, the two have no pool in common, or one of them lacks a measure.
     """
-    return _tested(_compared(scores, first, second, measures, draws), draws)
+    return compare_pairs(scores, (first, second), measures, draws)
 
 
 def compare_pairs(
@@ -118,49 +129,42 @@ def _compared(
     names = list(measures or common)
     averages = average(both.filter(pl.col("measure").is_in(names)), draws)
     scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(both).iter_rows(named=True)}
-    setups = list(dict.fromkeys(key[0] for key in averages))
-    places = [[setup] for setup in setups] + [fields for over, fields in families(setups) if over == "fields"]
-    parts = []
-    for place in places:
-        keys = itertools.product(labels, names)
-        of_place = {key: [averages[setup, *key] for setup in place] for key in keys}
-        where = scope_of[place[0]] if len(place) == 1 else "mean over fields"
-        parts.append(_differences(place, where, labels, of_place, draws.seed_of(scores), draws))
-    return pl.concat(parts)
+    setups = list(dict.fromkeys(setup for setup, *_ in averages))
+    groups = [([setup], scope_of[setup]) for setup in setups]
+    groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
+    seed = draws.seed_of(scores)
+    return pl.concat([_differences(averages, group, where, labels, names, seed, draws) for group, where in groups])
 
 
 def _differences(
-    place: Sequence[Setup],
+    averages: Mapping[Key, Average],
+    setups: Sequence[Setup],
     where: str,
     labels: tuple[str, str],
-    averages: Mapping[tuple[str, str], Sequence[Average]],
+    names: Sequence[str],
     seed: int,
     draws: Draws,
 ) -> pl.DataFrame:
-    """Return the differences on one pool, or of the mean over the fields of several, by label and measure."""
-    names = list(dict.fromkeys(name for _, name in averages))
+    """Return the differences of some measures on one pool, or of the mean over the fields of several."""
     first, second = (
-        {setup[0] or "": np.stack([averages[label, name][n].values for name in names]) for n, setup in enumerate(place)}
+        {setup[0] or "": np.stack([averages[setup, label, name].values for name in names]) for setup in setups}
         for label in labels
     )
     changes = {field: second[field] - values for field, values in first.items()}
-    drawn = np.array(
-        [
-            np.mean([b.draws - a.draws for a, b in zip(*(averages[label, name] for label in labels), strict=True)], 0)
-            for name in names
-        ]
+    drawn_first, drawn_second = (
+        np.stack([[averages[setup, label, name].draws for setup in setups] for name in names]) for label in labels
     )
-    low, high = draws.interval(drawn, *changes.values())
-    every, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in place}
+    low, high = draws.interval(np.mean(drawn_second - drawn_first, axis=1), *changes.values())
+    every, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in setups}
     gains = every * np.array([[sign_of(name)] for name in names])
     value, first_value, second_value = (
         np.mean([values.mean(axis=1) for values in groups.values()], axis=0) for groups in (changes, first, second)
     )
+    pools = [pool for setup in setups for pool in averages[setup, labels[0], names[0]].pools]
     return pl.DataFrame({
-        "first": labels[0], "second": labels[1], "field": place[0][0] if len(place) == 1 else AVERAGE, "scope": where,
-        "size": sizes.pop() if len(sizes) == 1 else None,
-        "pools": [[pool for part in averages[labels[0], names[0]] for pool in part.pools]] * len(names),
-        "queries": every.shape[1], "interval": draws.kind(every.shape[1], len(place)), "level": draws.level,
+        "first": labels[0], "second": labels[1], "field": setups[0][0] if len(setups) == 1 else AVERAGE,
+        "scope": where, "size": sizes.pop() if len(sizes) == 1 else None, "pools": [pools] * len(names),
+        "queries": every.shape[1], "interval": draws.kind(every.shape[1], len(setups)), "level": draws.level,
         "resample": draws.resample, "measure": names, "first_value": first_value, "second_value": second_value,
         "difference": value, "low": low, "high": high,
         "p_value": permutation_of_means(changes, seed, permutations=draws.permutations),
@@ -174,17 +178,10 @@ def _differences(
 
 def _tested(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Correct the p-values over the pools (and pairs) of each measure, and say what each difference shows."""
-    macro = differences["field"].eq_missing(AVERAGE).to_numpy()
-    adjusted, tests = np.empty(len(differences)), np.empty(len(differences), np.int64)
-    for measure, average_too in itertools.product(differences["measure"].unique(), (False, True)):
-        family = (differences["measure"] == measure).to_numpy() & (macro == average_too)
-        adjusted[family] = holm(differences["p_value"].to_numpy()[family])
-        tests[family] = family.sum()
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
-    tested = differences.with_columns(pl.Series("p_adjusted", adjusted), pl.Series("tests", tests))
-    return tested.with_columns(
+    return corrected(differences, ["measure"]).with_columns(
         pl.when(pl.col("p_adjusted") < draws.alpha)
         .then(pl.when(gain > 0).then(better).otherwise(worse))
         .when(pl.col("p_equivalent") < draws.alpha)
@@ -251,8 +248,7 @@ def most_different(
     change = (pl.col(labels[1]) - pl.col(labels[0])).abs()
     ranked = wide.sort(change, descending=True, maintain_order=True)
     ranked = ranked.unique(["field", "size", "query"], keep="first", maintain_order=True)
-    parts = ranked.partition_by("field", "size", maintain_order=True)
-    ranked = pl.concat([part.head(most) for part in parts])
+    ranked = pl.concat([of_pool.head(most) for of_pool in ranked.partition_by("field", "size", maintain_order=True)])
     both = stored.filter(pl.col("label").is_in(labels))
     opened = {pool: open_rankings(both.filter(pool=pool)) for pool in ranked["pool"].unique(maintain_order=True)}
     rows = []

@@ -15,6 +15,7 @@ from pipeline.core.text import printable
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
+from pipeline.scores.charts import views
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.render import render_table
@@ -47,11 +48,11 @@ def difference_table(differences: pl.DataFrame, title: str) -> Table:
 def pair_tables(differences: pl.DataFrame) -> list[Table]:
     """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
     tables = []
-    for part in differences.partition_by("field", "size", "measure", maintain_order=True):
-        some = part.row(0, named=True)
-        title = f"All pairs, {label_of(some['measure'])} ({pool_of(some)}, {some['queries']:,} queries)"
-        rows = {f"{row['second']} less {row['first']}": row for row in part.iter_rows(named=True)}
-        tables.append(_table(title, "pair", rows, {}, part))
+    for of_measure in differences.partition_by("field", "size", "measure", maintain_order=True):
+        row = of_measure.row(0, named=True)
+        title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {row['queries']:,} queries)"
+        rows = {f"{row['second']} less {row['first']}": row for row in of_measure.iter_rows(named=True)}
+        tables.append(_table(title, "pair", rows, {}, of_measure))
     return tables
 
 
@@ -62,36 +63,35 @@ def _table(
     alike = () if differences["margin"][0] is None else ("p, equivalent",)
     labels = (*values, "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
     lines = [
-        TableRow(label, (*(f"{100 * row[name]:.1f}" for name in values.values()), *_figures(row)))
+        TableRow(
+            label,
+            (
+                *(f"{100 * row[name]:.1f}" for name in values.values()),
+                f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
+                "–" if row["effect"] is None else f"{row['effect']:+.2f}",
+                f"{row['p_adjusted']:.4f}",
+                *([f"{row['p_equivalent']:.4f}"] if alike else ()),
+                *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
+                row["finding"],
+            ),
+        )
         for label, row in rows.items()
     ]
     return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), _notes(differences))
 
 
-def _figures(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what tables show of a difference."""
-    return (
-        f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
-        "–" if row["effect"] is None else f"{row['effect']:+.2f}",
-        f"{row['p_adjusted']:.4f}",
-        *(() if row["margin"] is None else (f"{row['p_equivalent']:.4f}",)),
-        *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
-        row["finding"],
-    )
-
-
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
-    some, margin = differences.row(0, named=True), differences["margin"][0]
+    row, margin = differences.row(0, named=True), differences["margin"][0]
     several = differences.select("first", "second").n_unique() > 1
-    less = "" if several else f", {some['second']} less {some['first']}"
-    winner = "the first named" if several else some["second"]
+    less = "" if several else f", {row['second']} less {row['first']}"
+    winner = "the first named" if several else row["second"]
     kinds, tests = " or ".join(sorted(set(differences["interval"]))), max(differences["tests"])
     family = "pairs and pools" if several else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
-        f"Percent; differences in points{less}. Brackets: {some['level']:.0%} interval over "
-        f"{RESAMPLED[some['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
+        f"Percent; differences in points{less}. Brackets: {row['level']:.0%} interval over "
+        f"{RESAMPLED[row['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
         "better.",
     ]
@@ -100,33 +100,37 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Yield the differences of each field and size, with the queries of it that differ most."""
+    for (field, size), of_pool in differences.group_by("field", "size", maintain_order=True):
+        yield of_pool, queries.filter(pl.col("field").eq_missing(field), pl.col("size").eq_missing(size))
+
+
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
     """Return differences and the queries that differ most as plain data, a record for each field and size."""
+    shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
     records = []
-    for part in differences.partition_by("field", "size", maintain_order=True):
-        some = part.row(0, named=True)
-        of_pool = queries.filter(queries["field"].eq_missing(some["field"]), queries["size"] == some["size"])
-        shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
-        figures = part.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
+    for of_pool, queries_of_pool in by_pool(differences, queries):
+        figures = of_pool.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
         parts = {
             "differences": figures.rows(named=True),
-            "most_different": of_pool.drop("field", "size").rows(named=True),
+            "most_different": queries_of_pool.drop("field", "size").rows(named=True),
         }
-        records.append({name: some[name] for name in shared} | parts)
+        records.append(of_pool.select(shared).row(0, named=True) | parts)
     return records
 
 
 def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
     """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
-    some = differences.row(0, named=True)
-    first, second = some["first"], some["second"]
-    size = "pools of several sizes" if some["size"] is None else f"{some['size']:,} candidates"
-    pools = f"{some['scope']}, {size}, {some['queries']:,} queries"
+    row = differences.row(0, named=True)
+    first, second = row["first"], row["second"]
+    size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
+    pools = f"{row['scope']}, {size}, {row['queries']:,} queries"
     lines = [render_table(difference_table(differences, f"{second} against {first} ({pools})")).rstrip()]
     if len(queries):
-        lines += ["", f"Queries that differ most in {label_of(some['measure'])}:"]
+        lines += ["", f"Queries that differ most in {label_of(row['measure'])}:"]
     for query in queries.iter_rows(named=True):
-        where = f"  [{query['pool']}]" if len(some["pools"]) > 1 else ""
+        where = f"  [{query['pool']}]" if len(row["pools"]) > 1 else ""
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
         lines += ["", f"{change}  {_paper(query['query_id'], query)}{where}"]
         ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
@@ -167,10 +171,10 @@ def page_of(
 
     ``runs`` and ``scores`` are of both systems.
     """
-    some = differences.row(0, named=True)
-    places = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    row = differences.row(0, named=True)
+    pools = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
     source = (
-        f"corpus {runs['corpus'][0]}; pools {', '.join(name for place in places for name in place['pools'])}; "
+        f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
         f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
         f"{draws.permutations:,} permutations; seed {draws.seed_of(runs)}"
     )
@@ -182,11 +186,11 @@ def page_of(
         table, records = _most_different(differences, queries)
         parts.append(TablePart("queries", table, as_csv(records), source))
     parts.append(browser(runs, scores, measures, draws))
-    what = ", ".join(map(pool_of, places)) if len(places) < 4 else f"{len(places)} pools"
-    count = sum({place["field"]: place["queries"] for place in places}.values())
+    what = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
+    count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    listed = listing(runs, (some["first"], some["second"]), _best(differences))
-    return Page(f"{some['second']} against {some['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
+    listed = listing(runs, (row["first"], row["second"]), _best(differences))
+    return Page(f"{row['second']} against {row['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
 
 
 def _of_pools(differences: pl.DataFrame) -> pl.DataFrame:
@@ -254,24 +258,17 @@ def _both_ranks(positive: Mapping[str, Any]) -> str:
 
 def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
     """Yield the differences by pool, where there are several, and how they are spread over queries."""
-    some = differences.row(0, named=True)
-    label = f"{some['second']} less {some['first']}"
+    row = differences.row(0, named=True)
+    label = f"{row['second']} less {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
     if by_measure[0].height > 1:
+        number = pl.int_range(pl.len()).over("measure").cast(pl.Float64)
+        points = differences.select("measure", "low", "high", value="difference", x=number, label=pl.lit(label))
         yield Chart(
             title="Difference by pool",
             x_label="",
             unit=f"points, {label}",
-            views={
-                label_of(part["measure"][0]): [
-                    Series(
-                        label,
-                        [float(place) for place in range(len(part))],
-                        *(part[name].to_list() for name in ("difference", "low", "high")),
-                    )
-                ]
-                for part in by_measure
-            },
+            views=views(points),
             categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
             provenance=source,
         )
@@ -280,8 +277,8 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
         x_label="queries by rising difference (%)",
         unit=f"points, {label}",
         views={
-            label_of(part["measure"][0]): [_curve(row) for row in _of_pools(part).iter_rows(named=True)]
-            for part in by_measure
+            label_of(of_measure["measure"][0]): [_curve(row) for row in _of_pools(of_measure).iter_rows(named=True)]
+            for of_measure in by_measure
         },
         provenance=source,
     )

@@ -66,10 +66,11 @@ def score_files(
         raise InputError(f"two runs are named {repeated[0]!r}", "Rename one of the files")
     asked = {*DEFAULT, *(parse_measures(measures) if measures else ())}
     chosen = sorted(asked, key=lambda measure: measure.order)
-    judgements, entries = _judgements(qrels), [_entries(run) for run in runs]
+    judgements = _judgements(qrels)
+    entries = [entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run)) for run in runs]
     named = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(named))}  # of Unicode, and so of UTF-8
-    queries = {text: place for place, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
+    queries = {text: number for number, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
     collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
     scored = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
@@ -119,7 +120,7 @@ def _scored(
     scores = pl.DataFrame(
         {
             "query": np.tile(scored, len(measures)).astype(np.uint32),
-            "query_id": [ids[place] for place in scored] * len(measures),
+            "query_id": [ids[number] for number in scored] * len(measures),
             "measure": [str(measure) for measure in measures for _ in scored],
             "value": evaluate_all(relevant, whole, measures)[:, scored].ravel(),
         }
@@ -157,7 +158,7 @@ def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int]
 def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     """Return the grade of each query and document; a pair judged twice is refused."""
     if isinstance(qrels, Mapping):
-        return {(query, document): int(grade) for query, of in qrels.items() for document, grade in of.items()}
+        return {(query, document): int(grade) for query, grades in qrels.items() for document, grade in grades.items()}
     path, grades = Path(qrels), dict[tuple[str, str], int]()
     for number, pair, grade in _lines(path):
         if pair in grades:
@@ -175,7 +176,7 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
         return read_judgements(path)
     try:
         nested = files.given_json(path).items()
-        flat = [((query, document), grade) for query, of in nested for document, grade in of.items()]
+        flat = [((query, document), grade) for query, grades in nested for document, grade in grades.items()]
     except AttributeError as error:
         raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
     if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
@@ -183,11 +184,7 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
 
 
-def _entries(run: RunFile) -> Entries:
-    return entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run))
-
-
 def _digest(file: RunFile | QrelsFile) -> str:
     if isinstance(file, Mapping):
-        return digest({query: dict(of) for query, of in file.items()}).removeprefix("sha256:")[:SHORT_ID]
+        return digest({query: dict(documents) for query, documents in file.items()}).removeprefix("sha256:")[:SHORT_ID]
     return files.sha256(Path(file)).removeprefix("sha256:")[:SHORT_ID]

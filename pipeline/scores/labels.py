@@ -11,6 +11,7 @@ import polars as pl
 from pipeline.core.config import changed_fields, format_count
 from pipeline.core.errors import InputError
 from pipeline.encode.registry import Training, trainings
+from pipeline.scores.store import as_json
 
 _SPELLED = {"compute": "precision", "search": "engine"}
 """What labels call a setting, where users know it by another name."""
@@ -28,30 +29,29 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
         InputError: pools of one kind, field and size are of several settings.
     """
     if together:
-        _refuse_mixtures(runs := runs.with_columns(pl.lit("together").alias("kind")))
+        _refuse_mixtures(runs := runs.with_columns(kind=pl.lit("together")))
         return _labelled(runs)
     asked = pl.col("pool_settings").str.json_path_match("$.size")
     everything = (asked == "all").fill_null(value=False)
     twin = everything & (~everything).any().over("kind", "field", "size")
     runs = runs.with_columns(pl.when(twin).then(pl.col("kind") + "-all").otherwise(pl.col("kind")).alias("kind"))
     _refuse_mixtures(runs)
-    parts = [_labelled(part) for part in runs.with_row_index("place").partition_by("kind", maintain_order=True)]
-    return pl.concat(parts).sort("place").drop("place") if parts else runs
+    of_kinds = [_labelled(of_kind) for of_kind in runs.with_row_index("number").partition_by("kind")]
+    return pl.concat(of_kinds).sort("number").drop("number") if of_kinds else runs
 
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:
-    rows = table.unique("row", keep="last", maintain_order=True).iter_rows(named=True)
-    row_of = {run["row"]: run for run in rows}
-    flat = {row: _flat(json.loads(run["row_settings"]), run["engine"]) for row, run in row_of.items()}
-    depths = len({run["depth"] for run in row_of.values()}) > 1
+    rows = table.unique("row", keep="last", maintain_order=True).rows(named=True)
+    settings_of = {row["row"]: _flat(json.loads(row["row_settings"]), row["engine"]) for row in rows}
+    depths = len({row["depth"] for row in rows}) > 1
     label_of = {}
-    for row, run in row_of.items():
-        namesakes = [flat[other] for other, that in row_of.items() if that["system"] == run["system"]]
-        names = {name for settings in namesakes for name in settings}
-        telling = sorted(n for n in names if n != "depth" and len({_key(s.get(n)) for s in namesakes}) > 1)
-        differing = [f"{_short(name)} {text(flat[row].get(name))}" for name in telling]
-        differing += [f"depth {run['depth']}"] if depths else []
-        label_of[row] = f"{run['system']} ({', '.join(differing)})" if differing else run["system"]
+    for row in rows:
+        namesakes = [settings_of[other["row"]] for other in rows if other["system"] == row["system"]]
+        names = {name for settings in namesakes for name in settings} - {"depth"}
+        telling = sorted(name for name in names if len({as_json(settings.get(name)) for settings in namesakes}) > 1)
+        differing = [f"{_short(name)} {text(settings_of[row['row']].get(name))}" for name in telling]
+        differing += [f"depth {row['depth']}"] if depths else []
+        label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
 
 
@@ -72,22 +72,14 @@ def text(value: Any) -> str:
     return str(value).removeprefix("sha256:")[:12] if isinstance(value, str) else str(value)
 
 
-def _key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
 def _flat(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
     """Return the settings that identify a row, nested ones by dotted names."""
     named: dict[str, Any] = {}
-
-    def add(prefix: str, inner: Mapping[str, Any]) -> None:
-        for name, value in inner.items():
-            if isinstance(value, Mapping) and name != "search":
-                add(f"{prefix}{name}.", value)
-            else:
-                named[prefix + name] = engine if name == "search" else value
-
-    add("", settings)
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and name != "search":
+            named |= {f"{name}.{inner}": deeper for inner, deeper in _flat(value, engine).items()}
+        else:
+            named[name] = engine if name == "search" else value
     return named
 
 
@@ -102,9 +94,11 @@ def _refuse_mixtures(runs: pl.DataFrame) -> None:
     for run in runs.unique("pool", maintain_order=True).iter_rows(named=True):
         setup = (run["kind"], run["field"], run["size"])
         first = first_of.setdefault(setup, run)
-        one, other = ({k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run))
-        if one != other:
-            changed = "; ".join(changed_fields(one, other))
+        others, other = (
+            {k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run)
+        )
+        if others != other:
+            changed = "; ".join(changed_fields(others, other))
             raise InputError(
                 f"{first['pool']} and {run['pool']} have one field and size but other settings ({changed})",
                 "Report them apart",

@@ -51,14 +51,14 @@ def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]
 
     The measures that are shown are those of the summary, in its order.
     """
-    return tuple(table_of(part, runs) for part in summary.partition_by("table", maintain_order=True))
+    return tuple(table_of(table, runs) for table in summary.partition_by("table", maintain_order=True))
 
 
 def shown(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
     """Return the rows of a summary of some measures, in their order."""
-    place = pl.col("measure").replace_strict({name: n for n, name in enumerate(measures)}, default=None)
+    position = pl.col("measure").replace_strict({name: n for n, name in enumerate(measures)}, default=None)
     group = pl.struct("table", "field", "size", "label").rle_id()
-    kept = summary.with_columns(group.alias("group"), place.alias("place")).filter(pl.col("place").is_not_null())
+    kept = summary.with_columns(group.alias("group"), position.alias("place")).filter(pl.col("place").is_not_null())
     return kept.sort("group", "place", maintain_order=True).drop("group", "place")
 
 
@@ -75,11 +75,10 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         figures = {(row["label"], (row["size"], row["measure"])): figure_of(row) for row in rows}
         heads = [Column(format_count(size), label_of(measure)) for size, measure in columns]
         trained = dict(table.select("label", "trained_on").iter_rows())
-        further = {label: (text,) if any(trained.values()) else () for label, text in trained.items()}
         heads += [Column("", "trained on")] if any(trained.values()) else []
         lines = [
-            TableRow(label, (*(figures.get((label, column)) for column in columns), *texts))
-            for label, texts in further.items()
+            TableRow(label, (*(figures.get((label, column)) for column in columns), text)[: len(heads)])
+            for label, text in trained.items()
         ]
         below = notes(table, rankings, "column")
         return Table(title(table, rankings), "system", tuple(heads), tuple(lines), below)
@@ -97,8 +96,8 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
 def _present(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
     """Return the values that some columns have together, each in order of first appearance."""
     present = set(table.select(names).iter_rows())
-    places = itertools.product(*(table[name].unique(maintain_order=True) for name in names))
-    return [place for place in places if place in present]
+    together = itertools.product(*(table[name].unique(maintain_order=True) for name in names))
+    return [values for values in together if values in present]
 
 
 def figure_of(row: dict[str, Any]) -> Cell:

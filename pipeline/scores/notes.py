@@ -111,10 +111,10 @@ def _pools(table: pl.DataFrame) -> str:
 
 def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection that has queries of its own; a table by field has columns for it."""
-    some = table.row(0, named=True)
+    row = table.row(0, named=True)
     named = json.loads(runs["pool_settings"][0]).get("documents") == "named"
     what = "Named in the files" if named else "Collection"
-    size = f"{what}: {some['size']:,} documents, {some['queries']:,} queries, {some['positives']:,} positives."
+    size = f"{what}: {row['size']:,} documents, {row['queries']:,} queries, {row['positives']:,} positives."
     return size if set(table["field"]) == {None} else ""
 
 
@@ -162,16 +162,16 @@ def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
 def _parameters(runs: pl.DataFrame) -> str:
     """Return the parameters of each system, followed by their fields if they differ between fields."""
     named = []
-    for part in runs.partition_by("label", maintain_order=True):
+    for of_label in runs.partition_by("label", maintain_order=True):
         fields_of: dict[str, list[str]] = {}
-        for run in part.iter_rows(named=True):
+        for run in of_label.iter_rows(named=True):
             if parameters := _of_run(run):
                 fields_of.setdefault(parameters, []).append(run["field"] or DATASET)
         values = [
             f"{parameters} ({', '.join(dict.fromkeys(fields))})" if len(fields_of) > 1 else parameters
             for parameters, fields in fields_of.items()
         ]
-        named += [f"{part['label'][0]} {', '.join(values)}"] if values else []
+        named += [f"{of_label['label'][0]} {', '.join(values)}"] if values else []
     replaced = runs.filter("replaced")["label"].unique(maintain_order=True)
     newest = f" Of several tunings the newest: {', '.join(replaced)}." if len(replaced) else ""
     return (f"Parameters: {'; '.join(named)}." if named else "") + newest
@@ -248,15 +248,15 @@ def _differ_in_abstracts(gaps: str) -> bool:
 
 def _of_scope(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
     labels, groups = list(runs["label"].unique(maintain_order=True)), {}
-    for part in runs.partition_by("pool", maintain_order=True):
-        pool = opened_pool(part.row(0, named=True))
-        if pool is None or part["label"].to_list() != labels:
+    for of_pool in runs.partition_by("pool", maintain_order=True):
+        pool = opened_pool(of_pool.row(0, named=True))
+        if pool is None or of_pool["label"].to_list() != labels:
             continue
-        rankings, kept = open_rankings(part, pool), has_text(pool.corpus.attributes, PrefilterConfig())
+        rankings, kept = open_rankings(of_pool, pool), has_text(pool.corpus.attributes, PrefilterConfig())
         values = np.stack([precision_among(rankings.qrels, run, kept) for run in rankings.runs.values()])
         answered = ~np.isnan(values[0])
         if answered.any():
-            groups[part["field"][0] or ""] = values[:, answered]
+            groups[of_pool["field"][0] or ""] = values[:, answered]
     if groups:
         means = mean_of_means(groups, seed)
         shown = (

@@ -115,8 +115,8 @@ def _empty(figure_class: Any, height: float) -> tuple[Any, Any]:
 
 def _over_categories(axes: Any, chart: Chart, label: str) -> None:
     count = len(chart.categories)
-    for place in range(0, count, 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="0.95", lw=0)
+    for row in range(0, count, 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95", lw=0)
     axes.set_yticks(range(count), chart.categories)
     axes.set_ylim(count - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -209,8 +209,8 @@ def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
     papers = max(profile["papers"], 1)
     for number, (label, row) in enumerate(profile["degrees"].items()):
         counts = row["histogram"][1:]
-        fractions = [sum(counts[place:]) / papers for place in range(len(counts))]
-        points = [(2**place, value) for place, value in enumerate(fractions) if value]
+        fractions = [sum(counts[power:]) / papers for power in range(len(counts))]
+        points = [(2**power, value) for power, value in enumerate(fractions) if value]
         style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
         axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
     axes.set_xscale("log")

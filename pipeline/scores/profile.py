@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
@@ -67,9 +68,9 @@ def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
     return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
-def share(part: int, whole: int) -> float | None:
+def share(count: int, whole: int) -> float | None:
     """Return a fraction, or None of nothing."""
-    return part / whole if whole else None
+    return count / whole if whole else None
 
 
 def _text(attributes: Attributes) -> dict[str, Any]:
@@ -90,35 +91,27 @@ def _text(attributes: Attributes) -> dict[str, Any]:
 
 def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
-    year = attributes["year"]
-    years = year[year != NO_YEAR]
-    first, last = (int(years.min()), int(years.max())) if len(years) else (0, -1)
-    place = np.where(year == NO_YEAR, last + 1, year) - first
-    columns = {
-        "papers": np.bincount(place, minlength=last - first + 2),
-        "with_abstract": np.bincount(place[attributes["abstract_chars"] > 0], minlength=last - first + 2),
-    }
-    if kept is not None:
-        columns["prefiltered"] = np.bincount(place[kept], minlength=last - first + 2)
-    return [
-        {"year": first + i if first + i <= last else None, **{name: int(n[i]) for name, n in columns.items()}}
-        for i in range(last - first + 2)
-        if columns["papers"][i]
-    ]
+    papers = pl.DataFrame({"year": attributes["year"], **_marks(attributes, kept)})
+    by_year = papers.group_by(pl.col("year").replace(NO_YEAR, None)).agg(
+        pl.len().alias("papers"), pl.exclude("year").sum()
+    )
+    return list(by_year.sort("year", nulls_last=True).iter_rows(named=True))
 
 
 def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     """Return the same by field; a paper counts in each of its fields; papers without a field last."""
-    masks = attributes["fields"]
-    abstract = attributes["abstract_chars"] > 0
+    masks, marks = attributes["fields"], _marks(attributes, kept)
     rows: list[dict[str, Any]] = []
     for name, bit in (*FIELD_BIT.items(), (None, None)):
         inside = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
-        parts = {"papers": inside, "with_abstract": inside & abstract}
-        if kept is not None:
-            parts["prefiltered"] = inside & kept
-        rows.append({"field": name, **{column: int(np.count_nonzero(part)) for column, part in parts.items()}})
+        counts = {column: int(np.count_nonzero(inside & marked)) for column, marked in marks.items()}
+        rows.append({"field": name, "papers": int(np.count_nonzero(inside)), **counts})
     return rows
+
+
+def _marks(attributes: Attributes, kept: Mask | None) -> dict[str, Mask]:
+    """Return which papers have an abstract, and which the prefilter keeps, bool ``[papers]`` each."""
+    return {"with_abstract": attributes["abstract_chars"] > 0} | ({} if kept is None else {"prefiltered": kept})
 
 
 def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = False) -> dict[str, Any]:
@@ -216,9 +209,8 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
     for row in years:
         year = row["year"]
         label = f"{year // 10 * 10}s" if year is not None and year < since // 10 * 10 else year
-        into = summed.setdefault(label, dict.fromkeys(row, 0) | {"year": label})
-        for name in row.keys() - {"year"}:
-            into[name] += row[name]
+        decade = summed.setdefault(label, dict.fromkeys(row, 0) | {"year": label})
+        decade |= {name: decade[name] + row[name] for name in row if name != "year"}
     return list(summed.values())
 
 
@@ -238,19 +230,11 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
 
 
 def _degrees(rows: dict[str, Any]) -> list[str]:
-    width = max(map(len, rows))
-    lines = [_columns(f"  {'of a paper':{width}}", ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"])]
+    width, shown = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
     for label, row in rows.items():
         values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
-        lines.append(_columns(f"  {label:{width}}", [_number(value) for value in values]))
-    return lines
-
-
-def _columns(label: str, texts: Sequence[str]) -> str:
-    return f"{label}{texts[0]:>13}" + "".join(f"{text:>9}" for text in texts[1:])
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+        shown[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
+    return [
+        f"  {name:{width}}{none:>13}" + "".join(f"{text:>9}" for text in texts)
+        for name, (none, *texts) in shown.items()
+    ]

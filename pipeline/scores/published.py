@@ -1,16 +1,22 @@
-"""Published figures beside ours."""
+"""Published figures beside ours, and golden tables: CSV files that say what figures should be."""
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from pipeline.core.config import parse_count
+from pipeline.core.errors import DriftError, InputError
+from pipeline.core.progress import say
+from pipeline.core.text import from_csv_cell, number
 from pipeline.data import DATA
 from pipeline.encode import registry
+from pipeline.measure.measures import parse_measures
 
 _TABLES = DATA / "reference" / "tables"
 """Figures of systems that are no entry of ``models.toml``, such as BM25, and of every system by field."""
@@ -59,3 +65,77 @@ def _texts() -> Mapping[tuple[str, str], str]:
 
 def _rows(folder: Path) -> list[dict[str, str]]:
     return [row for path in sorted(folder.glob("*.csv")) for row in csv.DictReader(path.open(encoding="utf-8"))]
+
+
+COLUMNS = ("system", "field", "size", "measure", "value")
+"""``value`` is a fraction. An empty field is the dataset level; an empty size, such as 200k, matches any."""
+
+OPTIONAL = ("label", "year", "split", "seed", "depth", "sample")
+"""Columns that restrict what is compared where they are there and not empty."""
+
+
+def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) -> int:
+    """Compare figures with a golden table and return how many rows agree.
+
+    Rows of systems that have no figure at all are skipped with a message.
+
+    Args:
+        path: CSV with the columns :data:`COLUMNS`, perhaps some of :data:`OPTIONAL`, in any order, perhaps among
+            others; ``#`` starts a comment line.
+        records: the figures (:func:`pipeline.scores.summary.records`).
+        tolerance: the largest difference allowed, a fraction.
+
+    Raises:
+        InputError: the table cannot be read, or has no row of a system that has figures.
+        DriftError: a figure differs by more than the tolerance or was not measured; every such row is listed.
+    """
+    systems = {record["system"] for record in records}
+    rows = _read(path)
+    checked = [row for row in rows if row["system"] in systems]
+    if not checked:
+        raise InputError(f"{path} has no row of {', '.join(sorted(systems))}", "Check the names of the systems")
+    if len(checked) < len(rows):
+        say(f"{len(rows) - len(checked)} rows of {path} are of systems without scores")
+    drifted = []
+    for row in checked:
+        expected = _number(row["value"])
+        values = _found(row, records)
+        if len(values) != 1 or abs(values[0] - expected) > tolerance:
+            shown = ", ".join(f"{value:.4f}" for value in values) or "nothing"
+            drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {shown}")
+    if drifted:
+        raise DriftError(f"{len(drifted)} of {len(checked)} figures differ from {path}:\n  " + "\n  ".join(drifted))
+    return len(checked)
+
+
+def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the figures a row describes; without a sample, those over the most samples."""
+    size = row["size"] and parse_count(row["size"], "size")
+    key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
+    same = [
+        record
+        for record in records
+        if (record["system"], record["field"], record["measure"]) == key
+        and size in ("", record["size"])
+        and all(row[name] in ("", str(record[name])) for name in OPTIONAL)
+    ]
+    most = max((len(record["samples"]) for record in same), default=0)
+    return [record["value"] for record in same if row["sample"] or len(record["samples"]) == most]
+
+
+def _number(text: str) -> float:
+    try:
+        return number(text)
+    except ValueError:
+        raise InputError(f"{text!r} in the column value is not a number", "Give a fraction such as 0.645") from None
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error})", "Give a CSV file in UTF-8") from error
+    rows = [{k: from_csv_cell(v) if isinstance(v, str) else v for k, v in row.items()} for row in csv.DictReader(lines)]
+    if not rows or not set(COLUMNS) <= rows[0].keys():
+        raise InputError(f"{path} does not have the columns {', '.join(COLUMNS)}", "Add them, or rows")
+    return [{name: (row.get(name) or "").strip() for name in (*COLUMNS, *OPTIONAL)} for row in rows]

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import require_known
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
@@ -21,8 +21,7 @@ def render_table(table: Table, output: str = "terminal", *, width: int = 100, an
 
 def check_format(output: str) -> None:
     """Check that a format is one of :data:`FORMATS`."""
-    if output not in FORMATS:
-        raise InputError(f"there is no format {output!r}", nearest(output, FORMATS))
+    require_known(output, FORMATS, f"there is no format {output!r}")
 
 
 def _markdown(table: Table) -> str:

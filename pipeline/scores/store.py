@@ -19,7 +19,6 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
 from pipeline.core.runner import Runner
-from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
@@ -29,6 +28,9 @@ from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
+
+_SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
+"""Counts of a scoring that a frame of rankings has."""
 
 _TUNED = ("k1", "b", "weights")
 """Settings that differ between pools where they were chosen on validation queries."""
@@ -131,14 +133,11 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
     """Return evaluations that were made as a frame, columns :data:`RUNS`; those without a measure are left out."""
-
-    def made(part: Task | Artifact) -> Artifact:
-        return part if isinstance(part, Artifact) else runner.make(part)
-
     rows = []
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
-        rows.append(_row(scores, *(made(inputs[name]) for name in ("ranking", "pool", "corpus"))))
+        read = [inputs[name] for name in ("ranking", "pool", "corpus")]
+        rows.append(_row(scores, *(source if isinstance(source, Artifact) else runner.make(source) for source in read)))
     return _frame(rows)
 
 
@@ -219,7 +218,7 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
 def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
     columns = list(_OF_QUERIES)
-    numbered = [part.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, part in enumerate(scores)]
+    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
     whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
     facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
     return whole.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
@@ -235,73 +234,62 @@ def as_json(settings: Any) -> str:
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
-def _row(scores: Sequence[Artifact], ranking: Artifact, of: Artifact, corpus: Artifact | None) -> dict[str, Any]:
-    scored, pool = scores[0].manifest, of.manifest
-    counts, config, system = pool.counts, pool.config, str(scored.config["system"])
+def _row(
+    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None
+) -> dict[str, Any]:
+    scored, pool = scores[0].manifest, pool_artifact.manifest
+    config, system = pool.config, str(scored.config["system"])
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
     varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
     shared = {name: value for name, value in config.items() if name not in varied}
-    parsed = {measure for one in scores for measure in parse_measures(one.manifest.config["measures"])}
+    parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
     row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
     tuning = ranking.manifest.inputs.get("tuning")
     return {
+        **{name: config.get(name) for name in ("field", "year", "split", "seed")},
+        **{name: settings.get(name) for name in ("k1", "b")},
+        **{name: pool.counts[name] for name in ("queries", "positives")},
+        "positives_not_in_collection": pool.counts.get("positives_not_in_collection", 0),
+        **{name: scored.counts[name] for name in _SCORED},
         "corpus": str(scored.provenance["corpus"]),
-        "field": config.get("field"),
-        "year": config.get("year"),
-        "split": config.get("split"),
-        "size": int(counts["candidates"]),
-        "seed": config.get("seed"),
+        "size": int(pool.counts["candidates"]),
         "sample": int(config.get("sample", 1)),
-        "queries": counts["queries"],
         "system": system,
         "depth": depth,
-        "k1": settings.get("k1"),
-        "b": settings.get("b"),
         "precision": "+".join(sorted(set(under(settings, "compute")))) or None,
         "engine": _engine(settings),
         "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
-        "pool": of.name,
+        "pool": pool_artifact.name,
         "ranking": ranking.name,
         "label": system,
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
-        "scores": [one.name for one in scores],
+        "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
-        "positives": int(counts["positives"]),
-        "positives_not_in_collection": int(counts.get("positives_not_in_collection", 0)),
-        "queries_without_positive": scored.counts["queries_without_positive"],
-        "queries_without_results": scored.counts["queries_without_results"],
-        "retrieved": scored.counts["retrieved"],
-        "tied_share": scored.counts["tied_share"],
-        "metadata_gaps": as_json(counts.get("marks", {})),
+        "metadata_gaps": as_json(pool.counts.get("marks", {})),
         "replaced": False,
         "row": digest([system, row_settings]),
         "row_settings": as_json(row_settings),
         "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
         "published": _published_at(ranking)[0],
         "corpus_path": None if corpus is None else str(corpus.path),
-        "pool_path": str(of.path),
+        "pool_path": str(pool_artifact.path),
         "ranking_path": str(ranking.path),
-        "score_paths": [str(one.path) for one in scores],
+        "score_paths": [str(artifact.path) for artifact in scores],
     }
 
 
 def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
     """Return the settings that are the same for every pool: those chosen on validation queries are left out."""
     tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
-    kept = _without(settings, _TUNED if tuned else ())
-    parts = settings.get("parts")
-    if isinstance(parts, Mapping):
-        kept["parts"] = {name: _without(part, _TUNED if ":tuned" in name else ()) for name, part in parts.items()}
+    kept = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
+    if isinstance(parts := settings.get("parts"), Mapping):
+        kept["parts"] = {name: _row_settings(name, part, tuned=False) for name, part in parts.items()}
     return kept
-
-
-def _without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _engine(settings: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.text import csv_cell
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, holm, permutation_of_means
+from pipeline.measure.statistics import equivalence, permutation_of_means
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -26,6 +26,7 @@ from pipeline.scores.average import (
     Key,
     Setup,
     average,
+    corrected,
     families,
     in_order,
 )
@@ -125,11 +126,9 @@ def summarise(
     """
     if scores.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
-    parts: list[pl.DataFrame] = []
-    for one_kind in scores.partition_by("kind", maintain_order=True):
-        first = int(parts[-1]["table"].max() or 0) + 1 if parts else 1
-        parts.append(_summarised(one_kind, first, baseline, sort, draws))
-    return pl.concat(parts)
+    numbers = itertools.count(1)
+    of_kinds = scores.partition_by("kind", maintain_order=True)
+    return pl.concat([_summarised(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
 
 
 def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
@@ -139,18 +138,18 @@ def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataF
     """
     draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
-    for one_kind in scores.partition_by("kind", maintain_order=True):
-        runs = load_runs(one_kind)
-        several = one_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
+    for of_kind in scores.partition_by("kind", maintain_order=True):
+        several = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
         for sample in sorted(several["sample"].unique()):
-            part = several.filter(sample=sample)
-            averages = average(part, draws)
-            rows = [_row(key, one, draws) for key, one in averages.items()]
-            parts.append(_frame(rows, runs, draws))
+            averages = average(several.filter(sample=sample), draws)
+            figures = [_row(key, figure, draws) for key, figure in averages.items()]
+            parts.append(_frame(figures, load_runs(of_kind), draws))
     return pl.concat(parts)
 
 
-def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: str | None, draws: Draws) -> pl.DataFrame:
+def _summarised(
+    scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
+) -> pl.DataFrame:
     runs = load_runs(scores)
     wanted = _usual(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, wanted)
@@ -160,44 +159,46 @@ def _summarised(scores: pl.DataFrame, first: int, baseline: str | None, sort: st
     averages = average(scores, draws)
     labels = list(runs["label"].unique(maintain_order=True))
     if sort is not None:
-        means = {
-            name: [one.values.mean() for key, one in averages.items() if key[1:] == (name, sort)] for name in labels
-        }
-        sign = -sign_of(sort)
-        labels.sort(key=lambda name: sign * np.mean(means[name]) if means[name] else np.inf)
+        sign, means = -sign_of(sort), dict[str, list[float]]()
+        for (_, label, measure), figure in averages.items():
+            means.setdefault(label, []).extend([figure.values.mean()] * (measure == sort))
+        labels.sort(key=lambda label: sign * np.mean(means[label]) if means[label] else np.inf)
     rows: list[dict[str, Any]] = []
-    for number, (over, setups) in enumerate(families(list(dict.fromkeys(key[0] for key in averages))), first):
-        of_table = {key: one for key, one in averages.items() if key[0] in setups}
+    for (over, setups), number in zip(families([setup for setup, *_ in averages]), numbers, strict=False):
+        of_table = {key: figure for key, figure in averages.items() if key[0] in setups}
         order = itertools.product(setups, labels, measures)
         figures = {key: _row(key, of_table[key], draws) for key in order if key in of_table}
         if over == "fields":
             figures |= _macro_averages(setups, labels, measures, of_table, draws)
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
-        shown_in = {"table": number, "over": over}
-        rows += [row | tests.get(key, {}) | shown_in for key, row in figures.items()]
-    return _best(_frame(rows, runs, draws)).with_columns(pl.lit(wanted, pl.String).alias("wanted"))
+        rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
+    family = ["table", "measure", *(["label"] if draws.family == "system" else [])]
+    summary = corrected(_best(_frame(rows, runs, draws)), family)
+    marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
+    return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
 
 
 def _usual(runs: pl.DataFrame) -> str | None:
-    rows = list(runs.unique("label")["system"])
-    return next((name for name in ("bm25:tuned", "bm25") if rows.count(name) == 1 < len(rows)), None)
+    systems = list(runs.unique("label")["system"])
+    return next((name for name in ("bm25:tuned", "bm25") if systems.count(name) == 1 < len(systems)), None)
 
 
-def _row(key: Key, one: Average, draws: Draws, parts: Sequence[Average] | None = None) -> dict[str, Any]:
+def _row(key: Key, figure: Average, draws: Draws, fields: Sequence[Average] = ()) -> dict[str, Any]:
+    """Return a figure with its interval; ``fields`` are what a mean over fields is of."""
     (field, size), label, measure = key
-    low, high = draws.interval(one.draws[None, :], *(part.values[None, :] for part in parts or [one]))
+    low, high = draws.interval(figure.draws[None, :], *(group.values[None, :] for group in fields or [figure]))
     return {
         "field": field,
         "size": size,
         "label": label,
         "measure": measure,
-        "value": float(one.figures.mean()),
-        "deviation": float(one.figures.std(ddof=1)) if len(one.figures) > 1 else None,
+        "value": float(figure.figures.mean()),
+        "deviation": float(figure.figures.std(ddof=1)) if len(figure.figures) > 1 else None,
         "low": float(low[0]),
         "high": float(high[0]),
-        "queries": len(one.values),
-        "positives": one.positives,
-        "pools": list(one.pools),
+        "queries": len(figure.values),
+        "positives": figure.positives,
+        "pools": list(figure.pools),
     }
 
 
@@ -211,33 +212,33 @@ def _macro_averages(
     """Yield the macro average over fields, for each system that was measured on all of them."""
     sizes = {size for _, size in setups}
     for label, measure in itertools.product(labels, measures):
-        parts = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
-        if len(parts) < len(setups):
+        fields = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
+        if len(fields) < len(setups):
             continue
         whole = Average(
-            values=np.concatenate([part.values for part in parts]),
-            figures=_figures_of_samples(parts),
-            samples=max((part.samples for part in parts), key=len),
-            draws=np.mean([part.draws for part in parts], axis=0),
-            positives=sum(part.positives for part in parts),
-            pools=tuple(name for part in parts for name in part.pools),
+            values=np.concatenate([field.values for field in fields]),
+            figures=_figures_of_samples(fields),
+            samples=max((field.samples for field in fields), key=len),
+            draws=np.mean([field.draws for field in fields], axis=0),
+            positives=sum(field.positives for field in fields),
+            pools=tuple(name for field in fields for name in field.pools),
         )
         key = (MACRO, label, measure)
-        value = float(np.mean([part.figures.mean() for part in parts]))
+        value = float(np.mean([field.figures.mean() for field in fields]))
         size = next(iter(sizes)) if len(sizes) == 1 else None
-        yield key, _row(key, whole, draws, parts) | {"size": size, "value": value}
+        yield key, _row(key, whole, draws, fields) | {"size": size, "value": value}
 
 
-def _figures_of_samples(parts: Sequence[Average]) -> Floats:
+def _figures_of_samples(fields: Sequence[Average]) -> Floats:
     """Return the macro average of each sample; a field with one pool (``SIZE=all``) counts in each of them.
 
     If fields have different samples, no deviation over samples is defined, and one figure is returned.
     """
-    repeated = [part for part in parts if len(part.samples) > 1]
-    if len({part.samples for part in repeated}) != 1:
-        return np.array([np.mean([part.figures.mean() for part in parts])])
+    repeated = [field for field in fields if len(field.samples) > 1]
+    if len({field.samples for field in repeated}) != 1:
+        return np.array([np.mean([field.figures.mean() for field in fields])])
     count = len(repeated[0].samples)
-    figures: Floats = np.mean([np.broadcast_to(part.figures, count) for part in parts], axis=0)
+    figures: Floats = np.mean([np.broadcast_to(field.figures, count) for field in fields], axis=0)
     return figures
 
 
@@ -280,35 +281,27 @@ def _tests(
         for key in (key for key in figures if key[0] == setup):
             of_fields = [averages[field, *key[1:]] for field in fields]
             bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
-            pairs = [(one, base) for one, base in zip(of_fields, bases, strict=True) if base is not None]
-            if len(pairs) == len(fields) and all(one.samples == base.samples for one, base in pairs):
-                changes[key] = [one.values - base.values for one, base in pairs]
+            pairs = [(figure, base) for figure, base in zip(of_fields, bases, strict=True) if base is not None]
+            if len(pairs) == len(fields) and all(figure.samples == base.samples for figure, base in pairs):
+                changes[key] = [figure.values - base.values for figure, base in pairs]
         if changes:
             groups = {
-                field[0] or "": np.stack([rows[place] for rows in changes.values()])
-                for place, field in enumerate(fields)
+                field[0] or "": np.stack([rows[number] for rows in changes.values()])
+                for number, field in enumerate(fields)
             }
             p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
             alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
             for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
                 tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
-    families: dict[tuple[Any, ...], list[Key]] = {}
-    for key in tested:
-        setup, label, measure = key
-        families.setdefault((setup == MACRO, measure, label if draws.family == "system" else None), []).append(key)
-    for family in families.values():
-        adjusted = holm([tested[key]["p_value"] for key in family]).tolist()
-        for key, p_adjusted in zip(family, adjusted, strict=True):
-            tested[key] |= {"p_adjusted": p_adjusted, "tests": len(family), "marked": p_adjusted < draws.alpha}
     return tested
 
 
 def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return figures with what identifies the rankings they are of."""
-    of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
+    run_of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
     seed, records = draws.seed_of(runs), []
     for row in rows:
-        rankings = [of[row["label"], pool] for pool in row["pools"]]
+        rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
         pools = [json.loads(run["pool_settings"]) for run in rankings]
         shared = {

@@ -132,7 +132,7 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
         others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
         forward_index.write_rows(out, ForwardIndex(folder, others).missing(wanted))
     rows = forward_index.read_rows(out)
-    blocks = dict(enumerate(rows[some] for some in forward_index.blocks(_characters(corpus, role, rows))))
+    blocks = dict(enumerate(rows[block] for block in forward_index.blocks(_characters(corpus, role, rows))))
     todo = {number: papers for number, papers in blocks.items() if not forward_index.has_block(out, number)}
     if todo:
         _write_blocks(corpus, role, todo, out, resources)
@@ -167,12 +167,12 @@ def _write_blocks(corpus: Corpus, role: Role, todo: Mapping[int, Rows], out: Wor
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
     """Yield title and abstract of papers, or the texts of queries, as large strings."""
-    for some in slices(_characters(corpus, role, rows), _TEXTS_TOGETHER, TEXT_CHARS):
-        part = rows[some]
+    for block in slices(_characters(corpus, role, rows), _TEXTS_TOGETHER, TEXT_CHARS):
+        numbers = rows[block]
         if role == "query":
-            joined = corpus.query_texts.column("text").take(pa.array(part))
+            joined = corpus.query_texts.column("text").take(pa.array(numbers))
         else:
-            table = corpus.take(part, ["title", "abstract"])
+            table = corpus.take(numbers, ["title", "abstract"])
             joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), _SPACE)
         yield pa.concat_arrays(joined.chunks)
 

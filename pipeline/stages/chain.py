@@ -10,16 +10,15 @@ from typing import Any, Literal
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError, InsufficientDataError, nearest
+from pipeline.core.errors import InputError, InsufficientDataError, require_known
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
-from pipeline.stages.fuse import fusion_task, weigh_task
 from pipeline.stages.pool import validation_task
-from pipeline.stages.rankings import baseline_task, import_task
+from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.search import DEFAULT_DEPTH
@@ -98,10 +97,9 @@ class Chain:
     untuned: bool = False
 
     def __post_init__(self) -> None:
-        if self.index is None and self.engine not in ENGINES:
-            raise InputError(f"there is no search engine {self.engine!r}", nearest(self.engine, ENGINES))
-        if self.bm25_engine not in BM25_ENGINES:
-            raise InputError(f"there is no BM25 engine {self.bm25_engine!r}", nearest(self.bm25_engine, BM25_ENGINES))
+        if self.index is None:
+            require_known(self.engine, ENGINES, f"there is no search engine {self.engine!r}")
+        require_known(self.bm25_engine, BM25_ENGINES, f"there is no BM25 engine {self.bm25_engine!r}")
 
     @property
     def index(self) -> IndexSettings | None:

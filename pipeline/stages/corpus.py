@@ -13,7 +13,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import sha256
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, checked_name
 from pipeline.corpus.build import build_corpus, extract
@@ -34,21 +34,15 @@ class CorpusConfig:
 
 
 @dataclass(frozen=True)
-class PartsOfRelease:
-    """Reading a release in units, one per part (:class:`pipeline.core.task.Sharded`). One process does the rest."""
+class PartsOfRelease(Sharded):
+    """Reading a release in units, one per part. One process does the rest."""
 
     release: Release
-    sequential = False
-    accelerated = False
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
         """Return a unit for each part. Without other machines ``finish`` reads all parts itself."""
         count = len(list(self.release.parts())) if spread else 0
         return {f"scratch/{part_record(number)}": 1 for number in range(count)}
-
-    def devices(self, resources: Resources) -> list[str]:
-        """Return one device: this machine."""
-        return [resources.device]
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Read some parts into sorted runs."""

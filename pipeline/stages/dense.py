@@ -25,7 +25,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
-from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
@@ -157,8 +157,8 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DenseSearch:
-    """Exact search by one encoder's vectors (:class:`pipeline.core.task.Sharded`).
+class DenseSearch(Sharded):
+    """Exact search by one encoder's vectors. An engine uses all cores, or all GPUs, of a machine.
 
     Attributes:
         name: the encoder's, for progress.
@@ -175,7 +175,6 @@ class DenseSearch:
     engine: str
     missing: Missing | None = None
     view: View = WHOLE
-    sequential = False
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
@@ -188,10 +187,6 @@ class DenseSearch:
         most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
         count = max(1, min(most, len(pool.starts) - 1))
         return {f"scratch/top-{number}-of-{count}.arrow": -(-candidates // count) for number in range(count)}
-
-    def devices(self, resources: Resources) -> list[str]:
-        """Return one device: an engine uses all cores, or all GPUs, of a machine."""
-        return [resources.device]
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
         """Rank the candidates of each unit, for as many pools in a pass as have the same queries."""
@@ -366,8 +361,8 @@ def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) ->
         vectors: ``[n, d]``.
         offsets: int64 ``[queries + 1]``, where the vectors of each query start; None: one each.
     """
-    some = np.asarray(vectors.any(axis=1))
-    return some if offsets is None else np.diff(np.append(0, np.cumsum(some))[offsets]) > 0
+    nonzero = np.asarray(vectors.any(axis=1))
+    return nonzero if offsets is None else np.diff(np.append(0, np.cumsum(nonzero))[offsets]) > 0
 
 
 def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:

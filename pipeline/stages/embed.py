@@ -20,7 +20,7 @@ from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, POOLS, VECTORS
 from pipeline.corpus.reader import Corpus, Rows, Text
@@ -165,8 +165,8 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """The work of one segment, a unit a corpus shard (:class:`pipeline.core.task.Sharded`).
+class Embedding(Sharded):
+    """The work of one segment, a unit a corpus shard.
 
     Attributes:
         model: the encoder.

@@ -23,7 +23,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import vectors as vectors_schema
-from pipeline.core.task import Facts, Inputs, Job
+from pipeline.core.task import Facts, Inputs, Job, Sharded
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import grouped
@@ -56,8 +56,8 @@ class _Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Import:
-    """The work of one import (:class:`pipeline.core.task.Sharded`).
+class Import(Sharded):
+    """The work of one import.
 
     Attributes:
         model: the vectors.
@@ -67,7 +67,6 @@ class Import:
     model: Model
     role: Role
     sequential = True
-    accelerated = False
 
     @property
     def _what(self) -> str:
@@ -105,8 +104,8 @@ class Import:
 
         def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
             wanted = id_keys(ids)
-            place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            return np.where(keys[place] == wanted, order[place].astype(np.int64), -1)
+            position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            return np.where(keys[position] == wanted, order[position].astype(np.int64), -1)
 
         with Progress(None, f"read {self.model.name}", "vectors") as progress:
             for unit in sorted(units):
@@ -132,7 +131,7 @@ class Import:
         with Progress(len(rows), f"store {self.model.name}", "vectors") as progress:
             for number in np.unique(shards).tolist():
                 if not out.done(shard_name(number)):
-                    parts = [run.part(at[number], at[number + 1]) for run, at in zip(runs, bounds, strict=True)]
+                    parts = [run.part(ends[number], ends[number + 1]) for run, ends in zip(runs, bounds, strict=True)]
                     write_shard(out, number, *self._merged(parts, vector_files, corpus), self.model.spec.storage)
                 progress.add(int(np.count_nonzero(shards == number)))
         wanted, passed = int(starts[-1]), sum(record["read"] for record in read)
@@ -172,11 +171,11 @@ class Import:
             raise InputError(f"{self.model.place} must hold one model's vectors, got {', '.join(models)}", "Divide it")
         return "".join(models)
 
-    def _merged(self, parts: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
+    def _merged(self, runs: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
         """Return rows and vectors of one corpus shard, each paper once."""
-        parts = [part for part in parts if len(part.rows)]
-        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True))
-        owners = np.repeat([part.file for part in parts], [len(part.rows) for part in parts])
+        runs = [run for run in runs if len(run.rows)]
+        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(run[1:] for run in runs), strict=True))
+        owners = np.repeat([run.file for run in runs], [len(run.rows) for run in runs])
         order = np.argsort(rows, kind="stable")
         rows, vectors = rows[order], vectors[order]
         first = np.append(True, rows[1:] != rows[:-1])
@@ -184,11 +183,11 @@ class Import:
         differ = again[(vectors[again] != vectors[again - 1]).any(axis=1)]
         if len(differ):
             pair = order[[differ[0] - 1, differ[0]]]
-            at = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
+            where = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
             row = int(rows[differ[0]])
             name = corpus.ids(np.array([row]))[0] if self.role == "paper" else f"query {row}"
             raise InputError(
-                f"{name} must have one vector, got different ones at {at[0]} and {at[1]}", "Remove the wrong one"
+                f"{name} must have one vector, got different ones at {where[0]} and {where[1]}", "Remove the wrong one"
             )
         return (rows, vectors) if first.all() else (rows[first], vectors[first])
 

@@ -27,7 +27,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
@@ -86,8 +86,8 @@ class _Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reranking:
-    """The work of one ranking (:class:`pipeline.core.task.Sharded`).
+class Reranking(Sharded):
+    """The work of one ranking.
 
     Attributes:
         model: the reranker.
@@ -96,7 +96,6 @@ class Reranking:
 
     model: Model
     head: int
-    sequential = False
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002

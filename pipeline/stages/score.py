@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, file_name
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
 from pipeline.core.resources import Resources
@@ -146,11 +146,8 @@ def counts_of(table: pa.Table, ranked: Run, judged: Qrels) -> Counts:
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
-    if text not in MISSING_POSITIVES:
-        raise InputError(
-            f"--missing-positives must be {' or '.join(MISSING_POSITIVES)}, got {text!r}",
-            nearest(text, MISSING_POSITIVES),
-        )
+    allowed = " or ".join(MISSING_POSITIVES)
+    require_known(text, MISSING_POSITIVES, f"--missing-positives must be {allowed}, got {text!r}")
     if text == "count" and config_of(pool)["queries_are"] == "papers":
         raise InputError(
             f"the queries of {slug_of(pool)} are papers, whose positives are all in the collection",

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
@@ -218,8 +218,7 @@ def parse_precision(text: str | None) -> str | None:
     """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name."""
     if text is None or text in PRECISIONS.values():
         return text
-    if text not in PRECISIONS:
-        raise InputError(f"--precision={text!r} is unknown", nearest(text, PRECISIONS))
+    require_known(text, PRECISIONS, f"--precision={text!r} is unknown")
     return PRECISIONS[text]
 
 

@@ -114,7 +114,6 @@ def tune_task(
     *,
     k1: tuple[float, ...] = GRID_K1,
     b: tuple[float, ...] = GRID_B,
-    depth: int = _DEPTH,
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
@@ -137,7 +136,7 @@ def tune_task(
             axes = wider
             points = list(itertools.product(*axes))
             missing = [point for point in dict.fromkeys([*points, (DEFAULT_K1, DEFAULT_B)]) if point not in measured]
-            values = _average_precision(inputs, opened, qrels, missing, depth, resources)[scored].mean(axis=0)
+            values = _average_precision(inputs, opened, qrels, missing, resources)[scored].mean(axis=0)
             measured |= zip(missing, values.tolist(), strict=True)
             best = max(points, key=measured.__getitem__)
             wider = (_widened(axes[0], beyond[0], best[0]), _widened(axes[1], beyond[1], best[1]))
@@ -159,7 +158,7 @@ def tune_task(
         }
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    config = TuneConfig(*installed_analyzer(), k1, b, depth, settings)
+    config = TuneConfig(*installed_analyzer(), k1, b, _DEPTH, settings)
     return Task(
         "tune", _VERSION, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool)
     )
@@ -220,7 +219,7 @@ def _count(queries: int | str) -> float:
 
 
 def _average_precision(
-    inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], depth: int, resources: Resources
+    inputs: Inputs, pool: Pool, qrels: Qrels, points: list[tuple[float, float]], resources: Resources
 ) -> npt.NDArray[np.float64]:
     """Return the average precision of every query at every point, float64 ``[queries, points]``."""
     from pipeline.retrieve.bm25.grid import ranks
@@ -234,7 +233,7 @@ def _average_precision(
             (qrels.offsets, positives),
             pool.exclusions,
             points=points,
-            depth=depth,
+            depth=_DEPTH,
             threads=resources.workers,
             done=progress.add,
         )

@@ -20,8 +20,8 @@ from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Chart, Image, Page, Part, TablePart
+from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.studies.base import Study, StudyResult

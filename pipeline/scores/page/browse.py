@@ -1,8 +1,15 @@
-"""The query browser's data: positives, ranks and the best entries of every ranking, read from the artifacts."""
+"""Data of the browsers of a page, packed: positives, ranks and best entries of every ranking, and texts.
+
+A block is ``{"header": ..., "columns": {name: [kind, start, length]}}`` on one line of JSON, then the columns. Numbers
+are little-endian and aligned to 4 bytes; texts are UTF-8, one a line.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import itertools
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +26,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
-from pipeline.scores.page.pack import Column, narrow, pack
-from pipeline.scores.page.parts import Browser
+from pipeline.scores.page.parts import Browser, Spans, TextBrowser
 from pipeline.scores.store import open_rankings, opened_pool
 from pipeline.scores.tables import label_of
 
@@ -50,9 +56,9 @@ class Typed(NamedTuple):
 
     def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
         """Return query, row and types (a bit each) of each candidate, rising."""
-        packed, place = np.unique(pairs(self.query, self.row), return_inverse=True)
+        packed, candidate = np.unique(pairs(self.query, self.row), return_inverse=True)
         types = np.zeros(len(packed), np.uint32)
-        np.bitwise_or.at(types, place, np.uint32(1) << self.kind.astype(np.uint32))
+        np.bitwise_or.at(types, candidate, np.uint32(1) << self.kind.astype(np.uint32))
         return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types
 
 
@@ -75,22 +81,21 @@ def browser(
     candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
-    opened = [
-        (runs_of_pool, pool)
-        for runs_of_pool in by_pool
-        if (pool := opened_pool(runs_of_pool.row(0, named=True))) is not None
-    ]
+    opened = [(of_pool, pool) for of_pool in by_pool if (pool := opened_pool(of_pool.row(0, named=True))) is not None]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in opened)
     kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
+    group = "pool" if types is None and ranked_queries <= most else "field"
     for runs_of_pool, pool in opened:
-        place = runs_of_pool["pool"][0] if types is None and ranked_queries <= most else runs_of_pool["field"][0]
-        if place not in kept or _worth(runs_of_pool) > _worth(kept[place][0]):
-            kept[place] = (runs_of_pool, pool)
+        name = runs_of_pool[group][0]
+        if name not in kept or _worth(runs_of_pool) > _worth(kept[name][0]):
+            kept[name] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in kept.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
     seed, blocks = draws.seed_of(runs), dict[str, str]()
     for runs_of_pool, pool in sorted(
-        kept.values(), key=lambda part: (-fields.index(part[0]["field"][0]), *_worth(part[0])), reverse=True
+        kept.values(),
+        key=lambda pair: (-fields.index(pair[0]["field"][0]), *_worth(pair[0])),
+        reverse=True,
     ):
         first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
         label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
@@ -175,7 +180,7 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     """
     first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
     intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
-    for place, of_measure in enumerate(values):
+    for number, of_measure in enumerate(values):
         scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
         whole = ~np.isnan(scored).any(axis=1)
         both = whole[first] & whole[second]
@@ -184,15 +189,15 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
         means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
         a, b = first[both], second[both]
         ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
-        intervals[place, both] = np.stack(ends, axis=1)
+        intervals[number, both] = np.stack(ends, axis=1)
     return intervals
 
 
 def _first_entries(run: Run, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
-    query, place = query_of(run.offsets), within(run.offsets)
-    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), place < top
-    best[query[first], place[first]] = run.rows[first]
+    query, rank = query_of(run.offsets), within(run.offsets)
+    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
+    best[query[first], rank[first]] = run.rows[first]
     return best
 
 
@@ -201,9 +206,9 @@ def _values(
 ) -> npt.NDArray[np.float64]:
     """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
     values = np.full((len(measures), len(labels), queries), np.nan)
-    for (measure, label), part in scores.group_by("measure", "label"):
+    for (measure, label), rows in scores.group_by("measure", "label"):
         if measure in measures:
-            values[measures.index(measure), labels.index(label), part["query"].to_numpy()] = part["value"].to_numpy()
+            values[measures.index(measure), labels.index(label), rows["query"].to_numpy()] = rows["value"].to_numpy()
     return values
 
 
@@ -219,3 +224,58 @@ def _papers(corpus: Corpus, rows: npt.NDArray[Any], what: str) -> dict[str, Colu
     ids, titles = (table.column(name).to_pylist() for name in ("paper_id", "title"))
     years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
     return {f"{what}_ids": ids, f"{what}_titles": titles, f"{what}_years": years}
+
+
+_KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
+"""Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
+
+Column = Sequence[str] | npt.NDArray[Any]
+
+
+def pack(header: Any, columns: Mapping[str, Column]) -> str:
+    """Return a block as base64; the same input gives the same text."""
+    placed: dict[str, tuple[str, int, int]] = {}
+    body = bytearray()
+    for name, column in columns.items():
+        body += bytes(-len(body) % 4)
+        if isinstance(column, np.ndarray):
+            kind, raw = _KINDS[column.dtype.name], np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"))
+            data = raw.tobytes()
+        else:
+            kind, data = "text", "\n".join(" ".join(text.split()) for text in column).encode("utf-8", "replace")
+        placed[name] = (kind, len(body), len(data))
+        body += data
+    first = json.dumps({"header": header, "columns": placed}).encode() + b"\n"
+    return base64.b64encode(gzip.compress(first + bytes(-len(first) % 4) + body, 6, mtime=0)).decode()
+
+
+def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """Return numbers in 8 or 16 bits if they fit."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
+
+
+def pack_texts(texts: TextBrowser) -> str:
+    """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
+    pieces: dict[str, int] = {}
+
+    def numbered(spans: Spans) -> list[tuple[int, str]]:
+        return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
+
+    readings = [
+        {
+            "chosen": dict(zip(texts.choosers, entry.chosen, strict=True)),
+            "heading": entry.heading,
+            "spans": numbered(entry.spans),
+            "listings": [vars(listing) | {"texts": list(map(numbered, listing.texts))} for listing in entry.listings],
+            "facts": dict(entry.facts),
+        }
+        for entry in texts.readings
+    ]
+    header = {
+        "choosers": list(texts.choosers),
+        "marks": dict(texts.marks),
+        "readings": readings,
+        "pieces": list(pieces),
+    }
+    return pack(header, {})

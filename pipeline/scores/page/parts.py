@@ -1,6 +1,8 @@
 """What a page consists of. A report or a study gives parts; :func:`pipeline.scores.page.write.as_html` sets them.
 
-Any text may come from a paper: parts hold plain text, and whoever sets it escapes it.
+Any text may come from a paper: parts hold plain text, and whoever sets it escapes it. The ``title`` of a part is its
+heading, ``provenance`` what its figures were made from, ``note`` which data it has. ``views`` have a name, such as a
+measure, by which the reader chooses one.
 """
 
 from __future__ import annotations
@@ -39,7 +41,6 @@ class Leaderboard:
     """A sortable row for each system and pool; each figure opens its own provenance.
 
     Attributes:
-        title: heading.
         records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
         alpha: figures whose adjusted p-value is below it are marked.
@@ -79,14 +80,12 @@ class Chart:
     """A chart with intervals and hover.
 
     Attributes:
-        title: heading.
         x_label: of the positions.
         unit: of the values, such as ``%``.
-        views: series by the name of a view, such as a measure; the reader chooses one.
+        views: series by the name of a view.
         log: whether positions have a logarithmic axis.
         ticks: positions that are labelled, such as ``{1000: "1k"}``; empty: the library chooses.
         categories: labels of the positions 0, 1, ...; values then run along the horizontal axis.
-        provenance: what the figures were made from.
     """
 
     title: str
@@ -104,12 +103,10 @@ class HeatMap:
     """A table whose cells are coloured by value.
 
     Attributes:
-        title: heading.
         corner: label of the row labels.
-        rows: labels.
+        rows: their labels.
         columns: labels.
         views: rows of values by the name of a view; None: not measured.
-        provenance: what the figures were made from.
     """
 
     title: str
@@ -134,9 +131,7 @@ class Browser:
     """Queries one by one: positives, what each system ranked where, two systems side by side.
 
     Attributes:
-        title: heading.
         pools: packed rankings of each pool (:mod:`pipeline.scores.page.browse`), by its name for the reader.
-        note: which pools and ranks are shown.
     """
 
     title: str
@@ -192,11 +187,9 @@ class TextBrowser:
     """Texts one by one, with marked spans.
 
     Attributes:
-        title: heading.
         choosers: names of the selections that narrow the list of texts, such as ``Facet``.
         marks: what each mark means.
         readings: the texts, in order; whoever makes the part samples what is too much for a page.
-        note: what is shown.
     """
 
     title: str

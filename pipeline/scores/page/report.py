@@ -58,11 +58,11 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
 def _tables(chosen: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
     """Yield each table with all of its figures to download, and before those of fields their heat map."""
     tables = chosen.partition_by("table", maintain_order=True)
-    for number, part in enumerate(tables, 1):
-        if part["over"][0] == "fields":
-            yield heat(part, runs)
-        places = part.select("field", "size").unique()
-        alone = samples.join(places, on=["field", "size"], how="semi", nulls_equal=True)
-        whole = summary.filter(pl.col("table") == part["table"][0])
+    for number, table in enumerate(tables, 1):
+        if table["over"][0] == "fields":
+            yield heat(table, runs)
+        pools = table.select("field", "size").unique()
+        alone = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
+        whole = summary.filter(pl.col("table") == table["table"][0])
         name = f"table-{number}" if len(tables) > 1 else "table"
-        yield TablePart(name, table_of(part, runs), as_csv(records(pl.concat([whole, alone]))))
+        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([whole, alone]))))

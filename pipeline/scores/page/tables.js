@@ -15,7 +15,7 @@ function make(tag, text, options = {}) {
   return element;
 }
 
-// Blocks of packed data (pack.py).
+// Blocks of packed data (browse.py).
 async function unpack(id) {
   const text = $(`script#${id}`).textContent;
   const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), letter => letter.charCodeAt(0));

@@ -1,4 +1,4 @@
-"""Pages as HTML: one file with its styles, scripts, chart library and data; it fetches nothing."""
+"""Pages as HTML: one file with its styles, scripts, chart library and data; it fetches nothing. Their index."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from datetime import UTC, datetime
+from html import escape, unescape
 from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import quote
 
+from pipeline.core import files
 from pipeline.core.config import format_count
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import RESAMPLED
 from pipeline.scores.caption import DATASET
-from pipeline.scores.page.pack import pack, pack_texts
+from pipeline.scores.page.browse import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
     Browser,
@@ -35,16 +38,12 @@ from pipeline.scores.page.parts import (
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Cell, Table, Value, groups, label_of, percent
 
+NAME = "index.html"
+"""The file of a page, and of an index of pages."""
+
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
-_GROUPS: dict[type[Any], str] = {
-    **dict.fromkeys((Chart, HeatMap, Image), "Charts"),
-    **dict.fromkeys((Leaderboard, TablePart), "Tables"),
-    **dict.fromkeys((Browser, TextBrowser), "Browse"),
-}
-"""Which links of the navigation stand together."""
-
 _FILTERED = 8
 """Rows from which on a table has a filter."""
 
@@ -63,16 +62,7 @@ class _Setting:
 
     def set(self, part: Part) -> str:
         """Return the markup of a part."""
-        setters: dict[type[Any], Callable[[Any], str]] = {
-            TablePart: self._table,
-            Leaderboard: self._leaderboard,
-            Chart: self._chart,
-            HeatMap: self._heat,
-            Image: _image,
-            Browser: self._browser,
-            TextBrowser: self._texts,
-        }
-        return setters[type(part)](part)
+        return _SETTERS[type(part)][1](self, part)
 
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
@@ -102,21 +92,24 @@ class _Setting:
 
     def _heat(self, part: HeatMap) -> str:
         self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
-        head = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
+        columns = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
+        head = f'<tr><th scope="col">{escape(part.corner)}</th>{columns}</tr>'
         first = next(iter(part.views.values()))
-        lines = [
+        lines = "".join(
             f'<tr><th scope="row">{escape(name)}</th>'
             + "".join(f"<td>{'–' if value is None else percent(value)}</td>" for value in values)
             + "</tr>"
             for name, values in zip(part.rows, first, strict=True)
-        ]
+        )
         return (
             f'<div data-heat="{len(self.main["heats"]) - 1}">{_views(part.views)}'
-            '<div class="scroll"><table class="heat">'
-            f'<caption class="hidden">{escape(part.title)}</caption>'
-            f'<thead><tr><th scope="col">{escape(part.corner)}</th>{head}</tr></thead>'
-            f"<tbody>{''.join(lines)}</tbody></table></div></div>{_provenance(part.provenance)}"
+            f"{_scrolling('heat', part.title, head, f'<tbody>{lines}</tbody>')}</div>{_provenance(part.provenance)}"
         )
+
+    def _image(self, part: Image) -> str:
+        data = base64.b64encode(part.svg.encode()).decode()
+        image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
+        return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
 
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
@@ -124,8 +117,8 @@ class _Setting:
             name = f"pool-{len(self.main['pools'])}"
             self.main["pools"].append({"label": label, "block": name})
             self.blocks[name] = block
-        place = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
-        skeleton = _read("browser.html").replace("data-browser", place, 1)
+        attributes = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
+        skeleton = _read("browser.html").replace("data-browser", attributes, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
 
     def _texts(self, part: TextBrowser) -> str:
@@ -133,20 +126,32 @@ class _Setting:
         self.blocks[name] = pack_texts(part)
         return f'<p class="note">{escape(part.note)}</p><div class="texts" data-texts="{name}"></div>'
 
-    def tools(self, name: str, files: Mapping[str, str], rows: int) -> str:
+    def tools(self, name: str, downloads: Mapping[str, str], rows: int) -> str:
         """Return the filter of a table, if it has many rows, and its downloads."""
-        kinds = {"csv": "CSV", "tex": "LaTeX"}
-        self.main["files"] |= {f"{name}.{suffix}": text for suffix, text in files.items()}
-        named = [(f"{name}.{suffix}", kinds.get(suffix, suffix)) for suffix in files]
+        self.main["files"] |= {f"{name}.{suffix}": text for suffix, text in downloads.items()}
         buttons = "".join(
-            f'<button type="button" data-file="{escape(file)}" aria-label="{kind} of {escape(name)}">{kind}</button>'
-            for file, kind in named
+            f'<button type="button" data-file="{escape(f"{name}.{suffix}")}" aria-label="{kind} of {escape(name)}">'
+            f"{kind}</button>"
+            for suffix, kind in (("csv", "CSV"), ("tex", "LaTeX"))
+            if suffix in downloads
         )
         search = (
             '<label>Filter <input type="search" data-filter autocomplete="off"></label>'
             '<span class="found" aria-live="polite"></span>'
         )
         return f'<div class="tools">{search if rows >= _FILTERED else ""}{buttons}</div>'
+
+
+_SETTERS: dict[type[Any], tuple[str, Callable[[_Setting, Any], str]]] = {
+    TablePart: ("Tables", _Setting._table),
+    Leaderboard: ("Tables", _Setting._leaderboard),
+    Chart: ("Charts", _Setting._chart),
+    HeatMap: ("Charts", _Setting._heat),
+    Image: ("Charts", _Setting._image),
+    Browser: ("Browse", _Setting._browser),
+    TextBrowser: ("Browse", _Setting._texts),
+}
+"""Under which word of the navigation a part has its link, and what sets it."""
 
 
 def as_html(page: Page) -> str:
@@ -156,7 +161,8 @@ def as_html(page: Page) -> str:
     for number, part in enumerate(page.parts):
         title = part.table.title if isinstance(part, TablePart) else part.title
         sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{setting.set(part)}</section>')
-        links.setdefault(_GROUPS[type(part)], []).append(f'<a href="#s{number}">{escape(_short(part, title))}</a>')
+        short = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
+        links.setdefault(_SETTERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(short)}</a>')
     blocks = {"main": pack(setting.main, {}), **setting.blocks}
     drawn = any(isinstance(part, Chart | Browser) for part in page.parts)
     return _file(page, sections, links, blocks, drawn=drawn)
@@ -213,20 +219,14 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _short(part: Part, title: str) -> str:
-    """Return the name of a section in the navigation."""
-    return re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
-
-
 def _facts(facts: Mapping[str, str]) -> str:
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
     return f"<details><summary>Provenance of this page</summary><dl>{rows}</dl></details>" if rows else ""
 
 
 def _provenance(text: str) -> str:
-    if not text:
-        return ""
-    return f"<details><summary>Provenance</summary><p>{escape(text.removeprefix('Provenance: '))}</p></details>"
+    paragraph = f"<p>{escape(text.removeprefix('Provenance: '))}</p>"
+    return f"<details><summary>Provenance</summary>{paragraph}</details>" if text else ""
 
 
 def _views(views: Mapping[str, Any]) -> str:
@@ -234,12 +234,6 @@ def _views(views: Mapping[str, Any]) -> str:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in views)
     return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
-
-
-def _image(part: Image) -> str:
-    data = base64.b64encode(part.svg.encode()).decode()
-    image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
 
 
 def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> str:
@@ -260,10 +254,12 @@ def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> 
             if line.summary == summary
         )
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
-    return (
-        f'<div class="scroll"><table class="sortable"><caption class="hidden">{escape(table.title)}</caption>'
-        f"<thead>{over}<tr>{heads}</tr></thead>{bodies}</table></div>"
-    )
+    return _scrolling("sortable", table.title, f"{over}<tr>{heads}</tr>", bodies)
+
+
+def _scrolling(kind: str, title: str, head: str, bodies: str) -> str:
+    caption = f'<caption class="hidden">{escape(title)}</caption>' if title else ""
+    return f'<div class="scroll"><table class="{kind}">{caption}<thead>{head}</thead>{bodies}</table></div>'
 
 
 def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
@@ -274,8 +270,8 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
     """Return the cells of a line; its first figure opens a record."""
-    first = next((place for place, value in enumerate(values) if isinstance(value, Cell)), None)
-    return "".join(_cell(value, record if place == first else None) for place, value in enumerate(values))
+    first = next((column for column, value in enumerate(values) if isinstance(value, Cell)), None)
+    return "".join(_cell(value, record if column == first else None) for column, value in enumerate(values))
 
 
 def _breaking(text: str) -> str:
@@ -285,18 +281,13 @@ def _breaking(text: str) -> str:
 
 def _cell(value: Value, record: int | None = None, named: str = "") -> str:
     """Return a cell; a figure may be a button that opens a record, with a name of its own."""
-    if isinstance(value, Cell):
-        figure, label = _figure(value), escape(f"{named or percent(value.value)}: provenance")
-        if record is not None:
-            figure = (
-                f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
-            )
-        return f'<td data-v="{value.value!r}">{figure}{_beside(value)}</td>'
-    return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
-
-
-def _figure(cell: Cell) -> str:
-    return f"<b>{percent(cell.value)}</b>" if cell.best else percent(cell.value)
+    if not isinstance(value, Cell):
+        return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
+    figure, label = percent(value.value), escape(f"{named or percent(value.value)}: provenance")
+    figure = f"<b>{figure}</b>" if value.best else figure
+    if record is not None:
+        figure = f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
+    return f'<td data-v="{value.value!r}">{figure}{_beside(value)}</td>'
 
 
 def _beside(cell: Cell) -> str:
@@ -327,21 +318,19 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     for (label, field, size), numbers in rows.items():
         cells = ""
         for measure in part.measures:
-            at = numbers.get(measure)
-            wins = at is not None and sign_of(measure) * part.records[at]["value"] == best[field, size, measure]
-            cells += "<td>–</td>" if at is None else _opening(part, at, start, wins)
-        some = part.records[next(iter(numbers.values()))]
-        count = "" if size is None else format_count(size)
-        where = f'<td class="label">{escape(field)}</td>'
+            number = numbers.get(measure, -1)
+            wins = number >= 0 and sign_of(measure) * part.records[number]["value"] == best[field, size, measure]
+            cells += "<td>–</td>" if number < 0 else _opening(part, number, start, wins)
+        queries = part.records[next(iter(numbers.values()))]["queries"]
+        where = f'<td class="label">{escape(field)}</td>' if several else ""
         lines.append(
-            f'<tr><th scope="row">{_breaking(label)}</th>{where if several else ""}'
-            f'<td data-v="{size or 0}">{count}</td>{cells}<td data-v="{some["queries"]}">{some["queries"]:,}</td></tr>'
+            f'<tr><th scope="row">{_breaking(label)}</th>{where}'
+            f'<td data-v="{size or 0}">{"" if size is None else format_count(size)}</td>{cells}'
+            f'<td data-v="{queries}">{queries:,}</td></tr>'
         )
     return (
-        '<div class="scroll"><table class="sortable leaderboard">'
-        f'<caption class="hidden">{escape(part.title)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        f'<p class="note">Percent [interval over {over}]. Bold: best of its pools. † differs from the baseline. '
+        _scrolling("sortable leaderboard", part.title, f"<tr>{head}</tr>", f"<tbody>{''.join(lines)}</tbody>")
+        + f'<p class="note">Percent [interval over {over}]. Bold: best of its pools. † differs from the baseline. '
         f"{alike}Each figure opens its provenance.</p>"
     )
 
@@ -352,12 +341,22 @@ def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
     p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
     marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
     figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
-    place, measure = record["field"] or DATASET, label_of(record["measure"])
-    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {place}, {measure}")
+    field, measure = record["field"] or DATASET, label_of(record["measure"])
+    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {field}, {measure}")
 
 
-def as_index(pages: Mapping[str, Sequence[str]]) -> str:
-    """Return the page that links to others: what is :data:`LISTED`, the date and the contents, by folder name."""
+def write_page(page: Page, folder: Path) -> Path:
+    """Write a page as ``index.html`` of a folder, and return it."""
+    files.write_text(folder / NAME, as_html(page))
+    return folder / NAME
+
+
+def write_index(folder: Path) -> Path:
+    """Write the index of all pages in the folders of a folder, by name, and return it.
+
+    It has what is :data:`LISTED`, the date and the contents of each.
+    """
+    pages = {path.parent.name: _described(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
     rows = "".join(
         f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
         + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breaking(text) or "–"}</td>' for text in texts)
@@ -366,8 +365,19 @@ def as_index(pages: Mapping[str, Sequence[str]]) -> str:
     )
     head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
     tools = _Setting().tools("", {}, len(pages))
-    table = (
-        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
+    table = _scrolling("sortable", "", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
     about = f"{len(pages)} report{'s' * (len(pages) != 1)}."
-    return _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
+    page = _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
+    files.write_text(folder / NAME, page)
+    return folder / NAME
+
+
+def _described(path: Path) -> list[str]:
+    """Return what a page says for an index, when it was written, and its title and description."""
+    with path.open(encoding="utf-8", errors="replace") as handle:
+        head = handle.read(1 << 16)
+    meta = {name: unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
+    title = re.search("<title>(.*?)</title>", head)
+    contents = ". ".join(filter(None, (unescape(title[1]) if title else "", meta.get("description"))))
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return [*(meta.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline.scores.average import Draws
-from pipeline.scores.page.browse import browser
-from pipeline.scores.page.pack import pack
+from pipeline.scores.page.browse import browser, pack
 from tests.scores.page.workspace import CITED, RUNS, ranked, scored, title
 
 

@@ -15,8 +15,8 @@ import pytest
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import Mark, TablePart, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.scores.page.index import write_index, write_page
 from pipeline.scores.page.parts import (
     Chart,
     HeatMap,
@@ -23,7 +22,7 @@ from pipeline.scores.page.parts import (
     TextEntry,
     TextTable,
 )
-from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html
+from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html, write_index, write_page
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
 from tests.scores.page.workspace import EVIL, report_page, scored
