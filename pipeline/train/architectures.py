@@ -126,7 +126,7 @@ class Architecture:
                 raise InputError(
                     f"fusion must start from adapters, got none in {place}", "Give base the folder of such a run"
                 )
-            with hub.covered(place, hub.ADAPTER) as covered:
+            with hub.identity_files_only(place, hub.ADAPTER) as covered:
                 self.network.load_adapter(str(covered), load_as=code)
         setups = {code: adapters.composition.Fuse(*_NAMES, name=f"{code}_fusion") for code in _NAMES}
         for setup in setups.values():

@@ -241,7 +241,7 @@ def test_the_same_weights_at_two_paths_have_one_key(models: Path, form: str) -> 
     ],
 )
 def test_names_of_the_hub_and_of_models_stay(name: str, shown: str) -> None:
-    assert registry.shown(name) == shown
+    assert registry.display_names(name) == shown
 
 
 def test_scores_keep_their_system_as_data(root: Path) -> None:
