@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipeline.core.errors import InputError, MdcrError, StageError
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.core.progress import Progress, say
 from pipeline.core.task import Assignment, Executor, Facts, divide, run_assignment
 
@@ -80,10 +80,7 @@ def _result(ray: Any, done: Any) -> Facts:
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
     """Connect to a Ray cluster; disconnect at the end."""
-    try:
-        import ray
-    except ImportError as error:
-        raise InputError("Ray is not installed", pip_extra("ray")) from error
+    ray = optional("ray", "engine ray", "ray")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if address not in ("auto", "local"):
         _check_answers(address)

@@ -1,4 +1,4 @@
-"""Other packages: the line that installs what is missing, and what plug-ins register."""
+"""Optional packages and plug-ins."""
 
 from __future__ import annotations
 
@@ -25,22 +25,27 @@ def pip_extra(name: str) -> str:
     return pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
 
 
-def optional(package: str, what: str) -> Any:
-    """Return a package that may be missing; InputError with the line that installs it where it is."""
+def optional(package: str, user: str, extra: str = "") -> Any:
+    """Import an optional package, which ``user`` needs and which ``extra`` of pyproject.toml contains.
+
+    Raises:
+        InputError: it is not installed; the remedy is the command that installs it.
+    """
     try:
         return import_module(package)
     except ImportError as error:
-        raise InputError(f"{what} needs the package {package}", pip(f"install {package}")) from error
+        remedy = pip_extra(extra) if extra else pip(f"install {package}")
+        raise InputError(f"{user} needs the package {package}", remedy) from error
 
 
 def _shown(path: Path) -> str:
-    """Return a path as it is written in the working folder, if it is below that."""
+    """Return a path relative to the working folder, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @functools.cache
 def load_plugins() -> None:
-    """Load the modules that entry points of the group ``mdcr`` name; InputError if one cannot be loaded."""
+    """Load the modules named by the entry points of the group ``mdcr``; raise InputError if one cannot be loaded."""
     for entry in sorted(entry_points(group="mdcr"), key=lambda entry: entry.name):
         try:
             entry.load()

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.encode import hub, shape
 from pipeline.encode.network import loading
 from pipeline.encode.spec import CHOICES
@@ -36,11 +36,9 @@ def activate(network: Any, folder: Path) -> None:
     Raises:
         InputError: the package is not installed, the adapter does not fit the network, or it changes nothing.
     """
-    try:
-        import adapters
-        from adapters.loading import AdapterFusionLoader
-    except ImportError as error:
-        raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
+    adapters = optional("adapters", "an adapter", "specter2")
+    from adapters.loading import AdapterFusionLoader
+
     plain_states, report = _states(network), {"missing_keys": list[str]()}
     fusion = (folder / hub.FUSION.config).is_file()
     with loading(folder, remedy="Give an adapter that was trained on this model"):

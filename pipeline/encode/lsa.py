@@ -27,7 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator, priorities, smallest
@@ -133,10 +133,9 @@ def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     Raises:
         InputError: gensim is not installed, or no term is in two papers.
     """
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise InputError(f"word vectors need gensim ({error})", pip_extra("facets")) from error
+    optional("gensim", "words", "facets")
+    from gensim.models import Word2Vec
+
     texts = _sample(corpus, spec, "words sample")
     terms, counts = _frequent_terms(texts, spec)
     vocabulary = frozenset(terms)
