@@ -89,7 +89,7 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     parallel = corpus_of(tmp_path / "b", release, workers=2)
     monkeypatch.setattr(buffer, "BATCH_ROWS", 50)
     monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
-    monkeypatch.setattr(merge, "_SMALLEST_WINDOW", 3)
+    monkeypatch.setattr(merge, "_MIN_WINDOW_IDS", 3)
     monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
     steps = Counter[str]()
 
