@@ -122,8 +122,8 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
     missing = [(query, grade) for query, row, grade in judgements if row < 0 and grade >= 1]
     out.arrow("queries.arrow", pa.table([queries.query_ids, queries.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
     if isinstance(queries, ContextSet):
-        papers_of = _rows_of({citing for citing, _ in queries.asked}, out.path)
-        contexts = [(year, papers_of.get(citing, -1)) for citing, year in queries.asked]
+        papers_of = _rows_of({citing for citing, _ in queries.origins}, out.path)
+        contexts = [(year, papers_of.get(citing, -1)) for citing, year in queries.origins]
         out.arrow("contexts.arrow", table(CONTEXTS, *np.array(contexts, np.int64).T), CONTEXTS)
     out.arrow("judgements.arrow", _sorted_table(JUDGEMENTS, in_corpus), JUDGEMENTS)
     if queries.exclusions is not None:

@@ -105,10 +105,10 @@ OF_SYSTEMS = [
 
 OF_CORPORA = [
     ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'?"),
-    ("corpus --source s2orc2020", "needs the folder of the release"),
+    ("corpus --source s2orc2020", "must have the folder of the release"),
     ("corpus --source s2orc2020 --input /nonexistent", "the input folder /nonexistent does not exist"),
     ("corpus --source s2orc2020 --input /dev/null", "/dev/null"),
-    ("corpus --source s2ag", "source s2ag needs the folder of the release"),
+    ("corpus --source s2ag", "source s2ag must have the folder of the release"),
     ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
     ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
     ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
