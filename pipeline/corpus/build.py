@@ -92,7 +92,7 @@ def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resour
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
         for (number, _), counts in unordered(read_one, parts, resources.workers):
             counts_by_part[number] = counts
-            progress.add(1, f"{sum(c['read'] for c in counts_by_part.values()):,} records")
+            progress.add(1, f"{sum(part_counts['read'] for part_counts in counts_by_part.values()):,} records")
     return [counts_by_part[number] for number, _ in parts]
 
 
@@ -116,7 +116,7 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
     if papers == 0:
         raise InputError("the release has queries but no papers", "Check the input folder")
     row_of = _rows_of({paper for _, paper, _ in queries.judgements}, out.path)
-    position_of = {query_id: i for i, query_id in enumerate(queries.query_ids)}
+    position_of = {query_id: position for position, query_id in enumerate(queries.query_ids)}
     judgements = [(position_of[query], row_of.get(paper, -1), grade) for query, paper, grade in queries.judgements]
     in_corpus = [judgement for judgement in judgements if judgement[1] >= 0]
     missing = [(query, grade) for query, row, grade in judgements if row < 0 and grade >= 1]

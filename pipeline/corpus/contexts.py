@@ -21,7 +21,7 @@ from pipeline.corpus.queries import Queries, draw_priorities, filter_positives, 
 from pipeline.corpus.reader import Corpus, Rows
 
 
-def build_context_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints, taken: Rows) -> dict[str, Any]:
+def build_context_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints, used: Rows) -> dict[str, Any]:
     """Write a pool of the citation contexts of one year into ``out`` and return its counts.
 
     A context has the field of its citing paper, which is excluded from its ranking. Positives are of its year or
@@ -32,7 +32,7 @@ def build_context_pool(corpus: Corpus, config: PoolConfig, out: Workdir, exclude
         config: year, field, size, number of queries and rules.
         out: receives the tables of the pool.
         excluded: rows of papers whose contexts may not be queries.
-        taken: rows of contexts that may not be queries.
+        used: rows of contexts that may not be queries.
 
     Raises:
         InsufficientDataError: there are too few contexts or candidates.
@@ -40,7 +40,7 @@ def build_context_pool(corpus: Corpus, config: PoolConfig, out: Workdir, exclude
     attributes, (years, citing) = corpus.attributes, (column.to_numpy() for column in corpus.contexts.columns)
     eligible = (years == config.year) & ~np.isin(citing, excluded)
     eligible &= has_field(np.append(attributes["fields"], np.uint32(0))[citing], config.field)  # row -1: no fields
-    eligible[taken] = False
+    eligible[used] = False
     prefiltered = prefilter(attributes, config.prefilter)
     query, row = (corpus.judgements.column(name).to_numpy().astype(np.int64) for name in ("query", "row"))
     later = (attributes["year"][row] > config.year) & (attributes["year"][row] != NO_YEAR)

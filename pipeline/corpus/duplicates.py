@@ -225,8 +225,8 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name:
 
 def _write_shards(corpus: Corpus, is_kept: npt.NDArray[np.bool_], attributes: Mapping[str, Any], out: Workdir) -> None:
     kept_rows = np.flatnonzero(is_kept)
-    for number, start in enumerate(range(0, max(len(kept_rows), 1), SHARD_ROWS)):
-        name, rows = f"papers-{number:05d}.arrow", slice(start, start + SHARD_ROWS)
+    for shard, start in enumerate(range(0, max(len(kept_rows), 1), SHARD_ROWS)):
+        name, rows = f"papers-{shard:05d}.arrow", slice(start, start + SHARD_ROWS)
         if out.done(name):
             continue
         table = corpus.take(kept_rows[rows], ["paper_id", "title", "abstract", "year"])

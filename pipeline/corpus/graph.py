@@ -55,7 +55,7 @@ class CitationGraph:
 
     def __init__(self, shards: Sequence[Path], scratch: Path, workers: int, memory: int) -> None:
         self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
-        sizes = [len(self._keys(number)) for number in range(len(shards))]
+        sizes = [len(self._keys(shard)) for shard in range(len(shards))]
         self._starts: list[int] = np.concatenate([[0], np.cumsum(sizes)]).tolist()
         self._papers = self._starts[-1]
 
@@ -70,7 +70,7 @@ class CitationGraph:
 
     def write(self, out: Workdir) -> dict[str, int]:
         """Write both directions; return the numbers of listed and found references. StageError if ids share a key."""
-        listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
+        listed = sum(len(self._cited(shard)[1]) for shard in range(len(self._shards)))
         outgoing, incoming = (GrowingLists(self._scratch, name) for name in ("outgoing", "incoming"))
         self._resolve(outgoing, listed)
         self._transpose(incoming)
@@ -85,7 +85,7 @@ class CitationGraph:
         """
         shards = range(len(self._shards))
         group_size = max(1, len(shards) * (self._memory // 2) // max(self._papers * _KEY_BYTES, 1))
-        groups = [shards[first : first + group_size] for first in shards[::group_size]]
+        groups = [shards[start : start + group_size] for start in shards[::group_size]]
         with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
             for group in groups:
                 look_up = functools.partial(self._look_up, self._index(group), group)

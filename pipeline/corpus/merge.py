@@ -135,14 +135,14 @@ def _cut_shards(ordered: Iterable[Records], shard_rows: int) -> Iterator[Records
     yield remaining
 
 
-def _scratch_file(out: Workdir, number: int) -> Path:
-    return out.scratch() / f"shard-{number:05d}.arrow"
+def _scratch_file(out: Workdir, shard: int) -> Path:
+    return out.scratch() / f"shard-{shard:05d}.arrow"
 
 
 def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Records]) -> tuple[Records, dict[str, int]]:
     """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return its papers and counts of repeated ids."""
-    number, records = numbered
-    name, scratch = f"papers-{number:05d}.arrow", _scratch_file(out, number)
+    shard, records = numbered
+    name, scratch = f"papers-{shard:05d}.arrow", _scratch_file(out, shard)
     if out.done(name) and scratch.is_file():
         return records, out.counts(name)
     dropped: Counter[str] = Counter()
@@ -155,9 +155,9 @@ def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Record
             table = pa.concat_tables(tables).combine_chunks()
             first, repeats = positions[block["first"]], np.flatnonzero(~block["first"])
             dropped.update(_count_repeats(table, positions[repeats], first[np.cumsum(block["first"])[repeats] - 1]))
-            shard = table.take(first).combine_chunks()
-            scratch_tables.append(shard.select(SHARD.names))
-            yield _shard_papers(shard)
+            papers_of_block = table.take(first).combine_chunks()
+            scratch_tables.append(papers_of_block.select(SHARD.names))
+            yield _shard_papers(papers_of_block)
 
     with out.file(name) as (path, written):
         written.rows = files.write_arrow(path, papers(), PAPERS)

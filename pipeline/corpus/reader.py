@@ -67,9 +67,9 @@ class Corpus:
         """Number of shards; shard ``i`` holds the rows from ``starts[i]`` to ``starts[i + 1]``."""
         return len(self._shards)
 
-    def shard(self, number: int) -> pa.Table:
+    def shard(self, index: int) -> pa.Table:
         """Return a stored shard, a table of schema :data:`pipeline.core.schema.PAPERS`."""
-        return self.artifact.arrow(self._shards[number])
+        return self.artifact.arrow(self._shards[index])
 
     @functools.cached_property
     def attributes(self) -> dict[str, npt.NDArray[Any]]:
@@ -96,14 +96,14 @@ class Corpus:
         """Group rising ``rows`` by shard; yield (shard, rows relative to the shard's start)."""
         rows = np.asarray(rows, np.int64)
         bounds = np.searchsorted(rows, self.starts)
-        for number in range(self.shards):
-            if bounds[number] < bounds[number + 1]:
-                yield number, rows[bounds[number] : bounds[number + 1]] - self.starts[number]
+        for shard in range(self.shards):
+            if bounds[shard] < bounds[shard + 1]:
+                yield shard, rows[bounds[shard] : bounds[shard + 1]] - self.starts[shard]
 
     def take(self, rows: AnyRows, columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at rising ``rows``, in that order."""
-        taken = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
-        return _as_read(pa.concat_tables(taken or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
+        tables = [self.shard(shard).select(columns).take(local) for shard, local in self.by_shard(rows)]
+        return _as_read(pa.concat_tables(tables or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
 
     def ids(self, rows: AnyRows) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
@@ -115,7 +115,7 @@ class Corpus:
 
     def rows_of(self, ids: Sequence[str]) -> Ints:
         """Return the row of each id, int64 ``[ids]``; -1 if the corpus has no such paper."""
-        return rows_of(ids, (self.shard(number) for number in range(self.shards)))
+        return rows_of(ids, (self.shard(shard) for shard in range(self.shards)))
 
     def characters(self, rows: AnyRows) -> Ints:
         """Return the number of characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
@@ -134,9 +134,9 @@ class Corpus:
 
         A list has at most ``block`` texts and :data:`TEXT_CHARS` characters, or one text.
         """
-        for number, local in self.by_shard(rows):
-            table = self.shard(number).select(["title", "abstract"])
-            for positions in slices(self.characters(local + self.starts[number]), block, TEXT_CHARS):
+        for shard, local in self.by_shard(rows):
+            table = self.shard(shard).select(["title", "abstract"])
+            for positions in slices(self.characters(local + self.starts[shard]), block, TEXT_CHARS):
                 papers = table.take(local[positions])
                 abstracts = map(stored_text, papers.column("abstract").to_pylist())
                 yield list(map(Text, papers.column("title").to_pylist(), abstracts))

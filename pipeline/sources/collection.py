@@ -46,7 +46,7 @@ class JsonLines(FileRelease):
 
     Attributes:
         columns: a mapping for :func:`parse_columns`; ``a.b`` is the key ``b`` of the object ``a``.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     columns: str | None = None

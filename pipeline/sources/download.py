@@ -90,11 +90,11 @@ def fetch_release(
             download = Download(session, catalogue, remote, folder / remote.name, report, stop)
             running[pool.submit(download.fetch, recorded.get(remote.name, {}))] = remote
         try:
-            done, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
+            finished, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
-    failed = [error for future in done if (error := future.exception()) and not isinstance(error, Stopped)]
+    failed = [error for future in finished if (error := future.exception()) and not isinstance(error, Stopped)]
     if failed:
         raise failed[0]
     checks = {remote.name: future.result() for future, remote in running.items()}

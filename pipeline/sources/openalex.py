@@ -69,7 +69,7 @@ class OpenAlex(FileRelease):
         fields_from: source of a work's fields, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
         min_concept_score: minimum score of a level-0 concept; ancestors of assigned concepts have 0.
         include_xpac: keep the works that OpenAlex's interface excludes for low quality.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     fields_from: str = "auto"

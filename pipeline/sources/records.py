@@ -38,16 +38,16 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
     A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
     truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
     """
-    number = 0
+    line_number = 0
     for block in _line_blocks(path, allow_truncated):
         if block is None:
-            number += 1
-            yield number, None
+            line_number += 1
+            yield line_number, None
             continue
         for line in block.removesuffix(b"\n").split(b"\n"):
-            number += 1
+            line_number += 1
             if line and not line.isspace():
-                yield number, line
+                yield line_number, line
 
 
 def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:

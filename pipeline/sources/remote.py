@@ -39,8 +39,8 @@ class Remote:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        for part in self.name.split("/"):
-            plain_name(part)
+        for name in self.name.split("/"):
+            plain_name(name)
 
 
 def plain_name(name: str) -> str:
@@ -102,7 +102,7 @@ def ask(
 def raise_if_permanent(url: str, error: Exception, patient: bool = True) -> None:
     """Raise an error if retrying cannot help: unknown host, malformed address, or refused and not ``patient``."""
     cause: BaseException | None = error
-    shown = public_url(url)
+    address = public_url(url)
     while cause is not None:
         reason = ""
         if isinstance(cause, socket.gaierror):
@@ -110,10 +110,10 @@ def raise_if_permanent(url: str, error: Exception, patient: bool = True) -> None
         elif isinstance(cause, ConnectionRefusedError) and not patient:
             reason = "the connection is refused"
         if reason:
-            raise StageError(f"{shown} cannot be reached: {reason}", "Check the network and --endpoint") from error
+            raise StageError(f"{address} cannot be reached: {reason}", "Check the network and --endpoint") from error
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        raise InputError(f"{shown!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
+        raise InputError(f"{address!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
 
 
 def wait(url: str, problem: str, seconds: float, stop: threading.Event | None = None) -> None:

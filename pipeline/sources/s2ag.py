@@ -76,7 +76,7 @@ class S2ag(FileRelease, JoinedRelease):
 
     Attributes:
         fields_from: source of the fields of study, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     fields_from: str = "s2-fos-model"

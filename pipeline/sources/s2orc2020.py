@@ -29,7 +29,7 @@ class S2orc2020(FileRelease):
     """A folder of S2ORC metadata shards, gzip or plain.
 
     Attributes:
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     allow_truncated: bool = False

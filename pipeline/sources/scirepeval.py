@@ -19,41 +19,35 @@ _BRANCHES = ("main", "refs/convert/parquet")
 """Branches in order of preference; a data set of scripts has its data files on the second."""
 
 
-class SciRepEvalCatalogue(HubFiles):
-    """The files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
+def catalogue(
+    session: httpx.Client, configurations: Sequence[str] = (), train: bool = False, endpoint: str | None = None
+) -> HubFiles:
+    """Return the files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
 
     Empty ``configurations`` mean all; ``train`` adds the training splits, which leak checks read. ``endpoint`` is the
     hub's address; None: ``HF_ENDPOINT`` or the official one.
     """
-
-    def __init__(
-        self,
-        session: httpx.Client,
-        configurations: Sequence[str] = (),
-        train: bool = False,
-        endpoint: str | None = None,
-    ) -> None:
-        address, commits, remotes, offered = hub_address(endpoint), [], list[Remote](), set[str]()
-        for dataset, splits in REPOSITORIES.items():
-            pattern = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
-            for branch in _BRANCHES:
-                listing = list_files(session, address, f"allenai/{dataset}", branch, _manual_download(dataset))
-                files = [(file, match[1]) for file in listing.siblings if (match := pattern.fullmatch(file.rfilename))]
-                if files:
-                    break
-            commits.append(listing.sha)
-            offered |= {configuration for _, configuration in files}
-            remotes += [
-                remote_file(address, f"allenai/{dataset}", listing, file, f"{dataset}/{file.rfilename}")
-                for file, configuration in files
-                if not configurations or configuration in configurations
-            ]
-        for name in configurations:
-            if name not in offered:
-                raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
-        if not remotes:
-            raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
-        super().__init__(plain_name(f"scirepeval-{'-'.join(commit[:7] for commit in commits)}"), remotes)
+    address, commits, remotes, offered = hub_address(endpoint), [], list[Remote](), set[str]()
+    for dataset, splits in REPOSITORIES.items():
+        pattern = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
+        for branch in _BRANCHES:
+            listing = list_files(session, address, f"allenai/{dataset}", branch, _manual_download(dataset))
+            files = [(file, match[1]) for file in listing.siblings if (match := pattern.fullmatch(file.rfilename))]
+            if files:
+                break
+        commits.append(listing.sha[:7])
+        offered |= {configuration for _, configuration in files}
+        remotes += [
+            remote_file(address, f"allenai/{dataset}", listing, file, f"{dataset}/{file.rfilename}")
+            for file, configuration in files
+            if not configurations or configuration in configurations
+        ]
+    for name in configurations:
+        if name not in offered:
+            raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
+    if not remotes:
+        raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
+    return HubFiles(plain_name(f"scirepeval-{'-'.join(commits)}"), remotes)
 
 
 def _manual_download(dataset: str) -> str:

@@ -102,7 +102,7 @@ _LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l"
 
 @dataclass(frozen=True)
 class Synthetic(Release):
-    """A synthetic release of :data:`LEAST` to :data:`MOST` papers."""
+    """A synthetic release of :data:`MIN_PAPERS` to :data:`MAX_PAPERS` papers."""
 
     papers: int
     seed: int = 13
