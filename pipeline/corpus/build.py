@@ -55,7 +55,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     if total.read == total.dropped.total() and not release.allow_empty:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.dropped.items()))
         raise InputError(
-            f"a corpus must have at least one paper, got none from {total.read:,} records"
+            f"a corpus must have a paper, got none from {total.read:,} records"
             f"{f' (dropped: {reasons})' if reasons else ''}",
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
