@@ -63,7 +63,7 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
 
 
 def ours(queries: np.ndarray, candidates: Iterator[Block], count: int, low: bool | None) -> Ranking:
-    engine = dense.ExactEngine(2.0 * QUERIES * DIMENSION * count, low=low)
+    engine = dense.ExactEngine(2.0 * QUERIES * DIMENSION * count, bfloat16=low)
     subsets = [Subset(None, EXCLUDED)]
     return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=RESOURCES)[0]
 
