@@ -53,7 +53,7 @@ def _run(ray: Any, assignment: Assignment) -> list[Facts]:
     sizes = assignment.sizes
     groups = [units for units in divide(sizes, min(len(sizes), _TASKS_PER_SLOT * sum(slots))) if units]
     say(f"on Ray: {sum(slots)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
-    waiting = {task.remote(dataclasses.replace(assignment.of(group, resources), quiet=True)): group for group in groups}
+    waiting = {task.remote(dataclasses.replace(assignment.only(group, resources), quiet=True)): group for group in groups}
     facts: list[Facts] = []
     with Progress(sum(sizes.values()), "on Ray", "docs") as progress:
         while waiting:

