@@ -30,10 +30,5 @@ def tied_share(queries: npt.NDArray[np.uint32], scores: Scores) -> float:
 
     Queries, uint32 ``[n]``, are grouped; scores, float32 ``[n]``, are in ranked order within a query.
     """
-    if len(scores) < 2:
-        return 0.0
     equals_next = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
-    tied = np.zeros(len(scores), dtype=bool)
-    tied[1:] |= equals_next
-    tied[:-1] |= equals_next
-    return float(tied.mean())
+    return float((np.append(equals_next, False) | np.append(False, equals_next)).mean())

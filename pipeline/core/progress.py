@@ -82,10 +82,6 @@ def _show_command_bar(done: int, total: int, text: str) -> None:
     _command_bar.set_description_str(text)
 
 
-def _on_terminal() -> bool:
-    return not _quiet and not _verbose and sys.stderr.isatty()
-
-
 def span(seconds: float) -> str:
     """Return a duration as text: ``40 s``, ``3 min``, ``2 h 10 min``."""
     minutes = round(seconds / 60)
@@ -118,7 +114,7 @@ class Steps:
         name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
         seconds = self._remaining()
         text = f"{stage}: {name}" + (f" (about {span(seconds)} left)" if seconds and seconds >= 1 else "")
-        if _on_terminal():
+        if not _quiet and not _verbose and sys.stderr.isatty():
             _show_command_bar(self._done, total, text)
         else:
             say(f"[{numbers}] {text}")

@@ -112,7 +112,10 @@ class Runner:
     def _make(self, tasks: Sequence[Task]) -> None:
         """Build missing artifacts and repair damaged ones of tasks that are made together."""
         needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
-        inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
+        inputs = {
+            task.id: {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
+            for task in (tasks if self.repair else needed)
+        }
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
                 stack.enter_context(files.disk_errors(path.parent))
@@ -126,9 +129,6 @@ class Runner:
                     self._rebuild(task, inputs[task.id], damaged)
                 shutil.rmtree(self._repair_folder(task), ignore_errors=True)
         self._made |= {task.id: self._open(task) for task in tasks}
-
-    def _inputs(self, task: Task) -> dict[str, Artifact]:
-        return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
 
     def _unfinished(self, task: Task) -> bool:
         """Return whether a build or repair was killed before it cleaned up."""

@@ -245,7 +245,8 @@ def _matrix(file: VectorFile, column: pa.Array, row_numbers: Places) -> npt.NDAr
     """Return a column of lists as a matrix ``[n, dimension]`` of its own type."""
     kind = column.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_list(kind) for is_list in lists) or not _is_numeric(kind.value_type):
+    numeric = (pa.types.is_floating, pa.types.is_integer)
+    if not any(is_list(kind) for is_list in lists) or not any(is_type(kind.value_type) for is_type in numeric):
         raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
     if not len(column):
         return np.empty((0, 0))
@@ -258,10 +259,6 @@ def _matrix(file: VectorFile, column: pa.Array, row_numbers: Places) -> npt.NDAr
         position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
         raise _wrong(file, row_numbers[position], "vector", "finite numbers", "null")
     return np.asarray(values).reshape(len(column), -1)
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 class _Array(NamedTuple):

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import threadpoolctl  # type: ignore[import-untyped]
 
-from pipeline.core.csr import Ints
 from pipeline.core.files import replacing
 from pipeline.core.order import best
 from pipeline.core.rng import generator
@@ -59,11 +58,10 @@ class Neighbours:
                 nearest = nearest[nearest != row]
                 for neighbours, (low, high) in zip(by_band, bands, strict=True):
                     neighbours.append(nearest[low - 1 : high])
-        return [Lists(_owners(neighbours), np.concatenate([queries[:0], *neighbours])) for neighbours in by_band]
-
-
-def _owners(lists: Sequence[Rows]) -> Ints:
-    return np.repeat(np.arange(len(lists)), [len(rows) for rows in lists])
+        return [
+            Lists(np.repeat(np.arange(len(lists)), list(map(len, lists))), np.concatenate([queries[:0], *lists]))
+            for lists in by_band
+        ]
 
 
 def _embedding(corpus: Corpus, candidates: Rows, dimension: int, seed: int) -> Matrix:

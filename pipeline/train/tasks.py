@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
@@ -82,7 +83,7 @@ def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limi
         formats = {"query": query, "positive": candidate, "negative": candidate}
     else:
         formats = {"paper": entry.format}  # type: ignore[dict-item]
-    labels = _labels(table) if goal in ("classes", "labels") else []
+    labels = sorted(pc.list_flatten(table["label"]).unique().to_pylist()) if goal in ("classes", "labels") else []
     index_of = {label: index for index, label in enumerate(labels)}
 
     def texts(batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -114,10 +115,6 @@ def _goal(entry: Entry) -> Goal:
     if entry.format == "classification":
         return "labels" if entry.several_labels else "classes"
     return "triplet"
-
-
-def _labels(table: pa.Table) -> list[str]:
-    return sorted({label for chunk in table.column("label").chunks for label in chunk.flatten().unique().to_pylist()})
 
 
 def _batches(examples: Iterator[tuple[Any, ...]], limit: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
