@@ -39,7 +39,7 @@ from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.java import start_java
-from pipeline.retrieve.lucene import Lucene, joined
+from pipeline.retrieve.lucene import Lucene, document_text
 from pipeline.sources.synthetic import Synthetic
 from pipeline.stages.bm25 import FOLDER, index_of, lucene_task, terms_tasks
 from pipeline.stages.corpus import corpus_task
@@ -105,7 +105,7 @@ def pyserini(made: Made) -> Callable[[], Any]:
     assert made.lucene is not None
     searcher = LuceneSearcher(str(made.lucene.path / FOLDER))
     searcher.set_bm25(K1, B)
-    texts = [joined(text) for block in made.pool.query_texts() for text in block]
+    texts = [document_text(text) for block in made.pool.query_texts() for text in block]
     names = [str(number) for number in range(len(texts))]
     return lambda: searcher.batch_search(texts, names, k=DEPTH + 1, threads=THREADS)
 

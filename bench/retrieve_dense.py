@@ -67,7 +67,7 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
 def search(
     device: str, queries: np.ndarray, candidates: Iterator[Block], subsets: list[Subset], count: int, low: bool | None
 ) -> list[Ranking]:
-    engine = dense.ExactEngine(2.0 * len(queries) * DIMENSION * count, low=low)
+    engine = dense.ExactEngine(2.0 * len(queries) * DIMENSION * count, bfloat16=low)
     resources = replace(RESOURCES, device=device)
     return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=resources)
 

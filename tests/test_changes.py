@@ -26,8 +26,8 @@ CHANGES = [
     (
         "a rule of pools",
         "corpus/prefilter.py",
-        "    kept = np.ones(",
-        '    tests["many_citations"] = citations > config.max_citations\n',
+        "    is_kept = np.ones(",
+        '    failures["many_citations"] = citations > config.max_citations\n',
     ),
     ("a column of every table", "scores/summary.py", '    "deviation": pl', '    "median": pl.Float64,\n'),
     (

@@ -35,7 +35,7 @@ def submit(options: argparse.Namespace) -> None:
     if not slurm.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
     submitted, targets = _batch(options), _targets(options)
-    check_not_running(submitted.root, targets, besides=submitted)
+    check_not_running(submitted.root, targets, own_batch=submitted)
     resources = read.runner(options).resources
     _say(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
 
@@ -67,7 +67,7 @@ def jobs(options: argparse.Namespace) -> None:
 
 def _batch(options: argparse.Namespace) -> batch.Batch:
     words = without(options.words[1:], (*_SUBMIT_ONLY, "--root"), _OUTPUT)
-    return batch.Batch.of(options.root, _stage(options), ["mdcr", "submit", "--stage", options.stage, *words])
+    return batch.Batch.for_command(options.root, _stage(options), ["mdcr", "submit", "--stage", options.stage, *words])
 
 
 def _stage(options: argparse.Namespace) -> str:

@@ -132,7 +132,7 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
         check_not_running(runner.root, tasks)
         state = resume(runner.root, runner.resources, read.feasible(runner, tasks, options), light=False)
         for work in state.pending:
-            say(f"{work.task.stage} {work.task.name}: {len(work.left)} of {len(work.units)} units are missing")
+            say(f"{work.task.stage} {work.task.name}: {len(work.missing)} of {len(work.units)} units are missing")
         return
     part = Slice.parse(options.slice)
     of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]

@@ -189,7 +189,7 @@ def estimates(
 
 def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
     """Return the specification of an encoder whose weights are not here: its own, or that of a transformer."""
-    asked = dict(names.one(name).options).get("compute", precision or "float32")
+    asked = dict(names.parse_one(name).options).get("compute", precision or "float32")
     kind = kinds.find(registry.kind_of(name))
     spec: type[TransformerSpec | AspireSpec] = kind.spec if kind.takes("checkpoint") else TransformerSpec
     return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", asked)))

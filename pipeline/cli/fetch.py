@@ -14,10 +14,9 @@ from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
-from pipeline.sources import mteb, openalex_files, s2ag
+from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
 from pipeline.sources.download import fetch_release
 from pipeline.sources.remote import Catalogue, Remote, client
-from pipeline.sources.scirepeval import SciRepEvalCatalogue
 
 KINDS = {
     "s2ag": ("release", "api_key_file", "datasets"),
@@ -84,7 +83,7 @@ def _catalogues(session: httpx.Client, options: argparse.Namespace) -> Iterator[
         endpoint = options.endpoint or openalex_files.ENDPOINT
         yield openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint), ""
     elif options.source == "scirepeval":
-        yield SciRepEvalCatalogue(session, datasets, bool(options.train), options.endpoint), ""
+        yield scirepeval.catalogue(session, datasets, bool(options.train), options.endpoint), ""
     else:
         release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
         yield s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint), ""

@@ -289,7 +289,7 @@ def _mean_map(scores: Artifact) -> float | None:
 
 def compare(options: argparse.Namespace) -> None:
     """Print the comparison of two systems, a part for each field and size, and write its page; of more, all pairs."""
-    systems = [*map(registry.shown, options.systems or stored_names(options.model or ""))]
+    systems = [*map(registry.display_names, options.systems or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"

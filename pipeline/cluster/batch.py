@@ -1,9 +1,9 @@
 """A batch: the work of one command, submitted to Slurm in rounds until all of it is published.
 
-A round is an array job for each stage with missing units, a job for each subcommand with missing whole artifacts
-(BM25's index, then its search; a training), and a dependent job (``afterany``). That job verifies, publishes and
-submits the next round: what was lost, up to a limit, or the next stage. Slurm schedules, requeues and keeps
-dependencies; the work folders say what is finished.
+A round has an array job for each stage with missing units, a job for each subcommand with missing whole artifacts
+(BM25's index, then its search; a training), and a dependent job (``afterany``). The dependent job verifies, publishes
+and submits the next round: lost units, up to a limit, or the next stage. Slurm schedules, requeues and manages
+dependencies; the work folders record what is finished.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import JOBS
 
 _RECORD = "jobs.json"
-_LAST_LINES = 6
-_SHOWN = 5
-"""Failures of a round that are shown: most are alike."""
+_LOG_LINES = 6
+_MAX_FAILURES = 5
+"""Maximum number of shown failures of a round; most are alike."""
 
 _POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was submitted at one time.
+    """The jobs submitted at one time.
 
     Attributes:
-        at: seconds since 1970.
-        attempt: number of rounds in a row, with this one, that make the same artifacts.
-        slices: into how many the units were divided.
+        at: submission time, in seconds since 1970.
+        attempt: number of consecutive rounds, up to this one, that make the same artifacts.
+        slices: number of slices that the units are divided into.
         arrays: array job of each stage.
-        collect: the dependent job; 0 where submitting broke off before it.
+        collect: the dependent job; 0 if submitting failed before it.
         work: units with their sizes, by work folder below the workspace.
         stages: stage of each work folder.
         whole_jobs: jobs that make whole artifacts, by subcommand.
-        whole: subcommand of each artifact that such a job makes, by its folder below the workspace.
+        whole: subcommand of the job that makes each whole artifact, by artifact folder below the workspace.
     """
 
     at: float
@@ -66,12 +66,12 @@ class Round:
 
     @property
     def jobs(self) -> list[int]:
-        """All jobs of the round."""
+        """Ids of all jobs of the round."""
         return [*self.arrays.values(), *self.whole_jobs.values(), *([self.collect] if self.collect else [])]
 
     @property
     def artifacts(self) -> set[str]:
-        """Folders of all artifacts the round makes, below the workspace."""
+        """Folders of the round's artifacts, below the workspace."""
         return {*map(artifact_of, self.work), *self.whole}
 
 
@@ -80,11 +80,11 @@ class Batch:
     """The folder of a batch, ``runs/jobs/NAME``: job scripts, logs and the record of its rounds.
 
     Attributes:
-        folder: where it is.
+        folder: folder of the batch.
         root: the workspace.
-        command: as the user typed it.
-        rounds: what was submitted, oldest first.
-        finished: whether all was published.
+        command: words that the user typed.
+        rounds: submitted rounds, oldest first.
+        finished: whether everything is published.
     """
 
     folder: Path
@@ -94,8 +94,8 @@ class Batch:
     finished: bool = False
 
     @classmethod
-    def of(cls, root: Path, stage: str, command: Sequence[str]) -> Batch:
-        """Return the batch of a command; the same command means the same batch."""
+    def for_command(cls, root: Path, stage: str, command: Sequence[str]) -> Batch:
+        """Return the batch of a command; equal commands have the same batch."""
         folder = root.resolve() / JOBS / f"{stage}-{digest([stage, *command])[:8]}"
         return cls.read(root, folder) if (folder / _RECORD).is_file() else cls(folder, root, command)
 
@@ -123,21 +123,21 @@ class Batch:
         files.write_text(self.folder / _RECORD, json.dumps(values, indent=1) + "\n")
 
     def alive(self) -> list[int]:
-        """Return the jobs of this batch that have not ended, without the one this process belongs to."""
-        here = int(os.environ.get("SLURM_JOB_ID", 0))
-        jobs = [job for submitted in self.rounds[-2:] for job in submitted.jobs if job != here]
+        """Return the unfinished jobs of this batch, without the job of this process."""
+        own_job = int(os.environ.get("SLURM_JOB_ID", 0))
+        jobs = [job for submitted in self.rounds[-2:] for job in submitted.jobs if job != own_job]
         return sorted({state.job for state in slurm.status(jobs) if not state.finished})
 
-    def failures(self, lines: int = _LAST_LINES) -> list[str]:
-        """Return, for each task of the last round that failed, what Slurm says and the last lines of its log."""
+    def failures(self, lines: int = _LOG_LINES) -> list[str]:
+        """Return Slurm's state and the last log lines of the failed tasks of the last round."""
         states = slurm.status(self.rounds[-1].jobs) if self.rounds else []
         failed = [state for state in states if state.finished and state.state != "COMPLETED"]
-        shown = []
-        for state in failed[:_SHOWN]:
+        texts = []
+        for state in failed[:_MAX_FAILURES]:
             log = log_of(self.logs, state.job, state.task)
-            text = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
-            shown.append("\n".join([str(state), *(f"    {line}" for line in text)]))
-        return shown + ([f"and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else [])
+            log_lines = log.read_text(errors="replace").splitlines()[-lines:] if log.is_file() else ["(no log)"]
+            texts.append("\n".join([str(state), *(f"    {line}" for line in log_lines)]))
+        return texts + ([f"and {len(failed) - _MAX_FAILURES} more"] if len(failed) > _MAX_FAILURES else [])
 
 
 class Commands(NamedTuple):
@@ -145,7 +145,7 @@ class Commands(NamedTuple):
 
     Attributes:
         program: words that start ``mdcr``.
-        stage_words: returns the options of a stage's subcommand.
+        stage_words: function that returns the options of a stage's subcommand.
         collect_words: options of ``mdcr collect``.
     """
 
@@ -165,7 +165,7 @@ class Commands(NamedTuple):
 def start(
     batch: Batch, commands: Commands, settings: SlurmSettings, targets: Sequence[Task], resources: Resources
 ) -> Round | None:
-    """Submit what is missing; None: nothing is.
+    """Submit the missing work and return the round; None if nothing is missing.
 
     Raises:
         InputError: jobs of this batch are waiting or running.
@@ -175,81 +175,79 @@ def start(
     if state.finished:
         _finish(batch)
         return None
-    return _submit(batch, commands, settings, state, _planned(batch, settings, state))
+    return _submit(batch, commands, settings, state, _plan_round(batch, settings, state))
 
 
 def collect(
     batch: Batch, commands: Commands, settings: SlurmSettings, targets: Sequence[Task], resources: Resources
 ) -> Round | None:
-    """Verify and publish what the last round made, and submit what is missing; None: nothing is.
+    """Verify and publish the results of the last round, submit the missing work and return that round, or None.
 
     Raises:
         InputError: other jobs of this batch are waiting or running.
-        StageError: the same tasks miss units after ``settings.attempts`` rounds.
+        StageError: the same artifacts are incomplete after ``settings.attempts`` rounds.
     """
     deadline = time.monotonic() + settings.patience
     while batch.alive() and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)  # Slurm may take a while to clean up a task that ended
+        time.sleep(_POLL_SECONDS)  # Slurm may need some time to clean up a finished task
     _check_ended(batch)
-    wait_until_visible(batch.root, _made(batch), settings.patience, _made_whole(batch))
+    wait_until_visible(batch.root, _completed_units(batch), settings.patience, _completed_artifacts(batch))
     state = resume(batch.root, resources, targets, light=False, whole=True)
     _keep_scripts(batch)
     if state.finished:
         _finish(batch)
         return None
-    this = _planned(batch, settings, state)
-    if batch.rounds and batch.rounds[-1].artifacts == this.artifacts:
-        this = dataclasses.replace(this, attempt=batch.rounds[-1].attempt + 1)
-    if this.attempt > settings.attempts:
-        left = sum(len(pending.left) for pending in state.pending)
-        whole = f" and {len(state.whole)} whole artifacts" if state.whole else ""
-        shown = "\n".join(batch.failures())
+    new_round = _plan_round(batch, settings, state)
+    if batch.rounds and batch.rounds[-1].artifacts == new_round.artifacts:
+        new_round = dataclasses.replace(new_round, attempt=batch.rounds[-1].attempt + 1)
+    if new_round.attempt > settings.attempts:
+        unit_count = sum(len(pending.missing) for pending in state.pending)
+        and_artifacts = f" and {len(state.whole)} whole artifacts" if state.whole else ""
+        failures = "\n".join(batch.failures())
         raise StageError(
-            f"{left} units{whole} are missing after {settings.attempts} attempts"
-            + (f"; the last failures:\n{shown}\n" if shown else ""),
-            "Fix what the logs say and run the same mdcr submit again: it makes only what is missing",
+            f"{unit_count} units{and_artifacts} are missing after {settings.attempts} attempts"
+            + (f"; the last failures:\n{failures}\n" if failures else ""),
+            "Fix the problems in the logs and run the same mdcr submit again: it makes only what is missing",
         )
-    return _submit(batch, commands, settings, state, this)
+    return _submit(batch, commands, settings, state, new_round)
 
 
-def check_not_running(root: Path, targets: Iterable[Task], besides: Batch | None = None) -> None:
-    """Check that no running or waiting jobs are making what is to be made here.
+def check_not_running(root: Path, targets: Iterable[Task], own_batch: Batch | None = None) -> None:
+    """Check that no running or waiting job makes one of the ``targets`` or of their inputs.
 
-    Slices take no lock, so a run that opens their work folder would delete what they are writing. Slurm is asked only
-    about batches that share an artifact with the targets.
-
-    Inputs of the ``targets`` count too; the batch ``besides`` does not, nor the one whose job this process is.
+    Slices take no lock, so a process that opens their work folder would delete their files. Only batches that share an
+    artifact with the targets are looked up in Slurm; ``own_batch`` and the batch of this process are ignored.
 
     Raises:
-        InputError: jobs are making one of the artifacts.
+        InputError: a job makes one of these artifacts.
     """
     batches = [batch for batch in Batch.all(root) if batch.rounds and not batch.finished]
-    here = int(os.environ.get("SLURM_JOB_ID", 0))
-    batches = [batch for batch in batches if here not in batch.rounds[-1].jobs]
-    batches = [batch for batch in batches if besides is None or batch.folder != besides.folder]
+    own_job = int(os.environ.get("SLURM_JOB_ID", 0))
+    batches = [batch for batch in batches if own_job not in batch.rounds[-1].jobs]
+    batches = [batch for batch in batches if own_batch is None or batch.folder != own_batch.folder]
     folders = (f"{task.folder}/{task.name}" for task in with_inputs(targets if batches else ()))
     missing = {folder for folder in folders if not (root / folder / MANIFEST).is_file()}
     for batch in batches:
         shared = sorted(missing & batch.rounds[-1].artifacts)
         if shared and (jobs := _alive_or_warn(batch)):
-            named = ", ".join(map(str, jobs))
+            job_list = ", ".join(map(str, jobs))
             raise InputError(
-                f"jobs of {batch.folder.name} are making {shared[0]}: {named}",
-                f"Wait for them (mdcr jobs), or scancel {named.replace(',', '')}",
+                f"jobs of {batch.folder.name} are making {shared[0]}: {job_list}",
+                f"Wait for them (mdcr jobs), or scancel {job_list.replace(',', '')}",
             )
 
 
 def _alive_or_warn(batch: Batch) -> list[int]:
-    """Return the jobs of a batch that have not ended; without Slurm, warn and return none."""
+    """Return the unfinished jobs of a batch; warn and return none if Slurm is not available."""
     try:
         return batch.alive()
     except MdcrError as error:
-        say(f"{batch.folder.name} was submitted for the same, and whether its jobs have ended cannot be seen ({error})")
+        say(f"{batch.folder.name} was submitted for the same artifacts; its jobs may still be running ({error})")
         return []
 
 
-def _planned(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
-    """Return the round that makes what is missing, without its jobs."""
+def _plan_round(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
+    """Return the round for the missing work, without job ids."""
     root = batch.root.resolve()
     by_folder = {pending.work.resolve().relative_to(root).as_posix(): pending for pending in state.pending}
     return Round(
@@ -264,80 +262,82 @@ def _planned(batch: Batch, settings: SlurmSettings, state: ChainState) -> Round:
     )
 
 
-def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: ChainState, this: Round) -> Round:
+def _submit(batch: Batch, commands: Commands, settings: SlurmSettings, state: ChainState, new_round: Round) -> Round:
     """Submit a round's jobs. The record is written after each, so that no job is forgotten."""
     batch.logs.mkdir(parents=True, exist_ok=True)
     batch.finished = False
-    batch.rounds.append(this)
+    batch.rounds.append(new_round)
 
-    def add(**jobs: Any) -> None:
+    def record(**jobs: Any) -> None:
         batch.rounds[-1] = dataclasses.replace(batch.rounds[-1], **jobs)
         batch.write()
 
     arrays: dict[str, int] = {}
-    for stage in dict.fromkeys(this.stages.values()):
+    for stage in dict.fromkeys(new_round.stages.values()):
         script = batch.folder / f"{stage}.sh"
         name = f"{stage} {batch.folder.name}"
         text = job_script(settings, commands.stage(stage), name=name, logs=batch.logs, slices=settings.nodes)
         files.write_text(script, text)
-        numbers = _slices([pending for pending in state.pending if pending.task.stage == stage], settings.nodes)
-        arrays[stage] = slurm.submit(script, array=numbers, at_once=settings.at_once)
-        add(arrays=arrays)
-    whole: dict[str, int] = {}
-    for subcommand in dict.fromkeys(this.whole.values()):
-        before = [whole[needed] for needed in _needed(state.whole, subcommand) if needed in whole]
-        words, asked = ((), settings) if subcommand == TRAIN else (("--slice", "whole"), settings.collector())
+        of_stage = [pending for pending in state.pending if pending.task.stage == stage]
+        slices = _slices_with_missing(of_stage, settings.nodes)
+        arrays[stage] = slurm.submit(script, array=slices, at_once=settings.at_once)
+        record(arrays=arrays)
+    whole_jobs: dict[str, int] = {}
+    for subcommand in dict.fromkeys(new_round.whole.values()):
+        inputs = _input_subcommands(state.whole, subcommand)
+        input_jobs = [job for name, job in whole_jobs.items() if name in inputs]
+        words, job_settings = ((), settings) if subcommand == TRAIN else (("--slice", "whole"), settings.collector())
         command = commands.stage(subcommand, *words)
-        whole[subcommand] = _submit_one(batch, asked, command, f"{subcommand}-whole", before)
-        add(whole_jobs=whole)
-    jobs = [*arrays.values(), *whole.values()]
-    add(collect=_submit_one(batch, settings.collector(), commands.collect(), "collect", jobs))
+        whole_jobs[subcommand] = _submit_job(batch, job_settings, command, f"{subcommand}-whole", input_jobs)
+        record(whole_jobs=whole_jobs)
+    jobs = [*arrays.values(), *whole_jobs.values()]
+    record(collect=_submit_job(batch, settings.collector(), commands.collect(), "collect", jobs))
     return batch.rounds[-1]
 
 
-def _submit_one(batch: Batch, settings: SlurmSettings, command: Sequence[str], name: str, after: Sequence[int]) -> int:
-    """Submit a job that is not an array."""
+def _submit_job(batch: Batch, settings: SlurmSettings, command: Sequence[str], name: str, after: Sequence[int]) -> int:
+    """Submit a single job and return its id."""
     script = batch.folder / f"{name}.sh"
     text = job_script(settings, command, name=f"{name} {batch.folder.name}", logs=batch.logs)
     files.write_text(script, text)
     return slurm.submit(script, after=after)
 
 
-def _needed(tasks: Sequence[Task], subcommand: str) -> set[str]:
-    """Return the other subcommands whose jobs make inputs of this one's."""
+def _input_subcommands(tasks: Sequence[Task], subcommand: str) -> set[str]:
+    """Return the other subcommands whose jobs make inputs of this one."""
     inputs = {source.id for task in tasks if whole_job(task) == subcommand for source in task.reads.values()}
     return {str(whole_job(task)) for task in tasks if task.id in inputs} - {subcommand}
 
 
-def _slices(pending: Sequence[Pending], count: int) -> list[int]:
-    """Return the slices that have units missing."""
+def _slices_with_missing(pending: Sequence[Pending], count: int) -> list[int]:
+    """Return the numbers of the slices that have missing units."""
     return [
         number
         for number in range(count)
-        if any(set(Slice(number, count).units(work.units)) & set(work.left) for work in pending)
+        if any(set(Slice(number, count).units(work.units)) & set(work.missing) for work in pending)
     ]
 
 
-def _made(batch: Batch) -> dict[str, list[str]]:
-    """Return the units of the last round's slices that Slurm says ended well, by work folder."""
-    made: dict[str, list[str]] = {}
-    for last in batch.rounds[-1:]:
-        for state in slurm.status(last.arrays.values()):
-            for folder, units in last.work.items():
-                if state.state == "COMPLETED" and state.job == last.arrays[last.stages[folder]]:
-                    made.setdefault(folder, []).extend(Slice(state.task or 0, last.slices).units(units))
-    return made
+def _completed_units(batch: Batch) -> dict[str, list[str]]:
+    """Return the units of the last round's slices that Slurm reports as completed, by work folder."""
+    completed: dict[str, list[str]] = {}
+    for last_round in batch.rounds[-1:]:
+        for state in slurm.status(last_round.arrays.values()):
+            for folder, units in last_round.work.items():
+                if state.state == "COMPLETED" and state.job == last_round.arrays[last_round.stages[folder]]:
+                    completed.setdefault(folder, []).extend(Slice(state.task or 0, last_round.slices).units(units))
+    return completed
 
 
-def _made_whole(batch: Batch) -> list[str]:
-    """Return the artifacts of the last round's whole jobs, if Slurm says that all of these ended well."""
+def _completed_artifacts(batch: Batch) -> list[str]:
+    """Return the artifacts of the last round's whole jobs if Slurm reports all of these as completed."""
     jobs = batch.rounds[-1].whole_jobs.values() if batch.rounds else ()
-    ended = {state.job for state in slurm.status(jobs) if state.state == "COMPLETED"}
-    return list(batch.rounds[-1].whole) if jobs and ended == set(jobs) else []
+    completed = {state.job for state in slurm.status(jobs) if state.state == "COMPLETED"}
+    return list(batch.rounds[-1].whole) if jobs and completed == set(jobs) else []
 
 
 def artifact_of(work: str) -> str:
-    """Return an artifact's folder, given its work folder."""
+    """Return the artifact folder of a work folder."""
     folder = Path(work)
     return folder.with_name(folder.name.removeprefix(".").removesuffix(".partial")).as_posix()
 
@@ -350,12 +350,12 @@ def _finish(batch: Batch) -> None:
 
 def _check_ended(batch: Batch) -> None:
     if alive := batch.alive():
-        named = ", ".join(map(str, alive))
-        raise InputError(f"jobs of {batch.folder.name} are not done yet: {named}", f"See mdcr jobs, or scancel {named}")
+        jobs = ", ".join(map(str, alive))
+        raise InputError(f"jobs of {batch.folder.name} are not done yet: {jobs}", f"See mdcr jobs, or scancel {jobs}")
 
 
 def _keep_scripts(batch: Batch) -> None:
-    """Copy the job script into every published artifact that it helped to make."""
+    """Copy the job scripts into the published artifacts that they helped to make."""
     for submitted in batch.rounds:
         scripts = {artifact_of(work): f"{stage}.sh" for work, stage in submitted.stages.items()}
         scripts |= {folder: f"{subcommand}-whole.sh" for folder, subcommand in submitted.whole.items()}

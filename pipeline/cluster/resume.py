@@ -1,4 +1,4 @@
-"""How far a chain of tasks can be made in this process, and which units or jobs it waits for."""
+"""Make what a chain of tasks can in this process, and return the units or jobs that it waits for."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from pipeline.core.task import Assignment, Facts, Task
 from pipeline.core.workdir import Workdir
 
 _LIGHT = ("pool",)
-"""Stages a login node may run: nothing can be divided without their artifacts."""
+"""Stages that a login node may run, since work can only be divided with their artifacts."""
 
 _WHOLE = {"fit": "embed", "terms": "index", "index": "index", "search": "search"}
-"""The subcommand whose own job makes a task without units, by stage."""
+"""Subcommand whose job makes a task without units, by stage."""
 
 TRAIN = "train"
-"""The stage, and the subcommand, whose one job makes all inputs of its own too, and needs the GPU."""
+"""Stage and subcommand whose job also makes all its inputs, and needs the GPU."""
 
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A task whose units are planned and not all finished.
+    """A task with planned units, some of them missing.
 
     Attributes:
         task: the task.
-        work: the folder it is made in.
-        units: all units, with their sizes.
-        left: the units that are missing.
+        work: work folder of the task.
+        units: sizes of all units.
+        missing: names of the missing units.
     """
 
     task: Task
     work: Path
     units: dict[str, int]
-    left: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ChainState:
-    """What a chain still needs.
+    """The unfinished tasks of a chain.
 
     Attributes:
-        pending: tasks that wait for units, which slices can make now.
-        whole: tasks left to jobs of their own (:func:`whole_job`), inputs first.
+        pending: tasks with missing units, which slices can make now.
+        whole: tasks that separate jobs make (:func:`whole_job`), inputs first.
         later: tasks that wait for others, or are too heavy for this machine.
     """
 
@@ -71,10 +71,10 @@ class _MissingError(Exception):
 def resume(
     root: Path, resources: Resources, targets: Iterable[Task], *, light: bool, whole: bool = False
 ) -> ChainState:
-    """Make what needs no slices, plan the units of the rest, publish what has all its units. No unit is made.
+    """Make the tasks without units, plan the units of the others, and publish tasks with all units. No unit is made.
 
-    With ``light`` only pools and plans are made, as on a login node; with ``whole`` tasks are left to jobs of their own
-    where they have one.
+    With ``light``, only pools and plans are made, as on a login node. With ``whole``, tasks that have a separate job
+    (:func:`whole_job`) are left to it.
     """
     runner = Runner(root, resources, executor=_refuse)
     pending: list[Pending] = []
@@ -102,49 +102,48 @@ def resume(
 
 
 def whole_job(task: Task) -> str | None:
-    """Return the subcommand whose own job makes a task; None: the task has units, or an input that has.
+    """Return the subcommand whose separate job makes a task; None if the task or one of its inputs has units.
 
-    BM25's terms, index and ranking, and the fit of an encoder, run beside the slices, with a log of their own.
+    The jobs of BM25's terms, index and ranking, and of the fit of an encoder, run in parallel to the slices.
     """
     if task.stage == TRAIN:
         return TRAIN
-    divided = any(needed.units is not None for needed in with_inputs([task]))
+    divided = any(source.units is not None for source in with_inputs([task]))
     return None if divided else _WHOLE.get(task.stage)
 
 
 def make_whole(runner: Runner, targets: Iterable[Task], subcommand: str) -> int:
-    """Make the tasks of a subcommand's own job whose inputs are there; return their number."""
-    made = 0
+    """Make the tasks of a subcommand's separate job whose inputs are published; return their number."""
+    count = 0
     for task in with_inputs(targets):
         if whole_job(task) == subcommand and not runner.published(task) and _ready(runner, task):
             runner.make(task)
-            made += 1
-    return made
+            count += 1
+    return count
 
 
 def wait_until_visible(
     root: Path, expected: Mapping[str, Iterable[str]], patience: float, artifacts: Iterable[str] = ()
 ) -> bool:
-    """Wait until this machine sees what others have finished; False: it did not in time.
+    """Wait until this machine sees the expected files of other machines; return whether it did in time.
 
-    A shared file system may show a file seconds after another machine wrote it.
-
-    What is expected are units by work folder, and folders of published ``artifacts``, both below ``root``.
+    A shared file system may show a file seconds after another machine wrote it. ``expected`` has units by work folder,
+    ``artifacts`` folders of published artifacts, all below ``root``.
     """
     deadline = time.monotonic() + patience
-    waiting = {root / folder: set(units) for folder, units in expected.items()}
+    missing = {root / folder: set(units) for folder, units in expected.items()}
     manifests = {root / folder / MANIFEST for folder in artifacts}
     while True:
         manifests = {path for path in manifests if not path.is_file()}
-        for folder, units in waiting.items():
+        for folder, units in missing.items():
             if folder.is_dir():
-                os.listdir(folder)  # opening a folder makes NFS look again
+                os.listdir(folder)  # makes NFS refresh its cache
                 units -= {unit for unit in units if Workdir(folder).done(unit)}
-            else:  # it was published meanwhile
+            else:  # another process has published it
                 units.clear()
-        seen = not any(waiting.values()) and not manifests
-        if seen or time.monotonic() > deadline:
-            return seen
+        visible = not any(missing.values()) and not manifests
+        if visible or time.monotonic() > deadline:
+            return visible
         time.sleep(_POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What ``mdcr jobs`` shows of a batch: finished units, papers a second, states of the jobs, failures."""
+"""State of a batch for ``mdcr jobs``: finished units, papers per second, states of the jobs, failures."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from pipeline.core.workdir import Workdir
 
 
 def describe(batch: Batch) -> dict[str, Any]:
-    """Return the state of a batch: its command, its last round's work, the states of its jobs, its failures."""
-    described = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
-    described["rounds"] = len(batch.rounds)
+    """Return the state of a batch: command, work of the last round, states of the jobs, failures."""
+    summary = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
+    summary["rounds"] = len(batch.rounds)
     if not batch.rounds or batch.finished:
-        return described
-    last = batch.rounds[-1]
-    started = _started(batch)
-    work = [_progress(batch.root, folder, units, started) for folder, units in last.work.items()]
-    states = slurm.status(last.jobs) if slurm.available() else []
-    return described | {
-        "attempt": last.attempt,
+        return summary
+    latest = batch.rounds[-1]
+    started = _start_time(batch)
+    work = [_progress(batch.root, folder, units, started) for folder, units in latest.work.items()]
+    states = slurm.status(latest.jobs) if slurm.available() else []
+    return summary | {
+        "attempt": latest.attempt,
         "work": work,
-        "whole": {Path(folder).name: (batch.root / folder / MANIFEST).is_file() for folder in last.whole},
-        "jobs": {"arrays": dict(last.arrays), "whole": dict(last.whole_jobs), "collect": last.collect},
-        "states": dict(Counter(s.state + (f" ({s.reason})" if s.stuck else "") for s in states)),
+        "whole": {Path(folder).name: (batch.root / folder / MANIFEST).is_file() for folder in latest.whole},
+        "jobs": {"arrays": dict(latest.arrays), "whole": dict(latest.whole_jobs), "collect": latest.collect},
+        "states": dict(Counter(state.state + (f" ({state.reason})" if state.stuck else "") for state in states)),
         "failures": batch.failures() if states else [],
     }
 
 
-def render(described: Mapping[str, Any]) -> str:
-    """Return the lines a user reads."""
-    lines = [f"{described['batch']}  {described['command']}"]
-    if described["finished"]:
-        return "\n".join([*lines, f"  all published, in {described['rounds']} round(s)"])
-    for work in described.get("work", ()):
-        done = f"{work['done']}/{work['units']} units, {work['papers_done']:,}/{work['papers']:,} papers"
+def render(summary: Mapping[str, Any]) -> str:
+    """Return the state of a batch as lines of text."""
+    lines = [f"{summary['batch']}  {summary['command']}"]
+    if summary["finished"]:
+        return "\n".join([*lines, f"  all published, in {summary['rounds']} round(s)"])
+    for work in summary.get("work", ()):
+        progress = f"{work['done']}/{work['units']} units, {work['papers_done']:,}/{work['papers']:,} papers"
         if work["papers_per_second"]:
-            done += f", {work['papers_per_second']:,.1f} papers/s, about {work['seconds_left']:,.0f} s left"
-        lines.append(f"  {work['name']}: {done}")
-    lines += [f"  {name}: {'made' if made else 'not made'}" for name, made in described.get("whole", {}).items()]
-    if described.get("jobs"):
-        jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["whole"].values()]
-        jobs.append(described["jobs"]["collect"])
-        states = ", ".join(f"{count} {state}" for state, count in described["states"].items()) or "not known to Slurm"
-        lines.append(f"  attempt {described['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
-    lines += [f"  {line}" for failure in described.get("failures", ()) for line in failure.splitlines()]
+            progress += f", {work['papers_per_second']:,.1f} papers/s, about {work['seconds_left']:,.0f} s left"
+        lines.append(f"  {work['name']}: {progress}")
+    lines += [f"  {name}: {'made' if made else 'not made'}" for name, made in summary.get("whole", {}).items()]
+    if summary.get("jobs"):
+        jobs = [*summary["jobs"]["arrays"].values(), *summary["jobs"]["whole"].values()]
+        jobs.append(summary["jobs"]["collect"])
+        states = ", ".join(f"{count} {state}" for state, count in summary["states"].items()) or "not known to Slurm"
+        lines.append(f"  attempt {summary['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
+    lines += [f"  {line}" for failure in summary.get("failures", ()) for line in failure.splitlines()]
     return "\n".join(lines)
 
 
@@ -59,8 +59,8 @@ def _progress(root: Path, folder: str, units: Mapping[str, int], started: float 
     work = Workdir(root / folder)
     published = (artifact / MANIFEST).is_file()
     stamps = {unit: stamp for unit in units if (stamp := work.finished_at(unit)) is not None}
-    done = list(units if published else stamps)
-    papers, papers_done = sum(units.values()), sum(units[unit] for unit in done)
+    done_units = list(units if published else stamps)
+    papers, papers_done = sum(units.values()), sum(units[unit] for unit in done_units)
     rate = 0.0
     if started is not None and not published:
         recent = {unit: stamp for unit, stamp in stamps.items() if stamp >= started}
@@ -68,7 +68,7 @@ def _progress(root: Path, folder: str, units: Mapping[str, int], started: float 
     return {
         "name": artifact.name,
         "units": len(units),
-        "done": len(done),
+        "done": len(done_units),
         "papers": papers,
         "papers_done": papers_done,
         "papers_per_second": round(rate, 2),
@@ -76,8 +76,8 @@ def _progress(root: Path, folder: str, units: Mapping[str, int], started: float 
     }
 
 
-def _started(batch: Batch) -> float | None:
-    """Return when the first slice of the last round started, by the first line of its log."""
+def _start_time(batch: Batch) -> float | None:
+    """Return the start time of the last round's first slice, from the logs, in seconds since 1970; None if unknown."""
     stamps = []
     for job in batch.rounds[-1].arrays.values():
         for log in batch.logs.glob(f"{job}_*.log"):

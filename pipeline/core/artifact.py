@@ -1,4 +1,4 @@
-"""A published artifact on disk, and the check that its files are what its manifest says."""
+"""Published artifacts, and the check of their files against the manifest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pipeline.core.progress import warn
 _MISSING = (0, -1, 0)
 
 _verified: dict[Path, tuple[int, int, int]] = {}
-"""The stamp of each file whose checksum this process has verified."""
+"""Stamps of the files whose checksum this process has verified."""
 
 _unreadable: set[Path] = set()
-"""The artifacts this process has warned about."""
+"""Artifacts that this process has warned about."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Artifact:
 
     @classmethod
     def open(cls, path: Path) -> Artifact:
-        """Open the artifact in a folder; InputError without one, CorruptError for a damaged or wrong manifest."""
+        """Open the artifact in a folder; raise InputError if there is none, CorruptError if its manifest is damaged."""
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no artifact (no {MANIFEST})", "Run the stage that makes it")
         manifest = Manifest.read(path)
@@ -55,11 +55,11 @@ class Artifact:
         return self.path.name
 
     def outputs(self, pattern: str = "*") -> list[Output]:
-        """Return the outputs whose path matches ``pattern``, in order of path."""
+        """Return the outputs whose path matches ``pattern``, sorted by path."""
         return sorted((o for o in self.manifest.outputs if Path(o.path).match(pattern)), key=lambda o: o.path)
 
     def file(self, name: str) -> Path:
-        """Return the path of one output after checking its size and SHA-256 (once a process).
+        """Return the path of an output after checking its size and SHA-256 (once a process).
 
         Raises:
             CorruptError: it is missing or differs.
@@ -79,33 +79,33 @@ class Artifact:
         return path
 
     def arrow(self, name: str) -> pa.Table:
-        """Open one Arrow output, verified, by memory map."""
+        """Verify an Arrow output and return it memory-mapped."""
         return files.read_arrow(self.file(name))
 
     def verify(self) -> None:
-        """Check every output as :meth:`file` does."""
+        """Check all outputs by :meth:`file`."""
         for output in self.manifest.outputs:
             self.file(output.path)
 
     def damaged(self) -> list[str]:
-        """Return the paths of all outputs that are missing or differ from the manifest."""
+        """Return the paths of the outputs that are missing or differ from the manifest."""
         return [o.path for o in self.manifest.outputs if not matches(self.path, o)]
 
     def complete(self) -> bool:
-        """Whether every output is there with its recorded size; contents are checked when a stage reads them."""
+        """Return whether all outputs exist with their recorded sizes; stages check contents when they read them."""
         return all(_stamp(self.path / o.path)[1] == o.bytes for o in self.manifest.outputs)
 
 
 def matches(folder: Path, output: Output) -> bool:
-    """Whether an output is on disk with its recorded size and checksum."""
+    """Return whether an output is on disk with its recorded size and checksum."""
     path = folder / output.path
     return _stamp(path)[1] == output.bytes and files.sha256(path) == output.sha256
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, in order of name, to list them; a damaged one is left out with a warning.
+    """Yield the artifacts below ``parent``, sorted by name, for listings; warn of damaged ones and skip them.
 
-    Use :func:`opened` to look up an artifact that decides a figure.
+    Use :func:`opened` for artifacts that decide a figure.
     """
     for folder in _folders(parent):
         try:
@@ -117,17 +117,17 @@ def published(parent: Path) -> Iterable[Artifact]:
 
 
 def opened(parent: Path) -> list[Artifact]:
-    """Return the artifacts below ``parent``, as one decides a figure; CorruptError if a manifest is damaged."""
+    """Return the artifacts below ``parent``, sorted by name; raise CorruptError if a manifest is damaged."""
     return [Artifact.open(folder) for folder in _folders(parent)]
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the folders of the artifacts below ``parent``, damaged ones too."""
+    """Return the folders of the artifacts below ``parent``, including damaged ones."""
     return sorted(manifest.parent for manifest in parent.glob(f"[!.]*/{MANIFEST}"))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Return inode, size and time of change of a file; :data:`_MISSING` without one."""
+    """Return inode, size and modification time of a file, or :data:`_MISSING`."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

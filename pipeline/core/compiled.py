@@ -1,6 +1,6 @@
-"""Decorators of compiled kernels.
+"""Decorator of compiled kernels.
 
-Loading Numba takes half a second: import this module, and modules of kernels, where a kernel is called.
+Loading Numba takes half a second, so import this module, and modules with kernels, only where kernels are called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a kernel at its first call and keep the machine code on disk; divisions follow NumPy, not Python.
+    """Compile a kernel at its first call and cache the machine code on disk; divisions follow NumPy, not Python.
 
     Numba recompiles when the kernel's own file changes. After editing a kernel that other modules call, remove their
     ``__pycache__/*.nb*``.

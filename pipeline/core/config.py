@@ -1,7 +1,7 @@
 """Configuration and identity.
 
 An artifact's identity is the hash of its stage, the stage's version, its configuration and the identities of its
-inputs. How the work is carried out (workers, device, paths) is not part of it.
+inputs. Execution (workers, device, paths) is not part of it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 from pipeline.core.errors import InputError, nearest
 
 SHORT_ID = 12
-"""Hex digits of an identity shown in folder names."""
+"""Hex digits of an identity in folder names."""
 
 OMIT_DEFAULT = {"omit_default": True}
-"""Metadata of a field that is no part of the identity while it has its default."""
+"""Metadata of a field that is part of the identity only if it differs from its default."""
 
 _C = TypeVar("_C")
 
 
 def canonical(value: Any) -> Any:
-    """Return plain JSON data with one spelling for one meaning; TypeError if a type has none (a path, a set)."""
+    """Return plain JSON data, the same for equal values; raise TypeError for a type without such data (path, set)."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -57,10 +57,10 @@ def identity(stage: str, version: int, config: Any, inputs: Mapping[str, str]) -
 
 
 def file_name(text: str, *, kept: str = "", gap: str = "-", most: int = 100) -> str:
-    """Return a text from data as a safe part of the name of a file or folder; every such name is made here.
+    """Return a text from data as a safe part of the name of a file or folder, perhaps empty.
 
-    ASCII letters, digits and ``kept`` characters stay; each run of others becomes a ``gap``. The name neither begins
-    nor ends with it, nor with ``.``, ``-`` or ``_``; of more than ``most`` characters the end stays. It may be empty.
+    ASCII letters, digits and ``kept`` characters stay; runs of others become a ``gap``. The name neither starts nor
+    ends with a ``gap``, ``.``, ``-`` or ``_``. A longer name keeps its last ``most`` characters.
     """
     ends = f"{gap}._-"
     return re.sub(rf"[^A-Za-z0-9{re.escape(kept)}]+", gap, text).strip(ends)[-most:].strip(ends)
@@ -72,7 +72,7 @@ def folder_name(slug: str, identity: str) -> str:
 
 
 def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return ``"field: old -> new"`` for every field in which two canonical configurations differ."""
+    """Return ``"field: old -> new"`` for the fields in which two canonical configurations differ."""
     return [
         f"{key}: {json.dumps(old.get(key))} -> {json.dumps(new.get(key))}"
         for key in sorted({*old, *new})
@@ -81,16 +81,16 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def from_mapping(cls: type[_C], values: Mapping[str, Any]) -> _C:
-    """Build a configuration dataclass from ``values``; an unknown key is an error that names the nearest one."""
-    known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    """Return a configuration dataclass with ``values``; raise InputError for an unknown key."""
+    names = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     for key in values:
-        if key not in known:
-            raise InputError(f"{cls.__name__} has no setting {key!r}", nearest(key, known))
-    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        if key not in names:
+            raise InputError(f"{cls.__name__} has no setting {key!r}", nearest(key, names))
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 def parse_count(text: str, name: str) -> int:
-    """Read a positive count such as ``200k``, ``1.5M`` or ``380``."""
+    """Return a positive count from text such as ``200k``, ``1.5M`` or ``380``."""
     match = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([kKmMgG]?)", text.strip())
     if match:
         number = float(match[1].replace("_", "")) * 1000 ** " kmg".index(match[2].lower() or " ")
@@ -100,7 +100,7 @@ def parse_count(text: str, name: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Read an amount of memory such as ``4G``, ``500M`` (powers of 1024) or plain bytes."""
+    """Return an amount of memory in bytes from text such as ``4G``, ``500M`` (powers of 1024) or plain bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)i?[bB]?", text.strip())
     if not match or float(match[1]) <= 0:
         raise InputError(f"memory {text!r} is not an amount", "Write it like 4G or 500M")
@@ -108,14 +108,14 @@ def parse_bytes(text: str) -> int:
 
 
 def pairs(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each piece of a text such as ``k1=1.2,b=0.75`` with its key and value, which may be empty."""
+    """Yield the pieces of a text such as ``k1=1.2,b=0.75`` with their keys and values, which may be empty."""
     for piece in text.split(","):
         key, _, value = (part.strip() for part in piece.partition("="))
         yield piece, key, value
 
 
 def format_count(number: int) -> str:
-    """Write a count as users type it: 200000 -> ``200k``, 1500000 -> ``1.5M``, 78081 -> ``78081``."""
+    """Return a count as users type it: 200000 -> ``200k``, 1500000 -> ``1.5M``, 78081 -> ``78081``."""
     for letter, unit in (("M", 1_000_000), ("k", 1_000)):
         if number >= unit and number % (unit // 10) == 0:
             return f"{number / unit:g}{letter}"

@@ -13,7 +13,7 @@ Owners = npt.NDArray[np.integer]
 
 
 def offsets_of(owners: Owners, count: int) -> Ints:
-    """Return where the entries of each owner start and end, int64 ``[count + 1]``; owners ``[entries]`` rise."""
+    """Return the CSR offsets of owners 0 to ``count - 1``, int64 ``[count + 1]``; ``owners``, ``[entries]``, rise."""
     offsets: Ints = np.searchsorted(owners, np.arange(count + 1))
     return offsets
 
@@ -24,28 +24,28 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     return positions
 
 
-def slices(sizes: npt.NDArray[np.integer], most: int, total: int) -> Iterator[slice]:
-    """Yield consecutive slices of at most ``most`` items whose sizes sum to at most ``total``, or of one item."""
+def slices(sizes: npt.NDArray[np.integer], length: int, limit: int) -> Iterator[slice]:
+    """Yield consecutive slices of at most ``length`` items whose sizes sum to at most ``limit``, or of one item."""
     ends, start = np.cumsum(sizes, dtype=np.int64), 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
-        stop = int(np.searchsorted(ends, before + total, "right"))
-        yield slice(start, start := min(max(stop, start + 1), start + most))
+        stop = int(np.searchsorted(ends, before + limit, "right"))
+        yield slice(start, start := min(max(stop, start + 1), start + length))
 
 
 def places(rising: Keys, keys: Keys) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the place of each key in an array of distinct, rising keys, int64, and whether it is there."""
+    """Return the positions of keys in an array of distinct, rising keys, int64, and whether they are there."""
     if not len(rising):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-    place = np.minimum(np.searchsorted(rising, keys), len(rising) - 1)
-    return place, rising[place] == keys
+    position = np.minimum(np.searchsorted(rising, keys), len(rising) - 1)
+    return position, rising[position] == keys
 
 
 def distinct_pairs(owner: Owners, keys: Keys) -> tuple[Owners, Keys]:
-    """Return the distinct pairs of an owner and a key, rising by owner, then key."""
+    """Return the distinct pairs of owner and key, sorted by owner, then key."""
     order = np.argsort(keys)
     order = order[np.argsort(owner[order], kind="stable")]
     owner, keys = owner[order], keys[order]
-    first = np.ones(len(keys), dtype=bool)
-    first[1:] = (owner[1:] != owner[:-1]) | (keys[1:] != keys[:-1])
-    return owner[first], keys[first]
+    is_new = np.ones(len(keys), dtype=bool)
+    is_new[1:] = (owner[1:] != owner[:-1]) | (keys[1:] != keys[:-1])
+    return owner[is_new], keys[is_new]

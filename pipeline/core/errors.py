@@ -8,18 +8,18 @@ _spelling: Callable[[str], str] = str
 
 
 def spell_as(spelling: Callable[[str], str]) -> None:
-    """Set how messages name settings, which are written ``--size``, or ``--size=900`` with a value."""
+    """Set the spelling of settings in messages; errors write them as ``--size``, or ``--size=900`` with a value."""
     global _spelling
     _spelling = spelling
 
 
 def spelled(text: str) -> str:
-    """Return a message with settings as the user writes them: options, variables of make, or Python's keywords."""
+    """Return a message with settings in the user's spelling: options, variables of make, or keyword arguments."""
     return _spelling(text)
 
 
 class MdcrError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base of all errors that this package raises on purpose.
 
     Args:
         what: what went wrong, with value and place; one sentence without a full stop, or a question.
@@ -45,15 +45,15 @@ class InputError(MdcrError):
 
 
 class CorruptError(InputError):
-    """A file of an artifact is not what its manifest says (exit code 2)."""
+    """A file of an artifact does not match its manifest (exit code 2)."""
 
 
 class InsufficientDataError(InputError):
-    """A corpus has too little for what was asked of it: queries, candidates, validation queries (exit code 2).
+    """A corpus has too few queries, candidates or validation queries (exit code 2).
 
     Attributes:
-        instead: options of the pools nearest to these that the corpus has enough for, with their values.
-        command: the command that makes them; empty where there was none.
+        instead: options of the nearest pools that are possible, with their values.
+        command: the command that makes them, or empty.
     """
 
     instead: Mapping[str, str] = {}
@@ -62,12 +62,12 @@ class InsufficientDataError(InputError):
     def __str__(self) -> str:
         if not self.instead:
             return super().__str__()
-        works = self.command or spelled(" ".join(f"--{name}={value}" for name, value in self.instead.items()))
-        return f"{super().__str__()} This works: {works}"
+        alternative = self.command or spelled(" ".join(f"--{name}={value}" for name, value in self.instead.items()))
+        return f"{super().__str__()} This works: {alternative}"
 
 
 class EmptyFileError(CorruptError):
-    """A file of a release has no data in it (exit code 2)."""
+    """A file of a release has no data (exit code 2)."""
 
 
 class StageError(MdcrError):
@@ -75,7 +75,7 @@ class StageError(MdcrError):
 
 
 class DriftError(MdcrError):
-    """A figure is not what a golden table says (exit code 3)."""
+    """A figure differs from a golden table (exit code 3)."""
 
     exit_code = 3
 
@@ -86,13 +86,13 @@ def require_known(value: str, known: Iterable[str], what: str) -> None:
         raise InputError(what, nearest(value, choices))
 
 
-def nearest(value: str, known: Iterable[str]) -> str:
-    """Return a hint naming the known value closest to ``value``, else all of them."""
+def nearest(value: str, choices: Iterable[str]) -> str:
+    """Return a hint that names the closest of ``choices``, or all of them if none is close."""
     import difflib  # here, because every start of the command loads this module
 
-    choices = list(known)
-    by_fold = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(value.casefold(), by_fold, n=1, cutoff=0.5)
-    if close:
-        return f"Did you mean {by_fold[close[0]]!r}?"
-    return "Choose one of: " + ", ".join(choices) if choices else "There is none yet"
+    names = list(choices)
+    by_casefold = {choice.casefold(): choice for choice in names}
+    matches = difflib.get_close_matches(value.casefold(), by_casefold, n=1, cutoff=0.5)
+    if matches:
+        return f"Did you mean {by_casefold[matches[0]]!r}?"
+    return "Choose one of: " + ", ".join(names) if names else "There is none yet"

@@ -31,7 +31,7 @@ FIELD_BIT = {name: bit for bit, name in enumerate(MAG_FIELDS)}
 
 
 def parse_field(text: str) -> str:
-    """Return the field a user means, whatever its case, with spaces, ``-`` or ``_`` between words."""
+    """Return the field of a text in any case, with spaces, ``-`` or ``_`` between words."""
     folded = {name.casefold(): name for name in MAG_FIELDS}
     key = " ".join(text.replace("-", " ").replace("_", " ").casefold().split())
     if key in folded:

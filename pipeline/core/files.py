@@ -31,7 +31,7 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Ask the system to put a file or a folder on the disk."""
+    """Flush a file or a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -44,9 +44,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; it replaces ``path`` when the block ends without an error.
+    """Yield a temporary path beside ``path``; it replaces ``path`` if the block ends without an error.
 
-    The name is this process's own, also on a file system that several machines share.
+    Its name is unique to this process, also on a file system that several machines share.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.tmp")
     try:
@@ -64,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds; None where it is missing, empty, cut or otherwise not JSON."""
+    """Return the content of a JSON file; None if it is missing or not JSON."""
     try:
         return json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, ValueError, RecursionError):
@@ -72,23 +72,23 @@ def read_json(path: Path) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object that has a key twice."""
+    """A JSON object with a repeated key."""
 
     key = ""
 
 
 def given_json(path: Path) -> Any:
-    """Return what a JSON file of others holds; InputError if it is not JSON or has a key twice, with its place."""
-    repeating = False
+    """Return the content of a JSON file from outside; raise InputError if it is not JSON or repeats a key."""
+    has_repeats = False
 
     def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal repeating
+        nonlocal has_repeats
         distinct = dict(members)
         if len(distinct) == len(members):
             return distinct
-        repeating, again = True, _Repeating(distinct)
-        again.key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
-        return again
+        has_repeats, repeated = True, _Repeating(distinct)
+        repeated.key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
+        return repeated
 
     try:
         content = path.read_bytes()
@@ -97,29 +97,29 @@ def given_json(path: Path) -> Any:
             json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} must be a JSON file ({str(error)[:200]})", "Fetch or write it again") from error
-    if repeating:
-        *above, key = _repeated(value)
-        place = f" of {', '.join(map(repr, above))}" if above else ""
-        raise InputError(f"{path} must have each key once, got {key!r}{place} twice", "Keep one of them")
+    if has_repeats:
+        *parents, key = _repeated(value)
+        location = f" of {', '.join(map(repr, parents))}" if parents else ""
+        raise InputError(f"{path} must have each key once, got {key!r}{location} twice", "Keep one of them")
     return value
 
 
-def _repeated(read: Any) -> list[str]:
-    """Return the keys that lead to the first key that is there twice, and that key; nothing without one."""
-    left: list[tuple[list[str], Any]] = [([], read)]
-    while left:
-        above, value = left.pop()
+def _repeated(content: Any) -> list[str]:
+    """Return the path of keys to the first repeated key, or an empty list."""
+    stack: list[tuple[list[str], Any]] = [([], content)]
+    while stack:
+        parents, value = stack.pop()
         if isinstance(value, _Repeating):
-            return [*above, value.key]
+            return [*parents, value.key]
         members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        left += reversed([([*above, str(key)], member) for key, member in members])
+        stack += reversed([([*parents, str(key)], member) for key, member in members])
     return []
 
 
 def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
     """Write an uncompressed Arrow IPC file and return its number of rows.
 
-    A file that is to be memory-mapped whole gets one batch.
+    A file of one batch can be memory-mapped as a whole.
     """
     rows = 0
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -130,7 +130,7 @@ def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Open an Arrow IPC file by memory map; nothing is copied until used. CorruptError if it is not Arrow, or cut."""
+    """Return an Arrow IPC file memory-mapped; raise CorruptError if it is not Arrow or truncated."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (pa.ArrowInvalid, OSError) as error:
@@ -138,8 +138,8 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 @contextmanager
-def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a full disk, a limit and refused access into errors that name the place and the remedy."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise StageError for a full disk, a file size limit and refused access."""
     try:
         yield
     except MdcrError:
@@ -147,28 +147,28 @@ def disk_errors(where: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise StageError(
-                f"a file at {where} would be larger than this process may write; nothing was published",
+                f"a file at {path} would be larger than this process may write; nothing was published",
                 "Raise the limit (ulimit -f), or choose a file system for larger files",
             ) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             raise StageError(
-                f"the disk is full at {where} ({free_bytes(where) / 2**30:.1f} GiB free); nothing was published",
+                f"the disk is full at {path} ({free_bytes(path) / 2**30:.1f} GiB free); nothing was published",
                 "Free some space and run the same command again: finished shards are kept",
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise StageError(f"{error.filename or where} may not be written", "Choose another folder") from error
+            raise StageError(f"{error.filename or path} may not be written", "Choose another folder") from error
         raise
 
 
 def free_bytes(path: Path) -> int:
-    """Return the free bytes of the file system that holds ``path`` or its nearest existing parent."""
+    """Return the free bytes of the file system of ``path`` or its nearest existing parent."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of :func:`replacing` in a folder whose processes, on this machine, were killed."""
+    """Remove the temporary files of :func:`replacing` in a folder whose processes on this machine have ended."""
     for temporary in folder.glob(f".*.{_HOST}-*.tmp"):
         process = temporary.name.removesuffix(".tmp").rpartition("-")[2]
         try:
@@ -181,7 +181,7 @@ def remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the builder's lock of an artifact. The system frees it when its holder dies."""
+    """Hold the build lock of an artifact. The system frees it when the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_file(path)
     handle = lock.open("a")
@@ -198,12 +198,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def lock_file(path: Path) -> Path:
-    """Return the lock of an artifact; beside a published one it is of a running or killed builder."""
+    """Return the lock file of an artifact; beside a published artifact, a build is running or was killed."""
     return path.with_name(f".{path.name}.lock")
 
 
 def _acquire(handle: IO[str], lock: Path) -> bool:
-    """Lock an open file. False: its last holder has removed it, so a new one must be opened."""
+    """Lock an open file; return False if its last holder has removed it, so a new one must be opened."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

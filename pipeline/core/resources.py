@@ -1,4 +1,4 @@
-"""What a run may use of the machine: no part of any identity."""
+"""Limits of memory, workers and devices of a run, which are not part of any identity."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipeline.core.config import parse_bytes
 from pipeline.core.errors import InputError
 
 LEAST_MEMORY = 512 * 2**20
-"""Bytes with which every stage keeps its limit; building a corpus holds single lines and blocks of this order."""
+"""Minimum bytes with which all stages keep their limit; building a corpus needs lines and blocks of this order."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
 def available_memory() -> int:
-    """Return the bytes of memory this process could use: the machine's, or its control group's limit."""
+    """Return the bytes of memory of this process: the machine's, or the limit of its control group."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
@@ -33,7 +33,7 @@ def available_cores() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep freed memory for the next arrays: fresh memory costs a page fault every 4 KiB."""
+    """Make glibc keep freed memory for later arrays, since new memory costs a page fault every 4 KiB."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE)
@@ -41,10 +41,7 @@ def keep_freed_memory() -> None:
 
 
 def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
-    """Return the GPU's number for a device name; None for the CPU.
-
-    ``library`` and ``remedy`` are for the error that the library cannot use that GPU.
-    """
+    """Return the GPU index of a device name, None for the CPU; raise InputError if ``library`` cannot use that GPU."""
     if name == "cpu" or (name == "auto" and not count):
         return None
     kind, _, number = name.partition(":")
@@ -60,7 +57,7 @@ class Resources:
     """Limits of a run.
 
     Attributes:
-        memory: bytes a stage may hold at once, beside a constant its documentation states. Default: half the machine.
+        memory: bytes that a stage may hold, beside the constants in its documentation. Default: half the machine.
         workers: processes or threads.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
     """
@@ -71,10 +68,10 @@ class Resources:
 
     @classmethod
     def of(cls, memory: str | None = None, workers: int | None = None, device: str = "auto") -> Resources:
-        """Read limits as users give them; None: the default.
+        """Return the limits that users give; None: the default.
 
         Raises:
-            InputError: less than :data:`LEAST_MEMORY`, or no worker.
+            InputError: memory is below :data:`LEAST_MEMORY`, or workers below 1.
         """
         limits: dict[str, int] = {}
         if memory is not None:

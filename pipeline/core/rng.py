@@ -1,4 +1,4 @@
-"""Randomness: one generator for each (seed, purpose, item), never a global one."""
+"""Random numbers: one generator for each (seed, purpose, item), no global one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def _key(seed: int, purpose: str, item: object) -> bytes:
 
 
 def generator(seed: int, purpose: str, item: object = "") -> np.random.Generator:
-    """Return the random generator of one item of one purpose."""
+    """Return the random generator of an item and a purpose."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_key(seed, purpose, item)[:16], "little")))
 
 
 def priorities(keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: object = "") -> npt.NDArray[np.uint64]:
-    """Return a pseudo-random uint64 priority for each uint64 key: SplitMix64 of the key under a salt.
+    """Return pseudo-random uint64 priorities of uint64 keys: salted SplitMix64.
 
-    Taking the N smallest priorities is a uniform sample without replacement that depends on the keys alone, not on
-    their order, their number or the number of workers; the sample of a smaller N is a subset of that of a larger one.
-    Samples of another seed, purpose or item (a field, a sample number) are independent.
+    The N smallest priorities are a uniform sample without replacement that depends on the keys alone, not on their
+    order, their number or the workers. A sample of smaller N is a subset of one of larger N. Samples of another seed,
+    purpose or item (field, sample number) are independent.
     """
     salt = np.frombuffer(_key(seed, purpose, item)[:16], dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -37,7 +37,7 @@ def priorities(keys: npt.NDArray[np.uint64], seed: int, purpose: str, item: obje
 
 
 def smallest(values: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
-    """Return the positions of the ``count`` smallest values, in rising order of (value, position)."""
+    """Return the positions of the ``count`` smallest values, sorted by (value, position)."""
     chosen = np.arange(len(values))
     if 0 < count < len(values):
         chosen = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])

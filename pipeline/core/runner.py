@@ -1,4 +1,4 @@
-"""Making artifacts: plan, skip what is there, build what is missing, publish by one rename."""
+"""Makes artifacts: plans, skips existing ones, builds missing ones, publishes by one rename."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.core.workdir import Workdir
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a plan: the task, whether its artifact is there, and what differs from the nearest one."""
+    """One line of a plan: a task, whether its artifact exists, and its differences from the nearest artifact."""
 
     task: Task
     path: Path
@@ -33,10 +33,10 @@ class Step:
 
 
 class Runner:
-    """Makes tasks' artifacts below one workspace folder, which holds ``corpora/``, ``indexes/`` and ``runs/``.
+    """Makes the artifacts of tasks in a workspace folder with ``corpora/``, ``indexes/`` and ``runs/``.
 
-    With ``repair`` every artifact is verified and only damaged files are rebuilt. ``executor`` makes units of work;
-    None: this machine.
+    With ``repair``, artifacts are verified and damaged files rebuilt. ``executor`` makes units of work; None: this
+    machine.
     """
 
     def __init__(
@@ -50,69 +50,72 @@ class Runner:
         self._steps = Steps()
 
     def path(self, task: Task) -> Path:
-        """Return the folder a task's artifact has or will have."""
+        """Return the final folder of a task's artifact."""
         return task.path(self.root)
 
     def work_folder(self, task: Task) -> Path:
-        """Return the folder a task's artifact is made in."""
+        """Return the folder in which a task's artifact is made."""
         path = self.path(task)
         return path.with_name(f".{path.name}.partial")
 
     def published(self, task: Task) -> bool:
-        """Whether a task's artifact is there."""
+        """Return whether a task's artifact exists."""
         return (self.path(task) / MANIFEST).is_file()
 
     def planned(self, task: Task) -> bool:
-        """Whether the units of a task are planned in its work folder."""
+        """Return whether the units of a task are planned in its work folder."""
         return task.units is not None and Workdir(self.work_folder(task)).plan() is not None
 
     def plan(self, tasks: Iterable[Task]) -> list[Step]:
-        """Return what :meth:`make_all` would do, inputs first; nothing is written."""
+        """Return the steps of :meth:`make_all`, inputs first, without writing anything."""
         return [self._step(task) for task in with_inputs(tasks)]
 
     def expect(self, tasks: Iterable[Task]) -> None:
-        """Count what is missing for some tasks: progress lines say how many steps are left, and about how long."""
+        """Count the missing artifacts of tasks, so that progress shows the remaining steps and time."""
         self._steps.expect({task.id: task.kind for task in with_inputs(tasks) if not self.published(task)})
 
     def make(self, task: Task) -> Artifact:
-        """Return the artifact of a task; build it and its inputs where they are missing.
+        """Return the artifact of a task, after building it and its inputs if they are missing.
 
-        When several processes ask for the same artifact, one builds it and the others wait.
+        If several processes make the same artifact, one builds it and the others wait.
         """
         if task.id not in self._made:
             self._make([task])
         return self._made[task.id]
 
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
-        """Return the artifacts of several tasks. Missing ones whose units are alike are made together."""
+        """Return the artifacts of several tasks; missing ones with equal units are made together."""
         self.expect(tasks)
         for group in _groups(task for task in with_inputs(tasks) if not self.published(task)):
             if len(group) > 1:
                 self._make(group)
         return [self.make(task) for task in tasks]
 
-    def work_slice(self, tasks: Iterable[Task], part: Slice) -> int:
-        """Make the missing units of one slice of planned tasks; publish nothing. Return how many units were made.
+    def work_slice(self, tasks: Iterable[Task], slice_: Slice) -> int:
+        """Make the missing units of one slice of planned tasks; return the number of units made.
 
-        Other processes may work in the same folders, so nothing is locked or cleaned. Published and unplanned tasks
-        are skipped.
+        Other processes may work in the same folders, so nothing is published, locked or cleaned. Published and
+        unplanned tasks are skipped.
         """
         groups = _groups(task for task in tasks if self.planned(task) and not self.published(task))
         with files.disk_errors(self.root):
-            return sum(self._work_group(group, part) for group in groups)
+            return sum(self._work_group(group, slice_) for group in groups)
 
-    def _work_group(self, tasks: Sequence[Task], part: Slice) -> int:
+    def _work_group(self, tasks: Sequence[Task], slice_: Slice) -> int:
         jobs = []
         for task in tasks:
             inputs = {n: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for n, i in task.reads.items()}
             work = Workdir(self.work_folder(task))
             jobs.append(Job(inputs, work, work.plan() or {}))
-        return run_slice(tasks[0].units, jobs, self.resources, part) if tasks[0].units else 0
+        return run_slice(tasks[0].units, jobs, self.resources, slice_) if tasks[0].units else 0
 
     def _make(self, tasks: Sequence[Task]) -> None:
-        """Build missing artifacts and repair damaged ones, of tasks that are made together."""
+        """Build missing artifacts and repair damaged ones of tasks that are made together."""
         needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
-        inputs = {task.id: self._inputs(task) for task in (tasks if self.repair else needed)}
+        inputs = {
+            task.id: {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
+            for task in (tasks if self.repair else needed)
+        }
         with ExitStack() as stack:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
                 stack.enter_context(files.disk_errors(path.parent))
@@ -127,15 +130,12 @@ class Runner:
                 shutil.rmtree(self._repair_folder(task), ignore_errors=True)
         self._made |= {task.id: self._open(task) for task in tasks}
 
-    def _inputs(self, task: Task) -> dict[str, Artifact]:
-        return {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
-
     def _unfinished(self, task: Task) -> bool:
-        """Whether a build or repair was killed before it had cleared its traces."""
+        """Return whether a build or repair was killed before it cleaned up."""
         return self._repair_folder(task).exists() or files.lock_file(self.path(task)).exists()
 
     def _publish_finished(self, task: Task) -> bool:
-        """Publish an artifact whose builder was killed after it had written the manifest; False: there is none."""
+        """Publish an artifact whose build was killed after writing the manifest; return whether there was one."""
         folder = self.work_folder(task)
         if not (folder / MANIFEST).is_file():
             return False
@@ -159,7 +159,7 @@ class Runner:
         return artifact
 
     def _damage(self, task: Task) -> list[str] | None:
-        """Return the damaged files of a task's artifact, its manifest included; None: there is no artifact."""
+        """Return the damaged files of a task's artifact, also its manifest; None if there is no artifact."""
         if not self.published(task):
             return None
         try:
@@ -190,32 +190,32 @@ class Runner:
                     shutil.rmtree(work.path)
             raise
         seconds = time.monotonic() - started
-        for task, read, work, counted in zip(tasks, inputs, works, counts, strict=True):
-            work.publish(_manifest(task, read, work, counted, seconds), self.path(task))
+        for task, task_inputs, work, task_counts in zip(tasks, inputs, works, counts, strict=True):
+            work.publish(_manifest(task, task_inputs, work, task_counts, seconds), self.path(task))
         self._steps.end(kinds, stage, seconds)
 
     def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
-        """Make the damaged files of an artifact again. Without a readable manifest, every file is made and compared."""
+        """Rebuild the damaged files of an artifact; without a readable manifest, rebuild and compare all files."""
         path = self.path(task)
         recorded = () if MANIFEST in damaged else Artifact.open(path).manifest.outputs
         say(f"{task.stage}: repairing {', '.join(damaged)} of {path.name}")
         intact = [output for output in recorded if output.path not in damaged]
         work = Workdir.prepare(self._repair_folder(task))
         for output in intact:
-            linked = work.path / output.path
-            if not linked.exists():
-                linked.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path / output.path, linked)
+            link = work.path / output.path
+            if not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path / output.path, link)
         work.adopt(recorded)
         work = Workdir.prepare(work.path)
         started = time.monotonic()
         (counts,) = self._run([task], [inputs], [work])
         manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
-        before = {output.path: output.sha256 for output in recorded}
-        differing = [output.path for output in manifest.outputs if before.get(output.path) != output.sha256]
+        old_checksums = {output.path: output.sha256 for output in recorded}
+        differing = [output.path for output in manifest.outputs if old_checksums.get(output.path) != output.sha256]
         repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing if recorded else None}
         manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
-        work.replace_files(manifest, path, {output.path: output.sha256 for output in intact}, set(before))
+        work.replace_files(manifest, path, {output.path: output.sha256 for output in intact}, set(old_checksums))
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
         try:
@@ -223,12 +223,12 @@ class Runner:
                 jobs = list(zip(inputs, works, strict=True))
                 return run_units(tasks[0].units, jobs, self.resources, self.executor)
             return [
-                task.run(read, work, self.resources)
-                for task, read, work in zip(tasks, inputs, works, strict=True)
+                task.run(task_inputs, work, self.resources)
+                for task, task_inputs, work in zip(tasks, inputs, works, strict=True)
                 if task.run is not None
             ]
         except CorruptError as error:
-            if self.repair and "--repair" in error.remedy:  # every input that this command makes is repaired by now
+            if self.repair and "--repair" in error.remedy:  # this command has already repaired the inputs that it makes
                 raise CorruptError(error.what, "Run the command that makes it with --repair") from error
             raise
 
@@ -239,19 +239,19 @@ class Runner:
         config = canonical(task.config)
         inputs = {name: i.id for name, i in task.inputs.items()}
         differences: list[list[str]] = []
-        for other in published(path.parent):
-            if other.manifest.stage == task.stage:
-                changed = changed_fields(other.manifest.config, config)
-                changed += [f"input {name}" for name in inputs if inputs[name] != other.manifest.inputs.get(name)]
-                if other.manifest.stage_version != task.version:
-                    changed.append(f"stage version: {other.manifest.stage_version} -> {task.version}")
+        for artifact in published(path.parent):
+            if artifact.manifest.stage == task.stage:
+                changed = changed_fields(artifact.manifest.config, config)
+                changed += [f"input {name}" for name in inputs if inputs[name] != artifact.manifest.inputs.get(name)]
+                if artifact.manifest.stage_version != task.version:
+                    changed.append(f"stage version: {artifact.manifest.stage_version} -> {task.version}")
                 differences.append(changed)
         nearest = min(differences, key=len) if differences else []
         return Step(task, path, present=False, changed=tuple(nearest))
 
 
 def with_inputs(tasks: Iterable[Task]) -> list[Task]:
-    """Return tasks and the tasks that make their inputs, each once, inputs first."""
+    """Return tasks and the tasks of their inputs, inputs first, without repeats."""
     tasks_by_id: dict[str, Task] = {}
     for task in tasks:
         inputs = with_inputs(source for source in task.reads.values() if isinstance(source, Task))
@@ -261,7 +261,7 @@ def with_inputs(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _groups(tasks: Iterable[Task]) -> list[list[Task]]:
-    """Return tasks in groups whose units are alike, which are made together."""
+    """Return tasks in groups with equal units, which are made together."""
     groups: list[list[Task]] = []
     for task in tasks:
         together = task.units is not None and not task.units.sequential

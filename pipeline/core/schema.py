@@ -1,15 +1,15 @@
-"""The Arrow schema of every table that passes between stages."""
+"""Arrow schemas of the tables that stages exchange."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 SHARD_ROWS = 65_536
-"""Papers a corpus shard holds; the last one holds the rest."""
+"""Papers of a corpus shard; the last shard has fewer."""
 
 
 def schema_of(nullable: str = "", **types: pa.DataType) -> pa.Schema:
-    """Return the schema of some columns, of which one may hold nulls."""
+    """Return a schema of columns; only column ``nullable`` may hold nulls."""
     return pa.schema([pa.field(name, kind, nullable=name == nullable) for name, kind in types.items()])
 
 
@@ -24,8 +24,8 @@ PAPERS = schema_of(
     nullable="year",
 )
 """A corpus shard, ``papers-00000.arrow``: sorted by paper_id (by code point, which is UTF-8 byte order). Texts are
-normalised; a missing title or abstract is empty; an abstract whose sentences the release gives has one a line
-(:func:`pipeline.core.text.one_a_line`); counts are of distinct ids as the release lists them, self removed."""
+normalised; a missing title or abstract is empty; abstracts with given sentences have one sentence a line
+(:func:`pipeline.core.text.one_a_line`); counts are of distinct ids in the release, without the paper itself."""
 
 ATTRIBUTES = schema_of(
     key=pa.uint64(),
@@ -38,48 +38,48 @@ ATTRIBUTES = schema_of(
     abstract_chars=pa.int32(),
     doi_key=pa.uint64(),
 )
-"""What filtering and sampling need of every paper, in row order, one file, ``attributes.arrow``. ``year`` is
-:data:`NO_YEAR` where the release has none; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
-``title_key`` and ``doi_key`` are 0 where there is nothing to compare."""
+"""Attributes of all papers for filtering and sampling, in row order, ``attributes.arrow``. ``year`` is :data:`NO_YEAR`
+if the release has none; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`; ``title_key`` and ``doi_key``
+are 0 if there is nothing to compare."""
 
 NO_YEAR = -32_768
 
 INDPTR = schema_of(offset=pa.int64())
 INDICES = schema_of(row=pa.uint32())
 """CSR of the citation graph: ``outgoing-indptr.arrow`` (papers + 1 offsets) with ``outgoing-indices.arrow`` (cited
-rows, rising within a paper), and ``incoming-*`` the other way."""
+rows, rising within a paper), and ``incoming-*`` for citing rows."""
 
 QUERY_TEXTS = schema_of(query_id=pa.large_string(), text=pa.large_string())
-"""Queries that are no papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus; sentences that are
-given stand one a line, as in abstracts."""
+"""Queries that are not papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus; given sentences are one
+a line, as in abstracts."""
 
 CONTEXTS = schema_of(year=pa.int16(), citing=pa.int64())
-"""Year of each query text that is a citation context, and row of its citing paper, -1 where the corpus lacks it,
+"""Years of query texts that are citation contexts, and rows of their citing papers, -1 if the corpus lacks them,
 ``contexts.arrow`` of a corpus."""
 
 JUDGEMENTS = schema_of(query=pa.uint32(), row=pa.uint32(), grade=pa.int16())
-"""Judgements. In a corpus (``judgements.arrow``) and in a pool (``qrels.arrow``), sorted by query, then row; ``query``
-is the position in the queries table beside it."""
+"""Relevance judgements of a corpus (``judgements.arrow``) and of a pool (``qrels.arrow``), sorted by query, then row;
+``query`` is the position in the queries table beside it."""
 
 MISSING = schema_of(query=pa.uint32(), grade=pa.int16())
-"""Judgements of a grade of 1 or more whose paper the corpus does not have, ``missing.arrow`` of a corpus and of a pool
-with query texts, sorted by query, then grade."""
+"""Judgements of grade 1 or more whose papers the corpus lacks, ``missing.arrow`` of a corpus and of a pool with query
+texts, sorted by query, then grade."""
 
 POOL_QUERIES = schema_of(row=pa.uint32(), field=pa.string(), nullable="field")
-"""Queries of a pool, ``queries.arrow``: rising rows of the corpus's papers, or of its query texts where the manifest's
-config says ``queries_are = "texts"``."""
+"""Queries of a pool, ``queries.arrow``: rising rows of the corpus's papers, or of its query texts if the manifest's
+config has ``queries_are = "texts"``."""
 
 CANDIDATES = schema_of(row=pa.uint32())
 """Candidates of a pool, rising rows, ``candidates.arrow``."""
 
 EXCLUSIONS = schema_of(query=pa.uint32(), row=pa.uint32())
-"""Candidates that are removed from one query's ranking before ranks are counted: the query itself and, by setting,
-papers of its own title. ``exclusions.arrow`` of a pool, and of a corpus whose release names any; sorted by query, then
-row."""
+"""Candidates that are removed from the rankings of queries before ranks are counted: the query itself and, by setting,
+papers with its title. ``exclusions.arrow`` of a pool, and of a corpus whose release has exclusions; sorted by query,
+then row."""
 
 RANKING = schema_of(query=pa.uint32(), row=pa.uint32(), score=pa.float32(), rank=pa.uint16())
 """A ranking, ``ranking.arrow``: entries in final order (query, then rank from 1). ``query`` is the position in the
-pool's queries table. Higher scores are better; a squared L2 distance stands negated."""
+pool's queries table. Higher scores are better; squared L2 distances are negated."""
 
 TRIPLETS = schema_of(
     query=pa.uint32(),
@@ -88,11 +88,11 @@ TRIPLETS = schema_of(
     kind=pa.dictionary(pa.int8(), pa.string()),
     nullable="negative",
 )
-"""Training triplets, ``triplets-00000.arrow``: rows of the corpus, by query, and how the negative was drawn
+"""Training triplets, ``triplets-00000.arrow``: rows of the corpus, by query, and the kind of negative
 (:data:`pipeline.train.draws.KINDS`); a pair has no negative."""
 
 WEIGHTS = schema_of(weights=pa.list_(pa.float64()), map=pa.float64())
-"""Weights tried for a weighted sum, ``grid.arrow``: one a system, with the mean average precision they give."""
+"""Tried weights of a weighted sum, ``grid.arrow``: one a system, with their mean average precision."""
 
 TUNING = schema_of(k1=pa.float64(), b=pa.float64(), map=pa.float64())
 """A tuning, ``grid.arrow``: mean average precision, a fraction, of BM25 at each point, sorted by k1, then b."""
@@ -100,13 +100,13 @@ TUNING = schema_of(k1=pa.float64(), b=pa.float64(), map=pa.float64())
 SCORES = schema_of(
     system=pa.string(), pool=pa.string(), sample=pa.int16(), query=pa.uint32(), measure=pa.string(), value=pa.float64()
 )
-"""Scores, ``scores.arrow``: one row a (system, pool, sample, query, measure), values as fractions."""
+"""Scores, ``scores.arrow``: one row for each (system, pool, sample, query, measure), values are fractions."""
 
 
 def vectors(dimension: int, storage: str) -> pa.Schema:
-    """Return the schema of a vector shard: ``row`` rising (repeated where a paper has several vectors), ``vector``.
+    """Return the schema of a vector shard: ``row``, rising and repeated for several vectors a paper, and ``vector``.
 
-    Arrow has no bfloat16: such vectors are stored as their bits, uint16.
+    Arrow has no bfloat16; such vectors are stored as their bits, uint16.
     """
     value = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa.uint16()}[storage]
     vector = pa.list_(pa.field("item", value, nullable=False), dimension)

@@ -1,4 +1,4 @@
-"""Settings: fields of frozen dataclasses that also say how users write them, and the one place that converts values."""
+"""Settings: fields of frozen dataclasses with their spelling for users, and the conversion of values."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Count = int | Literal["all"]
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting, as a field of a configuration declares it (:func:`setting`).
+    """A setting, declared by a field of a configuration (:func:`setting`).
 
     Attributes:
-        name: as Python's keyword and recipes have it.
-        path: the field, after those of the dataclasses that it lies in.
+        name: its keyword in Python and recipes.
+        path: the field, after the fields of enclosing dataclasses.
         kind: type of one value.
-        help: what it means; allowed values first.
-        default: of dataset-level pools, where it is left out.
-        by_field: likewise of field-level pools.
-        option: as the command line has it, without dashes.
-        several: whether several values may be given, a pool for each; such pools stand in one table.
-        up_to: whether a number means everything from 1 to it, as for samples; such pools stand in one table.
-        rule: whether it is a rule of the protocol, which captions state where it is not the usual one.
-        every: what ``all`` stands for.
-        parse: reads one value as typed; None: by its type.
-        left_out: what is used where it is left out, in words; empty for the default.
-        flag: what its option means, where that sets it to False.
+        help: its meaning; allowed values first.
+        default: default of dataset-level pools.
+        by_field: default of field-level pools.
+        option: its command-line option, without dashes.
+        several: whether it takes several values, a pool for each; such pools are in one table.
+        up_to: whether a number means all numbers from 1 to it, as for samples; such pools are in one table.
+        rule: whether it is a rule of the protocol; captions state unusual values.
+        every: the values of ``all``.
+        parse: converts one typed value; None: by its type.
+        left_out: the default in words; empty for its value.
+        flag: help of an option that sets it to False.
     """
 
     name: str
@@ -53,19 +53,19 @@ class Setting:
 
     @property
     def separates(self) -> bool:
-        """Whether pools that differ in it stand in different tables."""
+        """Whether pools that differ in it are in different tables."""
         return not (self.several or self.up_to)
 
     @property
     def usual(self) -> str:
-        """The default, as users write it."""
+        """The default in the user's spelling."""
         return self.left_out or "; by field ".join(dict.fromkeys(map(self.typed, (self.default, self.by_field))))
 
     def read(self, value: Any) -> Any:
-        """Return a value as users write it, as text or in Python, as the configuration has it.
+        """Return a value of a user, text or a Python value, converted for the configuration.
 
         Raises:
-            InputError: it is of another type, or unknown.
+            InputError: the value is unknown or of another type.
         """
         if self.kind == tuple[Path, ...]:
             return tuple(map(Path, [value] if isinstance(value, str | Path) else value))
@@ -82,43 +82,43 @@ class Setting:
         return self.parse(value) if self.parse and isinstance(value, str) else value
 
     def typed(self, value: Any) -> str:
-        """Return a value as users write it: 200000 as ``200k``."""
+        """Return a value in the user's spelling: 200000 as ``200k``."""
         values = value if isinstance(value, tuple) else (value,)
         return ",".join(format_count(v) if self.kind == Count and type(v) is int else str(v) for v in values)
 
-    def wants(self, value: Any, wanted: Any) -> bool:
-        """Whether a value of a configuration is among those that a user asked for."""
+    def wants(self, value: Any, chosen: Any) -> bool:
+        """Return whether a value of a configuration is among the values that a user chose."""
         if self.several:
-            return value in wanted
-        return value is None or bool(value <= wanted) if self.up_to else bool(value == wanted)
+            return value in chosen
+        return value is None or bool(value <= chosen) if self.up_to else bool(value == chosen)
 
 
-def setting(value: Any, about: str, /, **more: Any) -> Any:
+def setting(value: Any, help_text: str, /, **attributes: Any) -> Any:
     """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`.
 
-    With ``omit_default``, it is no part of the identity while it has its default.
+    With ``omit_default``, it is part of the identity only if it differs from its default.
     """
-    omitted = {"omit_default": True} if more.pop("omit_default", False) else {}
-    return dataclasses.field(default=value, metadata={"setting": {"help": about, **more}, **omitted})
+    omitted = {"omit_default": True} if attributes.pop("omit_default", False) else {}
+    return dataclasses.field(default=value, metadata={"setting": {"help": help_text, **attributes}, **omitted})
 
 
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings of a configuration and of the dataclasses in it, by name, in the order of the fields."""
+    """Return the settings of a configuration and its nested dataclasses by name, in field order."""
     settings: dict[str, Setting] = {}
     kinds = get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        kind, place = kinds[field.name], (*path, field.name)
+        kind, field_path = kinds[field.name], (*path, field.name)
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            settings |= settings_of(kind, place)
-        elif more := field.metadata.get("setting"):
-            name = more.get("name", field.name)
-            values = {"kind": kind, "default": field.default, "option": name.replace("_", "-"), **more}
-            settings[name] = Setting(**{"by_field": values["default"], **values, "name": name, "path": place})
+            settings |= settings_of(kind, field_path)
+        elif attributes := field.metadata.get("setting"):
+            name = attributes.get("name", field.name)
+            values = {"kind": kind, "default": field.default, "option": name.replace("_", "-"), **attributes}
+            settings[name] = Setting(**{"by_field": values["default"], **values, "name": name, "path": field_path})
     return settings
 
 
 def checked(config: Any) -> None:
-    """Convert every field of a frozen dataclass to its type, in place. InputError if a value is of another type."""
+    """Convert the fields of a frozen dataclass to their types, in place; raise InputError for other types."""
     for name, kind in get_type_hints(type(config)).items():
         if not dataclasses.is_dataclass(kind):
             object.__setattr__(config, name, convert(getattr(config, name), kind, name))
@@ -127,7 +127,8 @@ def checked(config: Any) -> None:
 def convert(value: Any, kind: Any, name: str) -> Any:
     """Return a value converted to a type; text is parsed, and NumPy scalars become Python numbers.
 
-    InputError, which calls the setting ``name``, if it is of another type, or none of the values of a ``Literal``.
+    Raises:
+        InputError: the value of setting ``name`` has another type, or is no value of a ``Literal``.
     """
     import msgspec  # here, because every start of the command loads this module
 
@@ -143,25 +144,25 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     except msgspec.ValidationError as error:
         choices = _choices(kind)
         remedy = nearest(value, choices) if choices and isinstance(value, str) else "Leave it out for the default"
-        raise InputError(f"{name} must be {_described(kind)}, got {value!r}", remedy) from error
+        raise InputError(f"{name} must be {_type_text(kind)}, got {value!r}", remedy) from error
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without types of NumPy."""
+    """Return a value without NumPy types."""
     if type(value).__module__ == "numpy":
         return value.tolist()
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _from_text(text: str, kind: Any, name: str) -> Any:
-    """Return what a text means where a number or a list is wanted."""
+    """Return a text converted to the number or list of a type, or the text."""
     allowed = {kind, *get_args(kind)}
     if kind == Count:
         return "all" if text.casefold() == "all" else parse_count(text, name)
     if int in allowed and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     if get_origin(kind) is tuple:
-        return [_from_text(part.strip(), get_args(kind)[0], name) for part in text.split(",") if part.strip()]
+        return [_from_text(item.strip(), get_args(kind)[0], name) for item in text.split(",") if item.strip()]
     return text
 
 
@@ -169,7 +170,7 @@ def _choices(kind: Any) -> list[str]:
     return [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
 
 
-def _described(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     if choices := _choices(kind):
         return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
     if get_origin(kind) is Mapping:
@@ -179,19 +180,19 @@ def _described(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return f"a list of {'texts' if str in get_args(kind) else 'numbers'}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return next((name for known, name in names.items() if known in (kind, *get_args(kind))), str(kind))
+    return next((name for type_, name in names.items() if type_ in (kind, *get_args(kind))), str(kind))
 
 
-def read(known: Mapping[str, Setting], given: Mapping[str, Any], others: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the settings that users give, by name, converted; None counts as not given.
+def read(known: Mapping[str, Setting], values: Mapping[str, Any], suggestions: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the converted values of settings by name, without those that are None.
 
-    ``others`` are further names that a message may suggest.
+    Messages may also suggest names of ``suggestions``.
 
     Raises:
         InputError: a setting is unknown or its value is invalid.
     """
-    for name in given:
+    for name in values:
         if name not in known:
-            raise InputError(f"there is no setting {name!r}", nearest(name, [*known, *others]))
-    values = {name: known[name].read(value) for name, value in given.items() if value is not None}
-    return {name: values[name] for name in known if name in values}
+            raise InputError(f"there is no setting {name!r}", nearest(name, [*known, *suggestions]))
+    converted = {name: known[name].read(value) for name, value in values.items() if value is not None}
+    return {name: converted[name] for name in known if name in converted}

@@ -1,4 +1,4 @@
-"""Tasks: which artifact is made, from which inputs, by which code; work that divides into units, which many share."""
+"""Tasks: an artifact to make, its inputs and its code; and work in units that several processes share."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
 
 _DRAWN = ("field", "sample", "k1", "b")
-"""Settings in which tasks of one command differ that take about as long: what is drawn, and tuned."""
+"""Settings that hardly affect the duration of tasks of one command."""
 
 Inputs = Mapping[str, Artifact]
 Run = Callable[[Inputs, Workdir, Resources], Counts]
 
 Facts = Mapping[str, Any]
-"""Provenance of some units; ``process`` names the process that made them."""
+"""Provenance of units; ``process`` names the process that made them."""
 
 
 class Job(NamedTuple):
-    """Units of one artifact by name, with their sizes; ``inputs`` is what it is made from, ``out`` where."""
+    """Units of one artifact: name and size; ``out`` is its work folder."""
 
     inputs: Inputs
     out: Workdir
@@ -42,15 +42,15 @@ class Job(NamedTuple):
 
 
 class Sharded(Protocol):
-    """Work that divides into units, which any process on any machine can make. It must pickle.
+    """Work in units, which any process on any machine can make. It must pickle.
 
     A unit is a file of the work folder: an output (``vectors-00012.arrow``) or an intermediate file
-    (``scratch/top-3-of-8.arrow``). Its bytes do not depend on who makes it or how often.
+    (``scratch/top-3-of-8.arrow``). Its bytes do not depend on the process that makes it.
 
-    Tasks whose ``Sharded`` compare equal are worked on together, unless they are sequential.
+    Tasks with equal ``Sharded`` are made together, unless they are sequential.
 
     Attributes:
-        sequential: whether a task can be planned only after earlier tasks of its folder are published.
+        sequential: whether a task can only be planned after earlier tasks of its folder are published.
         accelerated: whether a GPU makes units faster.
     """
 
@@ -58,7 +58,7 @@ class Sharded(Protocol):
     accelerated: ClassVar[bool] = False
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
-        """Write what all units share. Return the units with their sizes in papers.
+        """Write shared files; return the units with their sizes in papers.
 
         ``spread``: several machines share the units; otherwise few large units may be best.
         """
@@ -68,7 +68,7 @@ class Sharded(Protocol):
         return [resources.device]
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
-        """Make the units of some jobs."""
+        """Make the units of jobs."""
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
         """Make the artifact from its finished units."""
@@ -76,23 +76,23 @@ class Sharded(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """One artifact to be made, if it is missing. Either ``run`` or ``units`` makes it.
+    """An artifact to make if it is missing, by either ``run`` or ``units``.
 
     Attributes:
         stage: name of the stage.
-        version: raised when the stage's code changes what it writes.
-        folder: below the workspace, such as ``corpora/pools``.
+        version: version of the stage's output; changed code that writes other bytes raises it.
+        folder: folder in the workspace, such as ``corpora/pools``.
         slug: the readable part of the folder name.
         config: frozen dataclass with everything that decides the content.
         inputs: artifacts, or tasks that make them, by name.
         run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
-        units: the work in units, where it divides.
-        derived: further artifacts that the work reads. Config and inputs decide what it takes from them (an index of
+        units: the work in units.
+        derived: further artifacts that the work reads. Config and inputs decide what it reads from them (an index of
             the pool, the terms of its papers), so they are not part of the identity.
-        origin: what the manifest records so that the task can be made again without the command that asked for it.
+        origin: recorded in the manifest, to make the task again without its command.
 
     Raises:
-        InputError: the slug cannot be part of a folder's name.
+        InputError: the slug cannot be part of a folder name.
     """
 
     stage: str
@@ -124,12 +124,12 @@ class Task:
 
     @cached_property
     def kind(self) -> str:
-        """Digest of what decides how long the work takes: the identity without :data:`_DRAWN`, of the inputs too."""
-        made_from = {
+        """Digest of everything that affects the duration: the identity without :data:`_DRAWN`, also of the inputs."""
+        input_kinds = {
             name: _kind(made.manifest.stage, made.manifest.config, {}) if isinstance(made, Artifact) else made.kind
             for name, made in self.inputs.items()
         }
-        return _kind(self.stage, canonical(self.config), made_from)
+        return _kind(self.stage, canonical(self.config), input_kinds)
 
     @property
     def name(self) -> str:
@@ -137,17 +137,17 @@ class Task:
         return folder_name(self.slug, self.id)
 
     def path(self, root: Path) -> Path:
-        """Return where the artifact lies in a workspace, whether it is made or not."""
+        """Return the folder of the artifact in a workspace, which need not exist."""
         return root / self.folder / self.name
 
 
-def _kind(stage: str, config: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
-    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, made_from])
+def _kind(stage: str, config: Mapping[str, Any], input_kinds: Mapping[str, str]) -> str:
+    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, input_kinds])
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Units of some artifacts, pickled to the process that makes them, which prints nothing if ``quiet``."""
+    """Units of artifacts for one process, which prints nothing if ``quiet``. It pickles."""
 
     stage: Sharded
     jobs: tuple[Job, ...]
@@ -156,66 +156,66 @@ class Assignment:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each unit, summed over the artifacts."""
+        """Sizes of units, summed over the artifacts."""
         sizes = Counter[str]()
         for job in self.jobs:
             sizes.update(job.units)
         return sizes
 
-    def of(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
-        """Return an assignment of some of the units, with other resources."""
+    def only(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
+        """Return an assignment of the given units alone, with other resources."""
         return self._select(lambda _, unit: unit in units, resources or self.resources)
 
-    def left(self) -> Assignment:
+    def unfinished(self) -> Assignment:
         """Return an assignment of the missing units."""
         return self._select(lambda job, unit: not job.out.done(unit), self.resources)
 
-    def _select(self, wanted: Callable[[Job, str], bool], resources: Resources) -> Assignment:
-        jobs = (job._replace(units={u: n for u, n in job.units.items() if wanted(job, u)}) for job in self.jobs)
+    def _select(self, selects: Callable[[Job, str], bool], resources: Resources) -> Assignment:
+        jobs = (job._replace(units={u: n for u, n in job.units.items() if selects(job, u)}) for job in self.jobs)
         return dataclasses.replace(self, jobs=tuple(job for job in jobs if job.units), resources=resources)
 
 
 Executor = Callable[[Assignment], list[Facts]]
-"""Has the units of an assignment made, divided as it sees fit, and returns when they are there."""
+"""Function that makes the units of an assignment in any division and returns when all are finished."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A fixed part of every artifact's units: number ``index`` of ``count``, from 0."""
+    """A fixed part of the units of artifacts: number ``index`` of ``count``, from 0."""
 
     index: int
     count: int
 
     @classmethod
     def parse(cls, text: str) -> Slice:
-        """Read ``I/N`` with I from 0 to N-1."""
+        """Return the slice ``I/N`` with I from 0 to N-1."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
             raise InputError(f"--slice={text!r} is not a slice", "Write I/N with I from 0 to N-1, such as 0/4")
         return cls(int(match[1]), int(match[2]))
 
     def units(self, sizes: Mapping[str, int]) -> list[str]:
-        """Return the units of this slice. They depend on all units of the plan, not on which are finished."""
+        """Return the units of this slice, which depend on all units of the plan, finished or not."""
         return divide(sizes, self.count)[self.index]
 
 
 def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Divide units into ``count`` parts of about equal size: the largest first, each to the smallest part."""
-    parts: list[list[str]] = [[] for _ in range(count)]
+    """Divide units into ``count`` groups of similar size: largest unit first, into the smallest group."""
+    groups: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
     for unit in sorted(sizes, key=lambda unit: (-sizes[unit], unit)):
         smallest = totals.index(min(totals))
-        parts[smallest].append(unit)
+        groups[smallest].append(unit)
         totals[smallest] += sizes[unit]
-    return [sorted(part) for part in parts]
+    return [sorted(group) for group in groups]
 
 
 def run_units(
     stage: Sharded, works: Sequence[tuple[Inputs, Workdir]], resources: Resources, executor: Executor | None
 ) -> list[Counts]:
-    """Make the missing units of some artifacts, then the artifacts; return the counts of each.
+    """Make the missing units of artifacts, then the artifacts; return their counts.
 
-    Without an executor this machine makes the units. StageError if units are still missing at the end.
+    Without an executor this machine makes the units. Raises StageError if units are still missing at the end.
     """
     jobs = []
     for inputs, out in works:
@@ -223,33 +223,33 @@ def run_units(
         out.write_plan(units)
         jobs.append(Job(inputs, out, units))
     assignment = Assignment(stage, tuple(jobs), resources, progress.quiet())
-    left = assignment.left()
-    facts = (executor or run_here)(left) if left.jobs else []
-    for job in assignment.left().jobs:
+    missing = assignment.unfinished()
+    facts = (executor or run_here)(missing) if missing.jobs else []
+    for job in assignment.unfinished().jobs:
         raise StageError(f"{len(job.units)} units of {job.out.path} are missing: {min(job.units)}", "Run it again")
     return [stage.finish(inputs, out, resources, [*_slice_facts(out), *facts]) for inputs, out in works]
 
 
-def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, part: Slice) -> int:
-    """Make the missing units of one slice of planned work folders; return how many units were made.
+def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, slice_: Slice) -> int:
+    """Make the missing units of one slice of planned work folders; return the number of units made.
 
-    It writes nothing but finished units, so slices need no lock and may run twice.
+    It writes only finished units, so slices need no lock and may run twice.
     """
-    mine = [job._replace(units={unit: job.units[unit] for unit in part.units(job.units)}) for job in jobs]
-    left = Assignment(stage, tuple(mine), resources, progress.quiet()).left()
-    if left.jobs:
-        text = json.dumps([dict(facts) for facts in run_here(left)])
-        for job in left.jobs:
-            files.write_text(job.out.scratch() / f"facts-{part.index}-{part.count}.json", text)
-    return sum(len(job.units) for job in left.jobs)
+    slice_jobs = [job._replace(units={unit: job.units[unit] for unit in slice_.units(job.units)}) for job in jobs]
+    missing = Assignment(stage, tuple(slice_jobs), resources, progress.quiet()).unfinished()
+    if missing.jobs:
+        text = json.dumps([dict(facts) for facts in run_here(missing)])
+        for job in missing.jobs:
+            files.write_text(job.out.scratch() / f"facts-{slice_.index}-{slice_.count}.json", text)
+    return sum(len(job.units) for job in missing.jobs)
 
 
 def run_here(assignment: Assignment) -> list[Facts]:
-    """Make units on this machine: in this process, or in one process for each device."""
+    """Make units on this machine, in this process or in one process for each device."""
     devices = assignment.stage.devices(assignment.resources)
     workers = max(1, assignment.resources.workers // len(devices))
     parts = [
-        assignment.of(units, dataclasses.replace(assignment.resources, device=device, workers=workers))
+        assignment.only(units, dataclasses.replace(assignment.resources, device=device, workers=workers))
         for device, units in zip(devices, divide(assignment.sizes, len(devices)), strict=True)
         if units
     ]
@@ -257,11 +257,11 @@ def run_here(assignment: Assignment) -> list[Facts]:
 
 
 def run_assignment(assignment: Assignment) -> Facts:
-    """Make the units of an assignment that are missing: another attempt may have finished some."""
+    """Make the missing units of an assignment; an earlier attempt may have finished some."""
     progress.set_quiet(assignment.quiet)
-    left = assignment.left()
-    made = left.stage.work(left.jobs, left.resources) if left.jobs else {}
-    return {**made, "process": f"{socket.gethostname()}:{os.getpid()}"} if made else {}
+    missing = assignment.unfinished()
+    facts = missing.stage.work(missing.jobs, missing.resources) if missing.jobs else {}
+    return {**facts, "process": f"{socket.gethostname()}:{os.getpid()}"} if facts else {}
 
 
 def _slice_facts(out: Workdir) -> list[Facts]:

@@ -1,4 +1,4 @@
-"""Text rules: how titles and abstracts are normalised, when two titles are the same (protocol 1, 2), keys of ids."""
+"""Text rules: normalisation of titles and abstracts, equality of titles (protocol 1, 2), keys of ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def normalise(text: str | None) -> str:
-    """Return ``text`` in Unicode NFC with each run of white space as one space, stripped; nothing else changes."""
+    """Return ``text`` in Unicode NFC, stripped, with runs of white space as one space."""
     if not text:
         return ""
     if not text.isascii():
@@ -32,10 +32,10 @@ def normalise(text: str | None) -> str:
 
 
 class Sentences(str):
-    """A text whose sentences its release gives.
+    """A text with sentences from its release.
 
     Attributes:
-        given: the sentences, normalised and not empty; the text has a space between them.
+        given: the sentences, normalised and not empty; the text joins them by spaces.
     """
 
     given: tuple[str, ...]
@@ -52,24 +52,24 @@ class Sentences(str):
 
 
 def one_a_line(sentences: Iterable[str]) -> str:
-    """Return how a text with given sentences is stored: each normalised, in a line of its own; empty ones left out."""
+    """Return the stored form of given sentences: normalised, one a line, without empty ones."""
     return "".join(f"{sentence}\n" for sentence in map(normalise, sentences) if sentence)
 
 
 def stored_text(text: str) -> str:
-    """Return a stored text as it is read: :class:`Sentences` where it has lines (:func:`one_a_line`)."""
+    """Return the text of a stored one: :class:`Sentences` if it has lines (:func:`one_a_line`)."""
     return Sentences(text.split("\n")[:-1]) if text.endswith("\n") else text
 
 
 def stored_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return stored texts as they are read, without the line ends of given sentences."""
+    """Return the texts of stored ones, with spaces instead of the line ends of given sentences."""
     if not pc.any(pc.ends_with(texts, "\n")).as_py():
         return texts
     return pc.utf8_rtrim_whitespace(pc.replace_substring(texts, "\n", " "))
 
 
 def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) -> pa.LargeStringArray:
-    """Return :func:`normalise` of each text, but :func:`one_a_line` of the lines of those at ``lined``.
+    """Return the texts by :func:`normalise`, and those at positions ``lined`` by :func:`one_a_line` of their lines.
 
     White space is searched in all texts together.
     """
@@ -84,12 +84,12 @@ def normalise_all(texts: Sequence[str | None], lined: Set[int] = frozenset()) ->
 
 
 def integer(text: str) -> int:
-    """Return the integer that a file writes in ASCII digits, else ValueError; ``int`` also takes ``1_0`` and ``١``."""
+    """Return an integer in ASCII digits, else raise ValueError; ``int`` also accepts ``1_0`` and ``١``."""
     return int(_plain(text))
 
 
 def number(text: str) -> float:
-    """Return the number that a file writes in ASCII, ``inf`` and ``nan`` included, else ValueError."""
+    """Return a number in ASCII, also ``inf`` and ``nan``; raise ValueError for others."""
     return float(_plain(text))
 
 
@@ -100,24 +100,24 @@ def _plain(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text as one line for a terminal or a table: what is not printable is escaped, as in ``\x1b``.
+    r"""Return text as one line for a terminal or a table, with unprintable characters escaped: ``\x1b``.
 
-    These are control characters (line ends and NUL among them), marks of direction and other invisible ones, lone
-    surrogates, and spaces other than U+0020.
+    These are control characters (also line ends and NUL), direction marks and other invisible ones, lone surrogates,
+    and spaces other than U+0020.
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def csv_cell(text: str) -> str:
-    """Return text as a cell of a CSV table: on one line, and no formula.
+    """Return text as a cell of a CSV table: one line, no formula.
 
-    Spreadsheets run a cell that starts with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
-    it is a number. :func:`from_csv_cell` takes it away.
+    Spreadsheets run cells that start with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
+    it is a number. :func:`from_csv_cell` removes it.
     """
-    shown = printable(text)
-    return f"'{shown}" if shown.lstrip("'").startswith(_FORMULA) and not _is_number(shown) else shown
+    line = printable(text)
+    return f"'{line}" if line.lstrip("'").startswith(_FORMULA) and not _is_number(line) else line
 
 
 def from_csv_cell(cell: str) -> str:
@@ -134,25 +134,25 @@ def _is_number(text: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """Return text without the user and password of the addresses in it (``https://user:password@host/``)."""
+    """Return text without users and passwords of addresses (``https://user:password@host/``)."""
     return re.sub(r"(?<=://)[^/?#\s]*@", "", text)
 
 
 def same_title_form(title: str) -> str:
-    """Return the form in which two titles are compared: NFKC, casefolded, letters and digits only."""
+    """Return the form of a title for comparison: NFKC, casefolded, letters and digits only."""
     if title.isascii():
         return title.lower().translate(_NOT_ALPHANUMERIC)
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", title).casefold()))
 
 
 def title_keys(titles: Sequence[str]) -> Keys:
-    """Return a 64-bit key of the compared form of each title, uint64 ``[n]``; 0 where nothing of it remains."""
+    """Return 64-bit keys of the compared forms of titles, uint64 ``[n]``; 0 for an empty form."""
     forms = map(same_title_form, titles)
     return np.fromiter(((_hash(form) or 1) if form else 0 for form in forms), np.uint64, len(titles))
 
 
 def doi_key(doi: str) -> int:
-    """Return a 64-bit key of a DOI, whatever its case and prefix (``https://doi.org/``); 0 where it is not a DOI."""
+    """Return a 64-bit key of a DOI, independent of case and prefix (``https://doi.org/``); 0 if it is no DOI."""
     form = doi.strip().lower()
     start = form.find("10.")
     if start < 0 or "/" not in form[start:]:
@@ -161,27 +161,27 @@ def doi_key(doi: str) -> int:
 
 
 def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:
-    """Return a 64-bit key of each paper id, uint64 ``[n]``.
+    """Return 64-bit keys of paper ids, uint64 ``[n]``.
 
-    A canonical decimal id of at most 18 digits (S2ORC, S2AG) is its own key. One letter before at most 16 digits
-    (OpenAlex) gives bit 62, the letter in the six bits below it, and the number: exact too. Any other id is a 63-bit
-    BLAKE2b hash with the top bit set. Corpus building refuses two ids of one corpus with the same key.
+    A canonical decimal id of at most 18 digits (S2ORC, S2AG) is its own key. A letter and at most 16 digits (OpenAlex)
+    give bit 62, the letter in the six bits below it, and the number, which is also unique. Other ids give a 63-bit
+    BLAKE2b hash and the top bit. Corpus building refuses two ids with the same key.
     """
     ids = paper_ids if isinstance(paper_ids, pa.Array) else pa.array(paper_ids, pa.large_string())
     keys = np.empty(len(ids), np.uint64)
     digits = pc.and_(pc.ascii_is_decimal(ids), pc.less_equal(pc.binary_length(ids), 18))
     decimal = pc.and_(digits, pc.or_(pc.invert(pc.starts_with(ids, "0")), pc.equal(ids, "0")))
     keys[np.asarray(decimal)] = _numbers(ids.filter(decimal))
-    rest = np.flatnonzero(pc.invert(decimal))
-    ids = ids.take(rest)
+    remaining = np.flatnonzero(pc.invert(decimal))
+    ids = ids.take(remaining)
     lettered = pc.match_substring_regex(ids, _LETTERED)
     with_letter = ids.filter(lettered)
     letters = pc.binary_slice(with_letter.cast(pa.large_binary()), 0, 1)
     codes = np.frombuffer(b"".join(letters.to_pylist()), np.uint8).astype(np.uint64) - np.uint64(64)
     numbers = _numbers(pc.utf8_slice_codeunits(with_letter, 1))
-    keys[rest[np.asarray(lettered)]] = np.uint64(1 << 62) | codes << np.uint64(56) | numbers
-    others = pc.invert(lettered)
-    keys[rest[np.asarray(others)]] = [_hash(text) | 1 << 63 for text in ids.filter(others).to_pylist()]
+    keys[remaining[np.asarray(lettered)]] = np.uint64(1 << 62) | codes << np.uint64(56) | numbers
+    other_ids = pc.invert(lettered)
+    keys[remaining[np.asarray(other_ids)]] = [_hash(text) | 1 << 63 for text in ids.filter(other_ids).to_pylist()]
     return keys
 
 

@@ -1,4 +1,4 @@
-"""The folder a stage writes into. Files are finished one by one, so a killed stage continues where it stopped."""
+"""Work folder of a stage. Files are finished one by one, so a killed stage continues where it stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAN = "scratch/units.json"
 
 @dataclass
 class Written:
-    """What the writer of a file records about it."""
+    """Record of a file by its writer."""
 
     rows: int | None = None
     counts: dict[str, Any] = field(default_factory=dict)
@@ -34,10 +34,10 @@ class Written:
 class Workdir:
     """An artifact under construction.
 
-    Every finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and counts). Opening the folder of
-    a killed run drops files without a record or that differ from it. Processes may finish different files of one folder
-    at the same time, on several machines too. There the listing of a folder can lag behind, so files whose names are
-    known (from a plan, or because a stage asked for them) are looked up by name.
+    A finished file has a record beside it (``.NAME.done``: rows, bytes, SHA-256 and counts). Opening the folder of a
+    killed run removes files that have no record or differ from it. Several processes, also on several machines, may
+    finish different files of a folder. Listings of a shared folder can lag behind, so files with known names (from a
+    plan or an earlier call) are looked up by name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class Workdir:
 
     @classmethod
     def prepare(cls, path: Path) -> Workdir:
-        """Open or create the folder, keeping what an earlier run finished."""
+        """Open or create the folder, keeping finished files of an earlier run."""
         path.mkdir(parents=True, exist_ok=True)
         work = cls(path)
         for record in work._records():
@@ -66,7 +66,7 @@ class Workdir:
         self.notes.update(facts)
 
     def done(self, name: str) -> bool:
-        """Whether the file or folder ``name`` is finished; ``scratch/NAME`` asks for an intermediate file."""
+        """Return whether the file or folder ``name`` is finished; ``scratch/NAME`` is an intermediate file."""
         if name.startswith(f"{_SCRATCH}/"):
             return (self.path / name).is_file()
         done = _outputs(self._record(name)) is not None
@@ -75,7 +75,7 @@ class Workdir:
         return done
 
     def finished_at(self, name: str) -> float | None:
-        """Return when a file was finished, in seconds since 1970; None: it is not finished."""
+        """Return the finishing time of a file in seconds since 1970; None if it is not finished."""
         path = self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)
         try:
             return path.stat().st_mtime
@@ -91,73 +91,73 @@ class Workdir:
 
     @contextmanager
     def file(self, name: str) -> Iterator[tuple[Path, Written]]:
-        """Give a path to write ``name`` at and a :class:`Written` to fill in. Finished unless the block raises."""
-        written = Written()
+        """Yield a path to write ``name`` to and a :class:`Written` to fill in; finish the file after the block."""
+        record = Written()
         with files.disk_errors(self.path):
             with files.replacing(self.path / name) as temporary:
-                yield temporary, written
+                yield temporary, record
                 size, digest = temporary.stat().st_size, files.sha256(temporary)
-                output = Output(name, written.rows, size, digest, written.counts)
+                output = Output(name, record.rows, size, digest, record.counts)
             self._finish(name, [output])
 
     @contextmanager
     def folder(self, name: str) -> Iterator[tuple[Path, Written]]:
-        """Give an empty folder to write in, such as an index. Finished unless the block raises."""
-        written = Written()
+        """Yield an empty folder, such as for an index, and a :class:`Written`; finish the folder after the block."""
+        record = Written()
         folder = self.path / name
         shutil.rmtree(folder, ignore_errors=True)
         with files.disk_errors(self.path):
             folder.mkdir(parents=True)
-            yield folder, written
+            yield folder, record
             outputs = []
-            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
                 files.sync(path)
                 relative = path.relative_to(self.path).as_posix()
                 outputs.append(Output(relative, None, path.stat().st_size, files.sha256(path)))
-            outputs[0] = replace(outputs[0], counts=written.counts)
+            outputs[0] = replace(outputs[0], counts=record.counts)
             self._finish(name, outputs)
 
     def arrow(self, name: str, data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **counts: Any) -> int:
-        """Write ``name`` as one Arrow file (a table: as a single batch) and return its rows."""
+        """Write an Arrow file, a table as a single batch, and return its rows."""
         if isinstance(data, pa.Table):
             data = data.cast(schema).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)]
-        with self.file(name) as (path, written):
-            written.rows = files.write_arrow(path, data, schema)
-            written.counts = counts
-        return written.rows
+        with self.file(name) as (path, record):
+            record.rows = files.write_arrow(path, data, schema)
+            record.counts = counts
+        return record.rows
 
     def scratch(self) -> Path:
-        """Return a folder for intermediate files: kept after a kill, gone when the artifact is published."""
+        """Return a folder for intermediate files, kept after a kill and removed at publishing."""
         folder = self.path / _SCRATCH
         folder.mkdir(exist_ok=True)
         return folder
 
     def outputs(self) -> list[Output]:
-        """Return every finished output, in order of path."""
+        """Return the finished outputs, sorted by path."""
         outputs = [output for record in self._records() for output in _outputs(record) or ()]
         return sorted(outputs, key=lambda output: output.path)
 
     def clear_records(self) -> None:
-        """Remove records and scratch: what is left is the artifact."""
+        """Remove records and intermediate files, which leaves the artifact."""
         records = self._records()
         shutil.rmtree(self.path / _SCRATCH, ignore_errors=True)
         for record in records:
             record.unlink(missing_ok=True)
 
     def adopt(self, outputs: Sequence[Output]) -> None:
-        """Write records for the files here that match ``outputs``; a folder counts only if all of it does."""
+        """Write records of the files that match ``outputs``; a folder must match as a whole."""
         for name in {output.path.split("/")[0] for output in outputs}:
             group = [output for output in outputs if output.path.split("/")[0] == name]
             if all(matches(self.path, output) for output in group):
                 self._finish(name, group)
 
     def write_plan(self, units: Mapping[str, int]) -> None:
-        """Record the units the folder is to have, with their sizes."""
+        """Write the planned units of the folder with their sizes."""
         self.scratch()
         files.write_text(self.path / _PLAN, json.dumps(dict(units)))
 
     def plan(self) -> dict[str, int] | None:
-        """Return the planned units; None without a readable plan."""
+        """Return the planned units; None if there is no readable plan."""
         plan = files.read_json(self.path / _PLAN)
         return plan if isinstance(plan, dict) else None
 
@@ -173,12 +173,12 @@ class Workdir:
         files.sync(path.parent)
 
     def replace_files(self, manifest: Manifest, path: Path, intact: Mapping[str, str], recorded: Set[str]) -> None:
-        """Move the files that differ into a published artifact one by one, and its manifest last.
+        """Move differing files into a published artifact one by one, the manifest last.
 
-        Whenever this is killed the artifact is still there, whole or damaged, and the next repair goes on.
+        After a kill the artifact still exists, complete or damaged, and the next repair continues.
 
-        ``intact`` has the checksums of published files that are known to be intact, ``recorded`` the names that the
-        old manifest lists.
+        ``intact`` has checksums of published files that are known to be intact, ``recorded`` the names in the old
+        manifest.
         """
         for output in manifest.outputs:
             if intact.get(output.path) != output.sha256 and not matches(path, output):
@@ -195,9 +195,9 @@ class Workdir:
         files.sync(path)
 
     def _records(self) -> list[Path]:
-        """Return all records: listed ones, and those of files whose names are known."""
-        named = {name for name in {*(self.plan() or {}), *self._known} if "/" not in name and self.done(name)}
-        return sorted({*map(self._record, named), *self.path.glob(f".*{_DONE}")})
+        """Return all records: listed ones, and those of files with known names."""
+        known = {name for name in {*(self.plan() or {}), *self._known} if "/" not in name and self.done(name)}
+        return sorted({*map(self._record, known), *self.path.glob(f".*{_DONE}")})
 
     def _record(self, name: str) -> Path:
         return self.path / f".{name}{_DONE}"
@@ -209,7 +209,7 @@ class Workdir:
 
 
 def _outputs(record: Path) -> list[Output] | None:
-    """Return the outputs of a record; None where it is missing, empty or damaged: the file is not finished."""
+    """Return the outputs of a record; None if it is missing, empty or damaged, so the file is not finished."""
     noted = files.read_json(record)
     if not isinstance(noted, dict) or not noted.get("outputs") or digest(noted["outputs"]) != noted.get("checksum"):
         return None

@@ -1,4 +1,4 @@
-"""The folders of a workspace, and the names users give their corpora."""
+"""The folders of a workspace, and the users' names of corpora."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ DEMO = "demo"
 
 
 def checked_name(name: str) -> str:
-    """Return a corpus's name after checking that it can be part of a folder's. InputError if it cannot."""
+    """Return a corpus name; raise InputError if it cannot be part of a folder name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise InputError(f"{name!r} is not a name for a corpus", "Use letters, digits, '-', '_' and '.'")
     return name
 
 
 def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
-    """Give a corpus a name, which may have been that of another."""
+    """Give a corpus a name, which may be taken from another corpus."""
     files.remove_abandoned(root / CORPORA)
     files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
 
 
 def name_study_corpus(root: Path, study: str, artifact: Artifact) -> None:
-    """Give a corpus that a study made a name, unless it has one: its slug, or its folder name where that is taken.
+    """Name a corpus of a study, unless it has a name: by its slug, or by its folder name if the slug is taken.
 
-    The name is not counted where the only corpus is asked for.
+    Such a corpus does not count when the only corpus is looked up.
     """
-    names = {name: _named(root, name)[0] for name in corpus_names(root)}
+    names = {name: _read_name(root, name)[0] for name in corpus_names(root)}
     if artifact.name not in names.values():
         name = artifact.name if artifact.manifest.slug in names else artifact.manifest.slug
         files.write_text(root / CORPORA / f"{name}.name", f"{artifact.name}\n{study}\n")
 
 
 def corpus_names(root: Path, *, studies: bool = True) -> list[str]:
-    """Return the names of the corpora there are; without ``studies``, of those that no study made."""
+    """Return the names of all corpora, or without ``studies`` of those that users made."""
     names = sorted(path.stem for path in (root / CORPORA).glob("*.name"))
-    return names if studies else [name for name in names if not _named(root, name)[1]]
+    return names if studies else [name for name in names if not _read_name(root, name)[1]]
 
 
 def corpus_folders(root: Path) -> dict[str, str]:
-    """Return the first name of each corpus that has one, by its folder name."""
-    named: dict[str, str] = {}
+    """Return the first names of named corpora, by folder name."""
+    by_folder: dict[str, str] = {}
     for name in corpus_names(root):
-        named.setdefault(_named(root, name)[0], name)
-    return named
+        by_folder.setdefault(_read_name(root, name)[0], name)
+    return by_folder
 
 
 def find_corpus(root: Path, name: str | None) -> Artifact:
@@ -79,7 +79,7 @@ def find_corpus(root: Path, name: str | None) -> Artifact:
 
 
 def find_corpus_folder(root: Path, name: str | None) -> Path:
-    """Return the folder of a corpus as :func:`find_corpus` does; its manifest may be damaged."""
+    """Return the folder of a corpus by the rules of :func:`find_corpus`; its manifest may be damaged."""
     names = corpus_names(root)
     if name is None:
         names = corpus_names(root, studies=False)
@@ -88,13 +88,13 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
                 raise InputError(
                     f"there is no corpus in {root / CORPORA}", "Run mdcr demo, or build one: mdcr corpus --help"
                 )
-            what = f"there are {len(names)} corpora in {root / CORPORA}"
-            raise InputError(what, f"Name one with --corpus: {', '.join(names)}")
+            problem = f"there are {len(names)} corpora in {root / CORPORA}"
+            raise InputError(problem, f"Name one with --corpus: {', '.join(names)}")
         (name,) = names
     folder_name = name
     if name in names:
         file = root / CORPORA / f"{name}.name"
-        folder_name, _ = _named(root, name)
+        folder_name, _ = _read_name(root, name)
         if folder_name not in _published_names(root):
             raise CorruptError(f"{file} names no corpus of this workspace", f"Run mdcr corpus again: --corpus={name}")
     if folder_name in _published_names(root):
@@ -103,8 +103,8 @@ def find_corpus_folder(root: Path, name: str | None) -> Path:
     raise InputError(f"there is no corpus {name!r} in {root / CORPORA}", remedy)
 
 
-def _named(root: Path, name: str) -> tuple[str, str]:
-    """Return the folder name of a corpus by its name, and the study that made it; empty: a user named it."""
+def _read_name(root: Path, name: str) -> tuple[str, str]:
+    """Return the folder name of a named corpus, and the study that made it; empty if a user named it."""
     text = (root / CORPORA / f"{name}.name").read_text(encoding="utf-8", errors="replace")
     folder, _, study = text.strip().partition("\n")
     return folder.strip(), study.strip()

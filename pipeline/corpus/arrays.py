@@ -1,4 +1,4 @@
-"""Scratch arrays on disk that grow, and what is written from them: attributes and citation graphs."""
+"""Growing scratch arrays on disk, from which the attributes and the citation graph of a corpus are written."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Rows = npt.NDArray[np.uint32]
 
 
 class GrowingArray:
-    """A raw array file of one dtype that grows.
+    """A raw array file of one dtype, written by appending.
 
-    Appends go through the file, not through a memory map, so that a full disk raises an error instead of a signal.
+    Appends use the file, not a memory map, so that a full disk raises an error instead of a signal.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
@@ -35,7 +35,7 @@ class GrowingArray:
         self._handle.write(np.ascontiguousarray(values, self.dtype).data)
 
     def array(self) -> Array:
-        """Return everything appended so far, read-only, by memory map."""
+        """Return all appended values as a read-only memory map."""
         self._handle.flush()
         return map_array(self.path, self.dtype)
 
@@ -46,18 +46,19 @@ class GrowingArray:
 
 
 def map_array(path: Path, dtype: npt.DTypeLike) -> Array:
-    """Return a raw array file, read-only, by memory map."""
+    """Return a raw array file as a read-only memory map."""
     return np.memmap(path, dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)
 
 
-def write_attributes(out: Workdir, parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
-    """Write the attributes of a corpus from the columns of one part after the other; return them by memory map."""
+def write_attributes(out: Workdir, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """Write the attributes of a corpus from blocks of columns, in row order; return them as memory maps."""
     types = {field.name: field.type.to_pandas_dtype() for field in ATTRIBUTES}
     arrays = {name: GrowingArray(out.scratch() / f"{name}.bin", dtype) for name, dtype in types.items()}
-    for columns in parts:
+    for block in blocks:
         for name, array in arrays.items():
-            array.append(np.asarray(columns[name]))
-    out.arrow("attributes.arrow", pa.table([a.array() for a in arrays.values()], schema=ATTRIBUTES), ATTRIBUTES)
+            array.append(np.asarray(block[name]))
+    columns = [array.array() for array in arrays.values()]
+    out.arrow("attributes.arrow", pa.table(columns, schema=ATTRIBUTES), ATTRIBUTES)
     for array in arrays.values():
         array.close()
     written = files.read_arrow(out.path / "attributes.arrow")
@@ -65,27 +66,27 @@ def write_attributes(out: Workdir, parts: Iterable[Mapping[str, Array]]) -> dict
 
 
 class GrowingLists:
-    """One direction of a citation graph, on disk, that grows by the neighbours of one paper after the other."""
+    """One direction of a citation graph on disk, written by appending the neighbours of papers in row order."""
 
     def __init__(self, scratch: Path, name: str) -> None:
         self._name, self.edges = name, 0
-        self._ends = GrowingArray(scratch / f"{name}-indptr.bin", np.int64)
-        self._rows = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
-        self._ends.append(np.zeros(1, np.int64))
+        self._indptr = GrowingArray(scratch / f"{name}-indptr.bin", np.int64)
+        self._indices = GrowingArray(scratch / f"{name}-indices.bin", np.uint32)
+        self._indptr.append(np.zeros(1, np.int64))
 
-    def append(self, counts: Ints, rows: Rows) -> None:
-        """Add papers: the number of neighbours of each, and their rows."""
-        self._ends.append(self.edges + np.cumsum(counts))
-        self._rows.append(rows)
-        self.edges += len(rows)
+    def append(self, counts: Ints, neighbours: Rows) -> None:
+        """Add papers: their numbers of neighbours, and the concatenated rows of those."""
+        self._indptr.append(self.edges + np.cumsum(counts))
+        self._indices.append(neighbours)
+        self.edges += len(neighbours)
 
     def counts(self) -> Ints:
-        """Return the number of neighbours of each paper."""
-        return np.diff(self._ends.array())
+        """Return the number of neighbours of each paper, int64 ``[papers]``."""
+        return np.diff(self._indptr.array())
 
     def write(self, out: Workdir) -> None:
         """Write the graph as CSR and remove the scratch files."""
-        out.arrow(f"{self._name}-indptr.arrow", pa.table([self._ends.array()], schema=INDPTR), INDPTR)
-        out.arrow(f"{self._name}-indices.arrow", pa.table([self._rows.array()], schema=INDICES), INDICES)
-        self._ends.close()
-        self._rows.close()
+        out.arrow(f"{self._name}-indptr.arrow", pa.table([self._indptr.array()], schema=INDPTR), INDPTR)
+        out.arrow(f"{self._name}-indices.arrow", pa.table([self._indices.array()], schema=INDICES), INDICES)
+        self._indptr.close()
+        self._indices.close()

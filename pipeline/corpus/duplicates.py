@@ -1,4 +1,4 @@
-"""Papers that stand in a corpus more than once, by DOI or by normalised title and year, and a corpus without them."""
+"""Find duplicate papers, by DOI or by normalised title and year, and write a corpus without them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,30 @@ import pyarrow as pa
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from pipeline.core.csr import Ints, Keys
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import NO_YEAR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import GrowingLists, write_attributes
-from pipeline.corpus.graph import NOWHERE
+from pipeline.corpus.graph import NO_ROW
 from pipeline.corpus.join import partition_of
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-
-Rows = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
 
 RULES = ("doi", "title")
 
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """What happens to papers that stand in a corpus more than once.
+    """How duplicate papers are found and treated.
 
     Attributes:
-        action: ``drop`` leaves one paper of each group; ``merge`` also lets the citations of the others be its own.
+        action: ``drop`` keeps one paper of each group; ``merge`` also gives it the citations of the others.
         rules: some of :data:`RULES`: the same DOI; the same normalised title and year.
-        min_title_chars: shorter titles ("Editorial", "Book reviews") say nothing and are never compared.
+        min_title_chars: shorter titles, such as "Editorial", are not compared.
     """
 
     action: Literal["drop", "merge"]
@@ -55,8 +53,8 @@ class DuplicatesConfig:
 class Groups(NamedTuple):
     """Rows that share a key with another row, int64, rising within a group, and the size of each group, int64."""
 
-    rows: Rows
-    sizes: Rows
+    rows: Ints
+    sizes: Ints
 
     @property
     def extra(self) -> int:
@@ -65,7 +63,7 @@ class Groups(NamedTuple):
 
 
 def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
-    """Return the key by which two papers have one title and year, uint64; 0: not compared."""
+    """Return a key of title and year for each paper, uint64 ``[rows]``; 0: not compared."""
     year = attributes["year"][rows]
     with np.errstate(over="ignore"):
         keys: Keys = attributes["title_key"][rows] + year.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -75,22 +73,22 @@ def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Key
 
 
 def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> Groups:
-    """Return the groups of one rule; the columns are read once for each ``memory / 40`` papers."""
+    """Return the groups of one rule. The columns are read once per ``memory / 40`` papers."""
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
-    parts = [Groups(np.empty(0, np.int64), np.empty(0, np.int64))]
+    by_partition = [Groups(np.empty(0, np.int64), np.empty(0, np.int64))]
     for partition in range(partitions):
-        taken = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
-        for start in range(0, papers, _READ):
-            part = slice(start, start + _READ)
-            keys = attributes["doi_key"][part] if rule == "doi" else title_keys(attributes, part, min_title_chars)
-            mine = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
-            taken.append((keys[mine], mine + start))
-        keys, rows = (np.concatenate(columns) for columns in zip(*taken, strict=True))
+        selected = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
+        for start in range(0, papers, _READ_PAPERS):
+            block = slice(start, start + _READ_PAPERS)
+            keys = attributes["doi_key"][block] if rule == "doi" else title_keys(attributes, block, min_title_chars)
+            chosen = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
+            selected.append((keys[chosen], chosen + start))
+        keys, rows = (np.concatenate(columns) for columns in zip(*selected, strict=True))
         _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
         shared = np.flatnonzero(size[group] > 1)
-        parts.append(Groups(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
-    return Groups(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        by_partition.append(Groups(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
+    return Groups(*(np.concatenate(columns) for columns in zip(*by_partition, strict=True)))
 
 
 class Duplicates(NamedTuple):
@@ -98,44 +96,43 @@ class Duplicates(NamedTuple):
 
     Attributes:
         rows: int64 ``[n]``, rising, the papers that are not kept.
-        kept: int64 ``[n]``, the paper that stands for each.
-        by_doi: bool ``[n]``, whether its DOI tells (otherwise title and year do).
+        kept: int64 ``[n]``, the paper that replaces each of them.
+        by_doi: bool ``[n]``, whether the DOI identifies it; otherwise title and year do.
     """
 
-    rows: Rows
-    kept: Rows
+    rows: Ints
+    kept: Ints
     by_doi: npt.NDArray[np.bool_]
 
 
 def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: int) -> Duplicates:
-    """Return which papers are the same as another one, over all rules together: A is B by DOI and B is C by title.
+    """Return the duplicates under all rules together: A equals B by DOI, B equals C by title, so A equals C.
 
-    Of a group that paper is kept that has an abstract, then the most references, then the most citations, then the
-    lowest id.
+    The kept paper of a group is the first by: has an abstract, most references, most citations, lowest id.
     """
     by_rule = {rule: groups(attributes, rule, config.min_title_chars, memory) for rule in config.rules}
-    members = np.unique(np.concatenate([np.empty(0, np.int64), *(same.rows for same in by_rule.values())]))
+    members = np.unique(np.concatenate([np.empty(0, np.int64), *(of_rule.rows for of_rule in by_rule.values())]))
     links = sparse.coo_array((len(members), len(members)), dtype=bool)
     for rows, sizes in by_rule.values():
-        place = np.searchsorted(members, rows)
-        lowest = np.repeat(place[np.cumsum(sizes) - sizes], sizes)
-        links += sparse.coo_array((np.ones(len(rows), bool), (lowest, place)), links.shape)
+        positions = np.searchsorted(members, rows)
+        lowest = np.repeat(positions[np.cumsum(sizes) - sizes], sizes)
+        links += sparse.coo_array((np.ones(len(rows), bool), (lowest, positions)), links.shape)
     label = csgraph.connected_components(links, directed=False)[1]
-    chars, outbound, inbound = (attributes[n][members] for n in ("abstract_chars", "n_outbound", "n_inbound"))
+    chars, outbound, inbound = (attributes[name][members] for name in ("abstract_chars", "n_outbound", "n_inbound"))
     order = np.lexsort((members, -inbound, -outbound, chars == 0, label))
-    first = np.concatenate([[True], label[order][1:] != label[order][:-1]]) if len(order) else np.empty(0, bool)
-    best = members[order[first]][np.cumsum(first) - 1]
-    gone = order[~first]
-    rows, kept = members[gone], best[~first]
+    is_first = np.concatenate([[True], label[order][1:] != label[order][:-1]]) if len(order) else np.empty(0, bool)
+    kept_of = members[order[is_first]][np.cumsum(is_first) - 1]
+    removed = order[~is_first]
+    rows, kept = members[removed], kept_of[~is_first]
     rising = np.argsort(rows)
     rows, kept = rows[rising], kept[rising]
     return Duplicates(rows, kept, np.isin(rows, by_rule["doi"].rows) if "doi" in by_rule else np.zeros(len(rows), bool))
 
 
-_READ = 4_000_000
+_READ_PAPERS = 4_000_000
 """Papers whose keys are read at a time."""
 
-_BLOCK = 262_144
+_BLOCK_PAPERS = 262_144
 """Papers whose citations are rewritten at a time."""
 
 
@@ -143,33 +140,32 @@ class _Renumbering(NamedTuple):
     """New rows.
 
     Attributes:
-        of: uint32 ``[papers]``, new row of each paper, or of the one it is merged into; :data:`NOWHERE` where it has
-            none.
-        kept: bool ``[papers]``.
+        new_row: uint32 ``[papers]``, new row of each paper or of the paper it is merged into; else :data:`NO_ROW`.
+        is_kept: bool ``[papers]``.
         merged: int64 ``[n]``, old rows of the merged papers, in the order of their new rows.
     """
 
-    of: npt.NDArray[np.uint32]
-    kept: npt.NDArray[np.bool_]
-    merged: Rows
+    new_row: npt.NDArray[np.uint32]
+    is_kept: npt.NDArray[np.bool_]
+    merged: Ints
 
 
 def write_without_duplicates(
     corpus: Corpus, config: DuplicatesConfig, out: Workdir, resources: Resources
 ) -> dict[str, Any]:
-    """Write a corpus in which every paper stands once, and return its counts.
+    """Write a corpus without duplicate papers and return its counts.
 
-    Holds about 40 bytes a paper beside ``resources.memory``. Merged papers give their citations, in both directions,
-    and their fields to the paper that stands for them; it lists as many references (and citing papers) as the longest
-    of their lists, or as the corpus then knows of. InputError if the corpus has judged queries, which name papers by
-    id.
+    Uses about 40 bytes a paper in addition to ``resources.memory``. A paper gets the fields and the citations, in both
+    directions, of the papers merged into it. Its number of references (and of citing papers) is the largest of theirs,
+    or the number of edges in the new graph if that is larger. InputError if the corpus has judged queries, which name
+    papers by id.
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
     columns = dict(corpus.attributes)
     duplicates = find_duplicates(columns, config, resources.memory // 2)
     renumbering = _renumber(len(corpus), duplicates, config.action == "merge")
-    kept = renumbering.kept
+    is_kept = renumbering.is_kept
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
         lists = GrowingLists(out.scratch(), name)
@@ -181,59 +177,60 @@ def write_without_duplicates(
         np.bitwise_or.at(columns["fields"], duplicates.kept, columns["fields"][duplicates.rows])
         for name, direction in (("n_outbound", "outgoing"), ("n_inbound", "incoming")):
             np.maximum.at(columns[name], duplicates.kept, columns[name][duplicates.rows])
-            columns[name][kept] = np.maximum(columns[name][kept], edges[direction])
-    blocks = (slice(start, start + _BLOCK) for start in range(0, len(corpus), _BLOCK))
-    new = write_attributes(out, ({n: column[block][kept[block]] for n, column in columns.items()} for block in blocks))
-    _write_shards(corpus, kept, new, out)
+            columns[name][is_kept] = np.maximum(columns[name][is_kept], edges[direction])
+    blocks = (slice(start, start + _BLOCK_PAPERS) for start in range(0, len(corpus), _BLOCK_PAPERS))
+    kept_columns = ({name: column[block][is_kept[block]] for name, column in columns.items()} for block in blocks)
+    attributes = write_attributes(out, kept_columns)
+    _write_shards(corpus, is_kept, attributes, out)
     by_doi = int(np.count_nonzero(duplicates.by_doi))
     return {
         "read": len(corpus),
-        "kept": len(new["key"]),
+        "kept": len(attributes["key"]),
         "dropped": {"duplicate_doi": by_doi, "duplicate_title_and_year": len(duplicates.rows) - by_doi},
         "duplicate_groups": len(np.unique(duplicates.kept)),
-        "references": int(new["n_outbound"].sum(dtype=np.int64)),
+        "references": int(attributes["n_outbound"].sum(dtype=np.int64)),
         "references_in_corpus": int(edges["outgoing"].sum()),
-        "prefilter": prefilter(new, PrefilterConfig())[1],
+        "prefilter": prefilter(attributes, PrefilterConfig())[1],
     }
 
 
 def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
-    kept = np.ones(papers, bool)
-    kept[duplicates.rows] = False
-    of = (np.cumsum(kept, dtype=np.int64) - 1).astype(np.uint32)
-    of[duplicates.rows] = of[duplicates.kept] if merge else NOWHERE
-    order = np.argsort(of[duplicates.rows], kind="stable") if merge else slice(0)
-    return _Renumbering(of, kept, duplicates.rows[order])
+    is_kept = np.ones(papers, bool)
+    is_kept[duplicates.rows] = False
+    new_row = (np.cumsum(is_kept, dtype=np.int64) - 1).astype(np.uint32)
+    new_row[duplicates.rows] = new_row[duplicates.kept] if merge else NO_ROW
+    order = np.argsort(new_row[duplicates.rows], kind="stable") if merge else slice(0)
+    return _Renumbering(new_row, is_kept, duplicates.rows[order])
 
 
 def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name: str) -> None:
-    """Append one direction of the graph under the new rows."""
-    of, kept, merged = renumbering
-    into = of[merged]
-    with Progress(len(of), f"corpus: {name} without duplicates", "papers") as progress:
-        for start in range(0, len(of), _BLOCK):
-            rows = start + np.flatnonzero(kept[start : start + _BLOCK])
-            progress.add(min(_BLOCK, len(of) - start))
+    """Append one direction of the graph with the new rows."""
+    new_row, is_kept, merged = renumbering
+    merged_into = new_row[merged]
+    with Progress(len(new_row), f"corpus: {name} without duplicates", "papers") as progress:
+        for start in range(0, len(new_row), _BLOCK_PAPERS):
+            rows = start + np.flatnonzero(is_kept[start : start + _BLOCK_PAPERS])
+            progress.add(min(_BLOCK_PAPERS, len(new_row) - start))
             if not len(rows):
                 continue
-            first, last = int(of[rows[0]]), int(of[rows[-1]])
-            rows = np.concatenate([rows, merged[slice(*np.searchsorted(into, [first, last + 1]))]])
-            place, neighbours = graph.of_many(rows)
-            owner, neighbour = of[rows[place]], of[neighbours]
-            stays = (neighbour != NOWHERE) & (neighbour != owner)
-            pairs = np.unique(owner[stays].astype(np.uint64) << np.uint64(32) | neighbour[stays])
-            owner = (pairs >> np.uint64(32)).astype(np.uint32) - first
-            lists.append(np.bincount(owner, minlength=last + 1 - first), pairs.astype(np.uint32))
+            first_row, last_row = int(new_row[rows[0]]), int(new_row[rows[-1]])
+            rows = np.concatenate([rows, merged[slice(*np.searchsorted(merged_into, [first_row, last_row + 1]))]])
+            positions, neighbours = graph.of_many(rows)
+            owner, neighbour = new_row[rows[positions]], new_row[neighbours]
+            is_kept_edge = (neighbour != NO_ROW) & (neighbour != owner)
+            pairs = np.unique(owner[is_kept_edge].astype(np.uint64) << np.uint64(32) | neighbour[is_kept_edge])
+            owner = (pairs >> np.uint64(32)).astype(np.uint32) - first_row
+            lists.append(np.bincount(owner, minlength=last_row + 1 - first_row), pairs.astype(np.uint32))
 
 
-def _write_shards(corpus: Corpus, kept: npt.NDArray[np.bool_], new: Mapping[str, Any], out: Workdir) -> None:
-    kept_rows = np.flatnonzero(kept)
-    for number, start in enumerate(range(0, max(len(kept_rows), 1), SHARD_ROWS)):
-        name, rows = f"papers-{number:05d}.arrow", slice(start, start + SHARD_ROWS)
+def _write_shards(corpus: Corpus, is_kept: npt.NDArray[np.bool_], attributes: Mapping[str, Any], out: Workdir) -> None:
+    kept_rows = np.flatnonzero(is_kept)
+    for shard, start in enumerate(range(0, max(len(kept_rows), 1), SHARD_ROWS)):
+        name, rows = f"papers-{shard:05d}.arrow", slice(start, start + SHARD_ROWS)
         if out.done(name):
             continue
         table = corpus.take(kept_rows[rows], ["paper_id", "title", "abstract", "year"])
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        columns |= {name: pa.array(new[name][rows]) for name in ("n_outbound", "n_inbound")}
-        columns["fields"] = field_lists(new["fields"][rows])
+        columns |= {name: pa.array(attributes[name][rows]) for name in ("n_outbound", "n_inbound")}
+        columns["fields"] = field_lists(attributes["fields"][rows])
         out.arrow(name, pa.table([columns[field.name] for field in PAPERS], schema=PAPERS), PAPERS)

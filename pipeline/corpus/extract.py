@@ -24,18 +24,18 @@ RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abs
 
 
 def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[int, str]) -> dict[str, Any]:
-    """Turn one part, given as (number, name), into runs, unless that is done; return its counts and number of ``runs``.
+    """Write the sorted runs of one part, given as (number, name), once; return its counts and number of ``runs``.
 
     A run, ``run-PART-NUMBER.arrow``, holds papers sorted by id; papers with the same id keep the release's order. It
-    takes about ``run_bytes``, three times as many are held in memory; the corpus does not depend on it.
+    has about ``run_bytes`` and needs three times as much memory. The corpus does not depend on the size of the runs.
     """
-    number, part = numbered
+    number, name = numbered
     record = scratch / part_record(number)
     if isinstance(counts := files.read_json(record), dict):
         return counts
     total, runs = Batch(read=0), 0
-    read = unless_empty(release.read(part), release.allow_empty)
-    for batches in grouped(read, lambda batch: batch.papers.nbytes, run_bytes):
+    stream = read_or_empty(release.read(name), release.allow_empty)
+    for batches in group_batches(stream, lambda batch: batch.papers.nbytes, run_bytes):
         for batch in batches:
             total.add_counts(batch)
         if any(batch.papers.num_rows for batch in batches):
@@ -62,26 +62,28 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
 
 
 def _characters(texts: pa.Array) -> pa.Array:
-    """Return the characters of stored texts, without the line end of the last given sentence."""
+    """Return the number of characters of stored texts, int32, without the line end after the last given sentence."""
     return pc.subtract(pc.utf8_length(texts).cast(pa.int32()), pc.ends_with(texts, "\n").cast(pa.int32()))
 
 
-def grouped(batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], most: int) -> Iterator[list[_Batch]]:
-    """Yield neighbouring batches together until they take ``most`` bytes or more."""
+def group_batches(
+    batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], max_bytes: int
+) -> Iterator[list[_Batch]]:
+    """Yield lists of consecutive batches; all but the last have at least ``max_bytes``."""
     group: list[_Batch] = []
     size = 0
     for batch in batches:
         group.append(batch)
         size += bytes_of(batch)
-        if size >= most:
+        if size >= max_bytes:
             yield group
             group, size = [], 0
     if group:
         yield group
 
 
-def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:
-    """Yield the batches of a part; with ``allow_empty`` a file without data is a part without records."""
+def read_or_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:
+    """Yield the batches of a part; with ``allow_empty``, nothing from a file without data."""
     try:
         yield from batches
     except EmptyFileError:
@@ -90,15 +92,16 @@ def unless_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batc
 
 
 def part_record(number: int) -> str:
-    """Return the name of the file with the counts of part ``number``, which is written when the part is done."""
+    """Return the name of the file with the counts of part ``number``; it is written last."""
     return f"part-{number:05d}.json"
 
 
-def run_files(scratch: Path, runs_of_parts: list[int]) -> list[Path]:
+def run_files(scratch: Path, runs_by_part: list[int]) -> list[Path]:
     """Return the files of all runs, in the order of the release."""
-    return [scratch / f"run-{p:05d}-{r:05d}.arrow" for p, runs in enumerate(runs_of_parts) for r in range(runs)]
+    numbers = ((part, run) for part, count in enumerate(runs_by_part) for run in range(count))
+    return [scratch / f"run-{part:05d}-{run:05d}.arrow" for part, run in numbers]
 
 
 def part_of_run(run: Path) -> int:
-    """Return the number of the part that a run is of."""
+    """Return the number of the part of a run."""
     return int(run.name.split("-")[1])

@@ -1,4 +1,4 @@
-"""The largest pools that a corpus has papers for."""
+"""Reduce pools to what a corpus has enough papers for."""
 
 from __future__ import annotations
 
@@ -35,73 +35,77 @@ def largest(
     *,
     held_out: bool = False,
 ) -> dict[str, Any]:
-    """Return the year, the number of queries and the size nearest to those of some pools that a corpus has papers for.
+    """Return the year, the number of queries and the sizes, nearest to the requested ones, that a corpus can fill.
 
-    Pools of several fields share them, so that they stand in one table. Of all fields, those with fewer queries are
-    left out: the number is the one with most queries over the fields that have it.
+    Pools of several fields share these values, so that one table can hold them. If the pools are of all fields, fields
+    with fewer queries are left out: the number of queries maximises the total over the fields that have so many.
 
     Args:
         corpus: the corpus.
-        config: settings of the pools, with the year and the queries wanted.
-        fields: of the pools; None is the dataset level.
-        sizes: sizes wanted.
+        config: settings of the pools, with the requested year and number of queries.
+        fields: fields of the pools; None is the dataset level.
+        sizes: requested sizes.
         free: which of ``year``, ``queries`` and ``size`` may change. The year changes to the one with most queries.
         exclude: ids of papers that may not be queries.
-        held_out: whether as many queries must be left for validation.
+        held_out: whether as many queries must remain for validation.
 
     Returns:
-        What changes, by setting; empty if nothing does, or nothing fits.
+        The changed settings; empty if none changes, or if nothing fits.
     """
     prefiltered = prefilter(corpus.attributes, config.prefilter)[0]
     rows = corpus.rows_of(exclude)
     excluded = rows[rows >= 0]
-    asked = config = dataclasses.replace(config, split="test")
-    every = len(fields) == len(MAG_FIELDS)
-    shared = _most if every else min
+    requested = config = dataclasses.replace(config, split="test")
+    all_fields = len(fields) == len(MAG_FIELDS)
+    common_count = _best_count if all_fields else min
 
-    def pools_of(config: PoolConfig) -> list[_Drawn]:
-        number: Count = "all" if config.queries == "all" else config.queries * (1 + held_out)
-        configs = [dataclasses.replace(config, field=field, queries=number) for field in fields]
-        return [_up_to(corpus, wanted, prefiltered, excluded, held_out) for wanted in configs]
+    def pools_of(config: PoolConfig) -> list[_PoolQueries]:
+        query_count: Count = "all" if config.queries == "all" else config.queries * (1 + held_out)
+        configs = [dataclasses.replace(config, field=field, queries=query_count) for field in fields]
+        return [_draw_queries(corpus, of_field, prefiltered, excluded, held_out) for of_field in configs]
 
-    def lacking() -> bool:
-        return (max if every else min)(pool.number for pool in pools) < (1 if asked.queries == "all" else asked.queries)
+    def too_few() -> bool:
+        available = (max if all_fields else min)(pool.query_count for pool in pools)
+        return available < (1 if requested.queries == "all" else requested.queries)
 
     pools = pools_of(config)
-    if lacking() and "year" in free:
+    if too_few() and "year" in free:
         by_field = [queries_by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
-        best = [shared(counts) for counts in np.stack(by_field).T.tolist()]
+        best = [common_count(counts) for counts in np.stack(by_field).T.tolist()]
         years = range((config.after_cutoff or -1) + 1, len(best))
         config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
         pools = pools_of(config)
-        if lacking() and "queries" not in free:
+        if too_few() and "queries" not in free:
             return {}
-    number = config.queries
-    if lacking() and "queries" in free:
-        number = shared([pool.number for pool in pools])
-    pools = [pool for pool in pools if number == "all" or pool.number >= number]
-    fitted = list(sizes)
+    query_count = config.queries
+    if too_few() and "queries" in free:
+        query_count = common_count([pool.query_count for pool in pools])
+    pools = [pool for pool in pools if query_count == "all" or pool.query_count >= query_count]
+    fitting_sizes = list(sizes)
     for pool in pools if "size" in free else ():
-        fitted = [size if size == "all" else min(size, _room(corpus, pool, prefiltered, size)) for size in fitted]
-    numbers = [size for size in fitted if size != "all"]
-    if numbers and "queries" in free and number != "all":
-        number = min([number, *(pool.within(min(numbers)) for pool in pools)])
-    if number == 0:
+        fitting_sizes = [
+            size if size == "all" else min(size, _count_candidates(corpus, pool, prefiltered, size))
+            for size in fitting_sizes
+        ]
+    numeric_sizes = [size for size in fitting_sizes if size != "all"]
+    if numeric_sizes and "queries" in free and query_count != "all":
+        query_count = min([query_count, *(pool.queries_within(min(numeric_sizes)) for pool in pools)])
+    if query_count == 0:
         return {}
-    fitting = {"year": config.year, "queries": number, "size": tuple(dict.fromkeys(fitted))}
-    wanted = {"year": asked.year, "queries": asked.queries, "size": tuple(sizes)}
-    return {name: value for name, value in fitting.items() if value != wanted[name]}
+    fitting_values = {"year": config.year, "queries": query_count, "size": tuple(dict.fromkeys(fitting_sizes))}
+    requested_values = {"year": requested.year, "queries": requested.queries, "size": tuple(sizes)}
+    return {name: value for name, value in fitting_values.items() if value != requested_values[name]}
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """A pool and its queries: as many as asked for, or all there are.
+class _PoolQueries:
+    """A pool and its queries: the requested number, or all if there are fewer.
 
     Attributes:
-        config: its settings.
-        queries: those of the test pool; with ``held_out`` those of the validation pool too.
-        keys: of the queries, uint64 ``[queries]``.
-        held_out: whether as many queries are left for validation.
+        config: settings of the pool.
+        queries: queries of the test pool and, with ``held_out``, of the validation pool.
+        keys: keys of the queries, uint64 ``[queries]``.
+        held_out: whether as many queries remain for validation.
     """
 
     config: PoolConfig
@@ -110,40 +114,43 @@ class _Drawn:
     held_out: bool
 
     @property
-    def number(self) -> int:
-        """How many queries a pool can have."""
+    def query_count(self) -> int:
+        """Number of queries that the pool can have."""
         return len(self.keys) // (1 + self.held_out)
 
-    def within(self, size: int) -> int:
-        """Return how many queries, in the order drawn, have positives that fit in a pool of some size."""
-        place = np.empty(len(self.keys), np.int64)
-        place[smallest(draw_priorities(self.keys, self.config), len(self.keys))] = np.arange(len(self.keys))
+    def queries_within(self, size: int) -> int:
+        """Return the number of queries, in the order drawn, whose positives fit in a pool of ``size`` candidates."""
+        rank = np.empty(len(self.keys), np.int64)
+        rank[smallest(draw_priorities(self.keys, self.config), len(self.keys))] = np.arange(len(self.keys))
         positives, inverse = np.unique(self.queries.positives, return_inverse=True)
-        first = np.full(len(positives), len(self.keys), np.int64)
-        np.minimum.at(first, inverse, place[self.queries.owner])
-        fitting = int(np.searchsorted(np.cumsum(np.bincount(first, minlength=len(self.keys))), size, side="right"))
+        first_rank = np.full(len(positives), len(self.keys), np.int64)
+        np.minimum.at(first_rank, inverse, rank[self.queries.owner])
+        new_positives = np.bincount(first_rank, minlength=len(self.keys))
+        fitting = int(np.searchsorted(np.cumsum(new_positives), size, side="right"))
         return fitting // (1 + self.held_out)
 
 
-def _most(counts: Sequence[int]) -> int:
-    """Return the number with most queries over the fields that have at least so many."""
-    return max(counts, key=lambda count: count * sum(other >= count for other in counts))
+def _best_count(counts: Sequence[int]) -> int:
+    """Return the count that maximises count times the number of fields with at least so many queries."""
+    return max(counts, key=lambda count: count * sum(larger >= count for larger in counts))
 
 
-def _up_to(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, held_out: bool) -> _Drawn:
-    """Return a pool and its queries: as many as asked for, or all there are."""
+def _draw_queries(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, held_out: bool
+) -> _PoolQueries:
+    """Return a pool and its queries: the requested number, or all if there are fewer."""
     queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
-    for number in (config.queries, "all"):
+    for query_count in (config.queries, "all"):
         with contextlib.suppress(InsufficientDataError):
-            asked = dataclasses.replace(config, queries=number)
-            queries = choose_queries(corpus, asked, prefiltered, excluded)
+            changed = dataclasses.replace(config, queries=query_count)
+            queries = choose_queries(corpus, changed, prefiltered, excluded)
             break
-    return _Drawn(config, queries, corpus.attributes["key"][queries.rows], held_out)
+    return _PoolQueries(config, queries, corpus.attributes["key"][queries.rows], held_out)
 
 
-def _room(corpus: Corpus, pool: _Drawn, prefiltered: Mask, wanted: int) -> int:
-    """Return how many candidates a pool can have; counting may stop beyond ``wanted``."""
-    source = drawable(corpus, pool.config, prefiltered, wanted)
+def _count_candidates(corpus: Corpus, pool: _PoolQueries, prefiltered: Mask, enough: int) -> int:
+    """Return the number of candidates that a pool can have; counting may stop at ``enough``."""
+    source = drawable(corpus, pool.config, prefiltered, enough)
     if not pool.held_out:
         source[pool.queries.positives] = True
     return int(np.count_nonzero(source))

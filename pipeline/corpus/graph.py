@@ -1,4 +1,4 @@
-"""Fourth pass of corpus building: references become the citation graph, as CSR both ways."""
+"""Resolve the references of a corpus into its citation graph, in CSR form and in both directions."""
 
 from __future__ import annotations
 
@@ -12,52 +12,50 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import files
-from pipeline.core.csr import places
+from pipeline.core.csr import Ints, places
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingLists, map_array
+from pipeline.corpus.arrays import GrowingLists, Rows, map_array
 
-NOWHERE = np.uint32(0xFFFF_FFFF)
+NO_ROW = np.uint32(0xFFFF_FFFF)
 """Row of a reference to a paper that is not in the corpus."""
 
 _KEY_BYTES = 32
-"""Bytes of memory for each key of an index, while it is sorted."""
+"""Memory per key while an index is sorted, in bytes."""
 
 _EDGE_BYTES = 24
-"""Bytes of memory for each citation that is transposed."""
+"""Memory per citation while the graph is transposed, in bytes."""
 
 _BLOCK_BITS = 16
-"""Rows whose citing papers are listed together, as a power of two."""
+"""Ranges of cited rows that are transposed together are multiples of 2 to this power."""
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.uint32]
 Pairs = npt.NDArray[np.uint64]
 
 
 class KeyIndex(NamedTuple):
-    """The uint32 row of each uint64 key; keys rise."""
+    """Keys, uint64, rising, and the uint32 row of each."""
 
     keys: Keys
     rows: Rows
 
     def find(self, keys: Keys) -> Rows:
-        """Return the row of each key, :data:`NOWHERE` where the index has none."""
-        rows = np.full(len(keys), NOWHERE)
+        """Return the row of each key, :data:`NO_ROW` if the index lacks it."""
+        rows = np.full(len(keys), NO_ROW)
         order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
-        place, present = places(self.keys, keys[order])
-        rows[order[present]] = self.rows[place[present]]
+        positions, present = places(self.keys, keys[order])
+        rows[order[present]] = self.rows[positions[present]]
         return rows
 
 
 class CitationGraph:
-    """Builds both directions of the graph of a corpus from the columns ``key`` and ``cited`` of its scratch shards."""
+    """Builds both directions of a citation graph from the columns ``key`` and ``cited`` of the scratch shards."""
 
     def __init__(self, shards: Sequence[Path], scratch: Path, workers: int, memory: int) -> None:
         self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
-        sizes = [len(self._keys(number)) for number in range(len(shards))]
+        sizes = [len(self._keys(shard)) for shard in range(len(shards))]
         self._starts: list[int] = np.concatenate([[0], np.cumsum(sizes)]).tolist()
         self._papers = self._starts[-1]
 
@@ -66,13 +64,13 @@ class CitationGraph:
         return keys
 
     def _cited(self, shard: int) -> tuple[Ints, Keys]:
-        """Return the number of references of each paper of a shard, and their keys."""
+        """Return the number of references of each paper of a shard, and the keys of the cited papers."""
         cited = files.read_arrow(self._shards[shard]).column("cited").combine_chunks()
         return np.diff(np.asarray(cited.offsets)), np.asarray(cited.flatten())
 
     def write(self, out: Workdir) -> dict[str, int]:
-        """Write both directions and return the references listed and found; StageError if two ids have one key."""
-        listed = sum(len(self._cited(number)[1]) for number in range(len(self._shards)))
+        """Write both directions; return the numbers of listed and found references. StageError if ids share a key."""
+        listed = sum(len(self._cited(shard)[1]) for shard in range(len(self._shards)))
         outgoing, incoming = (GrowingLists(self._scratch, name) for name in ("outgoing", "incoming"))
         self._resolve(outgoing, listed)
         self._transpose(incoming)
@@ -83,29 +81,28 @@ class CitationGraph:
     def _resolve(self, outgoing: GrowingLists, listed: int) -> None:
         """Append the rows that each paper cites.
 
-        Where an index of all keys does not fit into memory, there are several, each of some shards, and the references
-        are looked up in one after the other.
+        If an index of all keys does not fit into memory, references are looked up in one index per group of shards.
         """
-        numbers = range(len(self._shards))
-        size = max(1, len(numbers) * (self._memory // 2) // max(self._papers * _KEY_BYTES, 1))
-        groups = [numbers[first : first + size] for first in numbers[::size]]
+        shards = range(len(self._shards))
+        group_size = max(1, len(shards) * (self._memory // 2) // max(self._papers * _KEY_BYTES, 1))
+        groups = [shards[start : start + group_size] for start in shards[::group_size]]
         with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
             for group in groups:
                 look_up = functools.partial(self._look_up, self._index(group), group)
-                for resolved in in_order(look_up, numbers, self._workers):
-                    progress.add(listed // len(numbers))
+                for resolved in in_order(look_up, shards, self._workers):
+                    progress.add(listed // len(shards))
                     if resolved is not None:
                         outgoing.append(*resolved)
 
-    def _index(self, group: range) -> KeyIndex:
-        """Return the index of the keys of some shards; no later paper may have one of them."""
-        keys = np.concatenate([self._keys(shard) for shard in group])
+    def _index(self, shards: range) -> KeyIndex:
+        """Return the index of the keys of some shards; StageError if two papers share a key."""
+        keys = np.concatenate([self._keys(shard) for shard in shards])
         order = np.argsort(keys)
-        index = KeyIndex(keys[order], (order + self._starts[group.start]).astype(np.uint32))
-        repeated = np.flatnonzero(index.keys[1:] == index.keys[:-1])
-        clashing = np.maximum(index.rows[repeated], index.rows[repeated + 1]).tolist()
-        for shard in range(group.stop, len(self._shards)):
-            clashing += (self._starts[shard] + np.flatnonzero(index.find(self._keys(shard)) != NOWHERE)).tolist()
+        index = KeyIndex(keys[order], (order + self._starts[shards.start]).astype(np.uint32))
+        repeats = np.flatnonzero(index.keys[1:] == index.keys[:-1])
+        clashing = np.maximum(index.rows[repeats], index.rows[repeats + 1]).tolist()
+        for shard in range(shards.stop, len(self._shards)):
+            clashing += (self._starts[shard] + np.flatnonzero(index.find(self._keys(shard)) != NO_ROW)).tolist()
         if clashing:
             raise StageError(
                 f"two paper ids share one 64-bit key (row {clashing[0]})", "Rename one of them in the release"
@@ -113,7 +110,7 @@ class CitationGraph:
         return index
 
     def _look_up(self, index: KeyIndex, group: range, shard: int) -> tuple[Ints, Rows] | None:
-        """Look up the references of a shard; after the last group return how many each paper has, and their rows."""
+        """Look up the references of a shard; with the last group, return their number per paper and their rows."""
         lengths, cited = self._cited(shard)
         rows = index.find(cited)
         path = self._scratch / f"rows-{shard:05d}.npy"
@@ -123,25 +120,25 @@ class CitationGraph:
             np.save(path, rows)
             return None
         path.unlink(missing_ok=True)
-        citing = np.repeat(np.arange(len(lengths)), lengths)[rows != NOWHERE]
-        cited = rows[rows != NOWHERE]
-        self._run(shard).write_bytes(_sorted_pairs(cited, citing + self._starts[shard]).data)
+        citing = np.repeat(np.arange(len(lengths)), lengths)[rows != NO_ROW]
+        cited = rows[rows != NO_ROW]
+        self._pairs_file(shard).write_bytes(_sorted_pairs(cited, citing + self._starts[shard]).data)
         return np.bincount(citing, minlength=len(lengths)), _sorted_pairs(citing, cited).astype(np.uint32)
 
-    def _run(self, shard: int) -> Path:
-        """Return the file of the citations of a shard as pairs of cited and citing row, sorted."""
+    def _pairs_file(self, shard: int) -> Path:
+        """Return the file of a shard's citations: sorted pairs of cited and citing row."""
         return self._scratch / f"cited-{shard:05d}.bin"
 
     def _transpose(self, incoming: GrowingLists) -> None:
-        """Append who cites each paper, for as many papers at a time as fit into memory."""
-        runs = [map_array(self._run(shard), np.uint64) for shard in range(len(self._shards))]
+        """Append the rows of the papers that cite each paper, in ranges of rows that fit into memory."""
+        runs = [map_array(self._pairs_file(shard), np.uint64) for shard in range(len(self._shards))]
         with Progress(self._papers, "corpus: cited by", "papers") as progress:
-            for counts, citing in in_order(functools.partial(_merged, runs), self._ranges(runs), self._workers):
+            for counts, citing in in_order(functools.partial(_merge_runs, runs), self._row_ranges(runs), self._workers):
                 incoming.append(counts, citing)
                 progress.add(len(counts))
 
-    def _ranges(self, runs: Sequence[Pairs]) -> list[tuple[int, int]]:
-        """Return first and last row + 1 of the papers taken together."""
+    def _row_ranges(self, runs: Sequence[Pairs]) -> list[tuple[int, int]]:
+        """Return (first row, end row) of the ranges that are transposed together."""
         blocks = -(-self._papers >> _BLOCK_BITS)
         bounds = np.arange(blocks + 1, dtype=np.uint64) << np.uint64(32 + _BLOCK_BITS)
         counts = np.sum([np.diff(np.searchsorted(run, bounds)) for run in runs], axis=0, dtype=np.int64)
@@ -153,18 +150,18 @@ class CitationGraph:
         return list(pairwise(np.minimum(rows, self._papers).tolist()))
 
 
-def _merged(runs: Sequence[Pairs], rows: tuple[int, int]) -> tuple[Ints, Rows]:
-    """Return how many papers cite each paper of a range of rows, and their rows."""
-    first, last = rows
+def _merge_runs(runs: Sequence[Pairs], rows: tuple[int, int]) -> tuple[Ints, Rows]:
+    """Return the number of papers that cite each paper of a range of rows, and the rows of those papers."""
+    first_row, end_row = rows
     bounds = np.array(rows, np.uint64) << np.uint64(32)
     pairs = np.concatenate([run[slice(*np.searchsorted(run, bounds))] for run in runs])
     pairs.sort()
-    cited = (pairs >> np.uint64(32)).astype(np.int64) - first
-    return np.bincount(cited, minlength=last - first), pairs.astype(np.uint32)
+    cited = (pairs >> np.uint64(32)).astype(np.int64) - first_row
+    return np.bincount(cited, minlength=end_row - first_row), pairs.astype(np.uint32)
 
 
 def _sorted_pairs(major: Ints | Rows, minor: Ints | Rows) -> Pairs:
-    """Return pairs of rows, the major one in the upper 32 bits, uint64, rising."""
+    """Return rising pairs of rows, uint64, with the major row in the upper 32 bits."""
     pairs = major.astype(np.uint64) << np.uint64(32) | minor.astype(np.uint64)
     pairs.sort()
     return pairs

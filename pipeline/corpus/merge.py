@@ -1,4 +1,4 @@
-"""Merging sorted runs into a corpus: papers are put in the order of their ids, and shards are written."""
+"""Merge sorted runs into the shards of a corpus, with papers in the order of their ids."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import write_attributes
 from pipeline.corpus.extract import CITED, RUN
 
-_HELD_IDS = 4_000_000
-_SMALLEST_WINDOW = 64
+_MAX_WINDOW_IDS = 4_000_000
+_MIN_WINDOW_IDS = 64
 _ID_BYTES = 100
-"""Memory an id takes while it is sorted, about."""
+"""Approximate memory per id while ids are sorted, in bytes."""
 
-_MOST_PAPERS = 1 << 31
+_MAX_PAPERS = 1 << 31
 
 _BLOCK_BYTES = 2**27
-"""Bytes of texts and references of the papers that are put in order together; three times as many are held. A shard
-has one record batch for each block, so this is part of the format."""
+"""Texts and references of a block of papers, in bytes; ordering them needs three times as much memory. A shard has one
+record batch per block, so this number is part of the format."""
 
 SHARD = pa.schema([CITED, *ATTRIBUTES])
 """Scratch table of a shard: keys of the cited papers, and attributes."""
 
-_RECORD = np.dtype([("run", np.uint32), ("place", np.uint32), ("first", np.bool_)])
+_RECORD = np.dtype([("run", np.uint32), ("position", np.uint32), ("first", np.bool_)])
 Records = npt.NDArray[np.void]
-"""Papers by the number of their run and their place in it; ``first`` unless an earlier record has the same id."""
+"""Papers, each as the index of its run and its position there; ``first`` is false if an earlier record has its id."""
 
 
 class Merged(NamedTuple):
     """The papers of a corpus.
 
     Attributes:
-        papers: how many there are.
-        shards: scratch tables of schema :data:`SHARD`, one for each shard.
-        dropped: papers that repeat an id, by reason.
-        repeated: run and place of the paper that repeats the lowest id; None: none does.
+        papers: number of papers.
+        shards: scratch tables of schema :data:`SHARD`, one per shard.
+        dropped: number of papers that repeat an id, by reason.
+        repeated: run and position of the first paper that repeats an id, in the order of ids; None: there is none.
     """
 
     papers: int
@@ -62,9 +62,9 @@ class Merged(NamedTuple):
 
 
 def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: Resources) -> Merged:
-    """Write the shards and the attributes of a corpus from sorted runs in the order of the release.
+    """Write the shards and the attributes of a corpus from sorted runs, given in the order of the release.
 
-    Of several papers with one id the first in the order of the runs is kept. One block always fits in memory.
+    Of papers with the same id, the first in the order of the runs is kept. At least one block is held in memory.
     """
     total = sum(files.read_arrow(run).num_rows for run in runs)
     block_bytes = 3 * min(sum(run.stat().st_size for run in runs), _BLOCK_BYTES)
@@ -72,18 +72,18 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
     papers, repeated = 0, None
     shards: list[Path] = []
     dropped: Counter[str] = Counter()
-    numbered = enumerate(_shards_of(order_papers(runs, resources.memory // 4), shard_rows))
+    numbered = enumerate(_cut_shards(order_papers(runs, resources.memory // 4), shard_rows))
     with Progress(total, "corpus: write", "papers") as progress:
         for records, counts in in_order(functools.partial(_write_shard, runs, out), numbered, workers):
             papers += int(np.count_nonzero(records["first"]))
-            if papers > _MOST_PAPERS:
+            if papers > _MAX_PAPERS:
                 raise InputError(
-                    f"{papers:,} papers are more than a corpus can have", f"Give {_MOST_PAPERS:,} or fewer"
+                    f"a corpus must have at most {_MAX_PAPERS:,} papers, got {papers:,}", "Build it from a part of them"
                 )
-            again = np.flatnonzero(~records["first"])
-            if repeated is None and len(again):
-                repeated = int(records["run"][again[0]]), int(records["place"][again[0]])
-            shards.append(_scratch_of(out, len(shards)))
+            repeats = np.flatnonzero(~records["first"])
+            if repeated is None and len(repeats):
+                repeated = int(records["run"][repeats[0]]), int(records["position"][repeats[0]])
+            shards.append(_scratch_file(out, len(shards)))
             dropped.update(counts)
             progress.add(len(records))
     write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard).columns, strict=True)) for shard in shards))
@@ -91,105 +91,103 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
 
 
 def order_papers(runs: Sequence[Path], memory: int) -> Iterator[Records]:
-    """Yield the papers of sorted runs in the order of their ids, and of the runs where they share an id.
+    """Yield the papers of sorted runs by rising id; papers with the same id are in the order of the runs.
 
-    Each step takes a window of ids from every run, up to the smallest last id of the windows: no run has a smaller id
-    left.
+    Each step takes a window of ids from every run, up to the smallest last id of the windows, so that no run has a
+    smaller id left.
     """
     ids = [files.read_arrow(run).column("paper_id").combine_chunks() for run in runs]
-    sizes = np.array([len(part) for part in ids], np.int64)
-    window = max(_SMALLEST_WINDOW, min(_HELD_IDS, memory // _ID_BYTES) // max(len(runs), 1))
-    taken = np.zeros(len(runs), np.int64)
+    sizes = np.array([len(run_ids) for run_ids in ids], np.int64)
+    window = max(_MIN_WINDOW_IDS, min(_MAX_WINDOW_IDS, memory // _ID_BYTES) // max(len(runs), 1))
+    starts = np.zeros(len(runs), np.int64)
     previous: str | None = None
-    while np.any(taken < sizes):
-        stops = _window_ends(ids, taken, np.minimum(taken + window, sizes))
-        merged = pa.concat_arrays([part[start:stop] for part, start, stop in zip(ids, taken, stops, strict=True)])
+    while np.any(starts < sizes):
+        stops = _window_ends(ids, starts, np.minimum(starts + window, sizes))
+        windows = zip(ids, starts, stops, strict=True)
+        merged = pa.concat_arrays([run_ids[start:stop] for run_ids, start, stop in windows])
         rising = np.asarray(pc.sort_indices(merged))
         merged = merged.take(rising)
         records = np.empty(len(rising), _RECORD)
-        records["run"] = np.repeat(np.arange(len(runs)), stops - taken)[rising]
-        records["place"] = ranges(taken, stops - taken)[rising]
+        records["run"] = np.repeat(np.arange(len(runs)), stops - starts)[rising]
+        records["position"] = ranges(starts, stops - starts)[rising]
         records["first"] = np.append(merged[0].as_py() != previous, pc.not_equal(merged[1:], merged[:-1]))
         yield records
-        taken, previous = stops, merged[-1].as_py()
+        starts, previous = stops, merged[-1].as_py()
 
 
 def _window_ends(ids: list[pa.LargeStringArray], starts: Ints, stops: Ints) -> Ints:
-    """Return where in each run the ids up to the smallest last id of the windows end; complete runs set no bound."""
+    """Return where each run's ids up to the smallest last id of the windows end; complete runs set no bound."""
     windows = list(zip(ids, starts.tolist(), stops.tolist(), strict=True))
-    bounds = [part[stop - 1].as_py() for part, _, stop in windows if stop < len(part)]
+    bounds = [run_ids[stop - 1].as_py() for run_ids, _, stop in windows if stop < len(run_ids)]
     if not bounds:
         return stops
     bound = min(bounds)  # strings compare like their UTF-8 bytes
-    return np.array([bisect_right(part, bound, *window, key=lambda paper: paper.as_py()) for part, *window in windows])
+    return np.array([bisect_right(run_ids, bound, *window, key=pa.StringScalar.as_py) for run_ids, *window in windows])
 
 
-def _shards_of(ordered: Iterable[Records], shard_rows: int) -> Iterator[Records]:
-    """Cut ordered papers into shards of so many ids; without papers there is one empty shard."""
-    held = np.empty(0, _RECORD)
+def _cut_shards(ordered: Iterable[Records], shard_rows: int) -> Iterator[Records]:
+    """Cut ordered papers into shards of ``shard_rows`` ids; without papers there is one empty shard."""
+    remaining = np.empty(0, _RECORD)
     for records in ordered:
-        held = np.concatenate([held, records])
-        *complete, held = np.split(held, np.flatnonzero(held["first"])[shard_rows::shard_rows])
+        remaining = np.concatenate([remaining, records])
+        *complete, remaining = np.split(remaining, np.flatnonzero(remaining["first"])[shard_rows::shard_rows])
         yield from complete
-    yield held
+    yield remaining
 
 
-def _scratch_of(out: Workdir, number: int) -> Path:
-    return out.scratch() / f"shard-{number:05d}.arrow"
+def _scratch_file(out: Workdir, shard: int) -> Path:
+    return out.scratch() / f"shard-{shard:05d}.arrow"
 
 
 def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Records]) -> tuple[Records, dict[str, int]]:
-    """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return its papers and how many repeat an id."""
-    number, records = numbered
-    name, scratch = f"papers-{number:05d}.arrow", _scratch_of(out, number)
+    """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return its papers and counts of repeated ids."""
+    shard, records = numbered
+    name, scratch = f"papers-{shard:05d}.arrow", _scratch_file(out, shard)
     if out.done(name) and scratch.is_file():
         return records, out.counts(name)
     dropped: Counter[str] = Counter()
-    blocks: list[pa.Table] = []
+    scratch_tables: list[pa.Table] = []
 
     def papers() -> Iterator[pa.RecordBatch]:
-        for block in _blocks(runs, records):
+        for block in _cut_blocks(runs, records):
             tables = [RUN.empty_table(), *(table for table, _ in _by_run(runs, block))]
-            place = np.argsort(np.argsort(block["run"], kind="stable"))  # in the table, run after run
+            positions = np.argsort(np.argsort(block["run"], kind="stable"))  # in the table, which is in order of run
             table = pa.concat_tables(tables).combine_chunks()
-            kept, again = place[block["first"]], np.flatnonzero(~block["first"])
-            dropped.update(_count_repeated(table, place[again], kept[np.cumsum(block["first"])[again] - 1]))
-            shard = table.take(kept).combine_chunks()
-            blocks.append(shard.select(SHARD.names))
-            yield _shard_papers(shard)
+            first, repeats = positions[block["first"]], np.flatnonzero(~block["first"])
+            dropped.update(_count_repeats(table, positions[repeats], first[np.cumsum(block["first"])[repeats] - 1]))
+            papers_of_block = table.take(first).combine_chunks()
+            scratch_tables.append(papers_of_block.select(SHARD.names))
+            yield _shard_papers(papers_of_block)
 
     with out.file(name) as (path, written):
         written.rows = files.write_arrow(path, papers(), PAPERS)
         written.counts = dict(dropped)
-        with files.replacing(scratch) as temporary:  # before the record that calls the shard finished
-            files.write_arrow(temporary, pa.concat_tables(blocks).combine_chunks().to_batches(), SHARD)
+        with files.replacing(scratch) as temporary:  # before the record that marks the shard as finished
+            files.write_arrow(temporary, pa.concat_tables(scratch_tables).combine_chunks().to_batches(), SHARD)
     return records, dict(dropped)
 
 
-def _blocks(runs: Sequence[Path], records: Records) -> list[Records]:
+def _cut_blocks(runs: Sequence[Path], records: Records) -> list[Records]:
     """Cut the papers of a shard into blocks of about :data:`_BLOCK_BYTES` of texts and references."""
     sizes = np.empty(len(records), np.int64)
-    for table, where in _by_run(runs, records):
+    for table, positions in _by_run(runs, records):
         texts = sum(np.asarray(pc.binary_length(table.column(name))) for name in ("title", "abstract"))
-        sizes[where] = texts + 8 * np.asarray(table.column("n_outbound"))
-    begins = np.flatnonzero(records["first"])
-    block = (np.cumsum(sizes) - sizes)[begins] // _BLOCK_BYTES
-    return np.split(records, begins[np.flatnonzero(np.diff(block)) + 1])
+        sizes[positions] = texts + 8 * np.asarray(table.column("n_outbound"))
+    starts = np.flatnonzero(records["first"])
+    block = (np.cumsum(sizes) - sizes)[starts] // _BLOCK_BYTES
+    return np.split(records, starts[np.flatnonzero(np.diff(block)) + 1])
 
 
 def _by_run(runs: Sequence[Path], records: Records) -> Iterator[tuple[pa.Table, Ints]]:
-    """Yield, run by run, the rows of neighbouring papers and where each stands among them.
-
-    Runs are sorted, so each has a slice of the papers.
-    """
+    """Yield, by run, its rows among consecutive papers (a slice, as runs are sorted) and their positions there."""
     order = np.argsort(records["run"], kind="stable")
     numbers, starts = np.unique(records["run"][order], return_index=True)
-    for run, where in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-        yield files.read_arrow(runs[run]).slice(int(records["place"][where[0]]), len(where)), where
+    for run, positions in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+        yield files.read_arrow(runs[run]).slice(int(records["position"][positions[0]]), len(positions)), positions
 
 
 def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
-    """Return the columns of a corpus shard."""
+    """Return the papers of a block as one batch of schema :data:`PAPERS`."""
     years = shard.column("year").to_numpy()
     columns = {column: shard.column(column) for column in ("paper_id", "title", "abstract", "n_outbound", "n_inbound")}
     columns["year"] = pa.array(years, mask=years == NO_YEAR)
@@ -199,18 +197,18 @@ def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=PAPERS)
 
 
-def _count_repeated(papers: pa.Table, repeated: Ints, originals: Ints) -> dict[str, int]:
-    """Return how many papers repeat an id, by whether their texts are those of the first paper with it."""
-    same = np.ones(len(repeated), dtype=bool)
+def _count_repeats(papers: pa.Table, repeats: Ints, originals: Ints) -> dict[str, int]:
+    """Return the number of papers that repeat an id, by whether their texts equal those of the first paper with it."""
+    same = np.ones(len(repeats), dtype=bool)
     for name in ("title", "abstract"):
         texts = papers.column(name)
-        same &= np.asarray(pc.equal(texts.take(repeated), texts.take(originals)))
+        same &= np.asarray(pc.equal(texts.take(repeats), texts.take(originals)))
     counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
     return {reason: count for reason, count in counts.items() if count}
 
 
 def field_lists(masks: npt.NDArray[np.uint32]) -> pa.ListArray:
-    """Return the names of each mask's fields, as the ``fields`` column of a corpus shard."""
+    """Return the field names of each bit mask, as the ``fields`` column of a corpus shard."""
     bits = (masks[:, None] >> np.arange(len(MAG_FIELDS), dtype=np.uint32)) & 1
     owner, bit = np.nonzero(bits)
     names = pa.DictionaryArray.from_arrays(pa.array(bit.astype(np.int8)), pa.array(MAG_FIELDS))

@@ -1,4 +1,4 @@
-"""Near-duplicates: papers with nearly the title and the abstract of another, as a preprint and its article."""
+"""Find near-duplicates: pairs of papers with similar titles and abstracts, such as a preprint and its article."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.csr import Ints
+from pipeline.corpus.prefilter import Mask
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
-_TITLES, _ABSTRACTS = Fraction(4, 5), Fraction(1, 2)
-"""Least Jaccard index of the words of two titles, and of two abstracts where both papers have one."""
+_MIN_TITLE, _MIN_ABSTRACT = Fraction(4, 5), Fraction(1, 2)
+"""Minimum Jaccard index of the words of two titles, and of two abstracts if both papers have one."""
 
 _BLOCK = 65_536
 
@@ -25,49 +25,48 @@ Words = frozenset[str]
 
 
 def near_pairs(corpus: Corpus, queries: Rows, candidates: Rows) -> Ints:
-    """Return the candidates that are near-duplicates of a query, other than itself, int64 ``[n, 2]``: query and row.
+    """Return (query, row) pairs of the candidates that are near-duplicates of a query, int64 ``[n, 2]``.
 
-    Two titles with an index of t share one of any ``len - ceil(t len) + 1`` words of either: only candidates that have
-    one of so many words of the query's title, the rarest ones, are compared.
+    Prefix filtering: two titles with Jaccard index t share one of any ``len - ceil(t len) + 1`` words of either. So a
+    candidate is compared only if it has one of this number of words of the query's title, the rarest ones.
     """
     titles = _words(corpus, queries, "title")
     frequency = Counter(word for title in titles for word in title)
     queries_with: dict[str, list[int]] = defaultdict(list)
     for query, title in enumerate(titles):
         rarest = sorted(title, key=lambda word: (frequency[word], word))
-        for word in rarest[: len(title) - math.ceil(_TITLES * len(title)) + 1]:
+        for word in rarest[: len(title) - math.ceil(_MIN_TITLE * len(title)) + 1]:
             queries_with[word].append(query)
-    found: list[tuple[int, int]] = []
+    similar: list[tuple[int, int]] = []
     for start in range(0, len(candidates), _BLOCK):
         rows = candidates[start : start + _BLOCK]
         for row, title in zip(rows.tolist(), _words(corpus, rows, "title"), strict=True):
             sharing = {query for word in title for query in queries_with.get(word, ())}
-            found += [
-                (query, row) for query in sharing if queries[query] != row and _alike(titles[query], title, _TITLES)
-            ]
-    pairs = np.array(sorted(found), np.int64).reshape(-1, 2)
-    return pairs[_abstracts_alike(corpus, queries[pairs[:, 0]], pairs[:, 1])]
+            others = [query for query in sharing if queries[query] != row]
+            similar += [(query, row) for query in others if _similar(titles[query], title, _MIN_TITLE)]
+    pairs = np.array(sorted(similar), np.int64).reshape(-1, 2)
+    return pairs[_abstracts_similar(corpus, queries[pairs[:, 0]], pairs[:, 1])]
 
 
-def are_near(corpus: Corpus, papers: AnyRows, others: AnyRows) -> npt.NDArray[np.bool_]:
-    """Return which pairs of papers are near-duplicates, bool ``[pairs]``."""
-    near = _compared(corpus, papers, others, "title", _TITLES)
-    near[near] = _abstracts_alike(corpus, papers[near], others[near])
+def are_near(corpus: Corpus, papers: AnyRows, others: AnyRows) -> Mask:
+    """Return whether ``papers[i]`` and ``others[i]`` are near-duplicates, bool ``[pairs]``."""
+    near = _texts_similar(corpus, papers, others, "title", _MIN_TITLE)
+    near[near] = _abstracts_similar(corpus, papers[near], others[near])
     return near
 
 
-def _abstracts_alike(corpus: Corpus, papers: AnyRows, others: AnyRows) -> npt.NDArray[np.bool_]:
+def _abstracts_similar(corpus: Corpus, papers: AnyRows, others: AnyRows) -> Mask:
     chars = corpus.attributes["abstract_chars"]
-    lacking = (chars[papers] == 0) | (chars[others] == 0)
-    alike: npt.NDArray[np.bool_] = lacking | _compared(corpus, papers, others, "abstract", _ABSTRACTS)
-    return alike
+    absent = (chars[papers] == 0) | (chars[others] == 0)
+    similar: Mask = absent | _texts_similar(corpus, papers, others, "abstract", _MIN_ABSTRACT)
+    return similar
 
 
-def _compared(corpus: Corpus, papers: AnyRows, others: AnyRows, column: str, least: Fraction) -> npt.NDArray[np.bool_]:
+def _texts_similar(corpus: Corpus, papers: AnyRows, others: AnyRows, column: str, threshold: Fraction) -> Mask:
     rows = np.union1d(papers, others)
     words = dict(zip(rows.tolist(), _words(corpus, rows, column), strict=True))
     pairs = zip(papers.tolist(), others.tolist(), strict=True)
-    return np.array([_alike(words[paper], words[other], least) for paper, other in pairs], bool)
+    return np.array([_similar(words[paper], words[other], threshold) for paper, other in pairs], bool)
 
 
 def _words(corpus: Corpus, rows: AnyRows, column: str) -> Sequence[Words]:
@@ -75,6 +74,6 @@ def _words(corpus: Corpus, rows: AnyRows, column: str) -> Sequence[Words]:
     return [frozenset(_WORDS.findall(text.casefold())) for text in texts]
 
 
-def _alike(words: Words, others: Words, least: Fraction) -> bool:
-    """Whether two sets of words have at least a Jaccard index; empty ones are like none."""
-    return len(words & others) >= least * len(words | others) > 0
+def _similar(words: Words, others: Words, threshold: Fraction) -> bool:
+    """Whether the Jaccard index of two sets of words is at least ``threshold``; false for two empty sets."""
+    return len(words & others) >= threshold * len(words | others) > 0

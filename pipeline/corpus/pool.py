@@ -1,4 +1,4 @@
-"""Reading a pool: queries, candidates, qrels and what is removed from each query's ranking."""
+"""Read a pool: queries, candidates, qrels, and the papers excluded from the queries' rankings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.corpus.reader import Corpus, Rows, Text
 
 
 class Pool:
-    """A published pool of one corpus, whose rows name papers."""
+    """A published pool of one corpus; papers are given by row."""
 
     def __init__(self, artifact: Artifact, corpus: Corpus) -> None:
         self.artifact = artifact
@@ -23,7 +23,7 @@ class Pool:
 
     @property
     def queries_are_papers(self) -> bool:
-        """Whether query rows number the corpus's papers; otherwise they number its query texts."""
+        """Whether query rows are rows of the corpus's papers; otherwise they are rows of its query texts."""
         return bool(self.artifact.manifest.config["queries_are"] == "papers")
 
     @functools.cached_property
@@ -32,8 +32,8 @@ class Pool:
         return self._column("queries.arrow", "row")
 
     @property
-    def asking(self) -> tuple[Ints, Ints]:
-        """Row of the paper that each query is, or a citation context stands in (-1: none), and the query's year."""
+    def query_papers(self) -> tuple[Ints, Ints]:
+        """Row of each query's paper (for a citation context, its citing paper; -1: none), and the query's year."""
         rows = self.query_rows.astype(np.int64)
         if self.queries_are_papers:
             return rows, self.corpus.attributes["year"][rows]
@@ -42,7 +42,7 @@ class Pool:
 
     @property
     def papers(self) -> Rows:
-        """Rows of the candidates and, where queries are papers, of the queries, rising."""
+        """Rows of the candidates and, if queries are papers, of the queries, rising."""
         return np.union1d(self.candidates, self.query_rows) if self.queries_are_papers else self.candidates
 
     @functools.cached_property
@@ -57,27 +57,27 @@ class Pool:
 
     @functools.cached_property
     def missing(self) -> pa.Table:
-        """Positives the corpus lacks, schema :data:`pipeline.core.schema.MISSING`; none of queries that are papers."""
+        """Positives that the corpus lacks, schema :data:`pipeline.core.schema.MISSING`; empty if queries are papers."""
         return MISSING.empty_table() if self.queries_are_papers else self.artifact.arrow("missing.arrow")
 
     @functools.cached_property
     def exclusions(self) -> tuple[Ints, Rows]:
-        """CSR of the candidates removed from each query's ranking: offsets ``[queries + 1]``, rows."""
+        """CSR of the candidates excluded from each query's ranking: offsets ``[queries + 1]``, rows."""
         query = self._column("exclusions.arrow", "query")
         offsets = offsets_of(query, len(self.query_rows))
         return offsets, self._column("exclusions.arrow", "row")
 
     def excluded(self, query: int) -> Rows:
-        """Return the candidates removed from one query's ranking."""
+        """Return the rows of the candidates excluded from one query's ranking."""
         offsets, rows = self.exclusions
         return rows[offsets[query] : offsets[query + 1]]
 
     def candidate_texts(self, block: int = 8192) -> Iterator[list[Text]]:
-        """Yield title and abstract of the candidates, in order of row."""
+        """Yield lists of the candidates' texts, in order of row."""
         return self.corpus.texts(self.candidates, block)
 
     def query_texts(self, block: int = 8192) -> Iterator[list[Text]]:
-        """Yield title and abstract of the queries, in order; an ad-hoc query is all title."""
+        """Yield lists of the queries' texts, in order; an ad-hoc query has only a title."""
         if self.queries_are_papers:
             yield from self.corpus.texts(self.query_rows, block)
             return

@@ -1,7 +1,7 @@
-"""Everything that decides the content of a pool. Each setting is defined here alone.
+"""Settings that decide the content of a pool.
 
-Options of the command line, variables of ``make``, keywords of Python, settings of recipes, filters of scores,
-captions and names of folders derive from :data:`SETTINGS`.
+Command-line options, ``make`` variables, Python keywords, recipe settings, score filters, captions and folder names
+derive from :data:`SETTINGS`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Direction = Literal["outbound", "inbound", "total"]
 
 @dataclass(frozen=True)
 class PrefilterConfig:
-    """Which papers take part (Medić & Šnajder 2022, section 3).
+    """Which papers enter pools (Medić & Šnajder 2022, section 3).
 
     Attributes:
-        citation_direction: which citations count: ``outbound`` (references), ``inbound``, or ``total`` of both.
-        min_citations: distinct citations as the release lists them, self removed, inside the corpus or not.
-        min_abstract_chars: characters of the normalised abstract.
+        citation_direction: citations that count: ``outbound`` (references), ``inbound``, or ``total`` (both).
+        min_citations: minimum number of distinct citations in the release, without self-citations; the other paper need
+            not be in the corpus.
+        min_abstract_chars: minimum length of the normalised abstract, in characters.
     """
 
     citation_direction: Direction = setting("outbound", "outbound, inbound or total", rule=True)
@@ -45,25 +46,25 @@ class PoolConfig:
     Attributes:
         field: one of the 19 fields, or None for a dataset-level pool.
         year: publication year of the queries; drawn candidates are of that year or earlier.
-        size: candidates, or ``all``.
+        size: number of candidates, or ``all``.
         queries: number of queries, or ``all``.
-        sample: which of the samples this is, from 1: queries are the same in all, drawn candidates differ.
+        sample: number of the sample, from 1: samples have the same queries and differ in the drawn candidates.
         split: ``test``, or ``validation``: other queries, for tuning.
-        seed: the user's seed.
-        exclude: name and SHA-256 of each list of ids that may not be queries.
+        seed: seed of all draws.
+        exclude: (name, SHA-256) of the lists of ids that may not be queries.
         positives: ``corpus`` (every cited paper with a title) or ``prefiltered``.
-        drop_same_title: remove candidates that have the query's own normalised title.
-        nested: a sample's smaller pools are subsets of its larger ones.
-        after_cutoff: last year of the training data of some encoders; queries are later. None: any.
-        trained_until: last year of the training data of some encoders; queries, positives and all candidates are
-            later, so that an encoder can have seen none of them. None: any.
-        earlier_only: candidates are of earlier years than the queries; positives that are not are removed.
-        drop_near_duplicates: remove candidates with nearly the query's title and abstract.
-        prefilter: which papers take part.
-        queries_are: ``papers`` of the corpus, or ``texts`` the release brought. Without a year (BEIR) they are given:
-            candidates are all papers, and only ``drop_identical_id`` applies of the rest. With one they are citation
-            contexts, drawn as citing papers are.
-        drop_identical_id: with ``texts``, remove the candidate whose id is the query's own.
+        drop_same_title: exclude candidates with the query's normalised title.
+        nested: smaller pools of a sample are subsets of its larger pools.
+        after_cutoff: last year of the encoders' training data; queries are later. None: no condition.
+        trained_until: last year of the encoders' training data; queries, positives and all candidates are later, so no
+            encoder was trained on them. None: no condition.
+        earlier_only: candidates are of earlier years than the queries; other positives are removed.
+        drop_near_duplicates: exclude candidates with a title and an abstract similar to the query's.
+        prefilter: which papers enter pools.
+        queries_are: ``papers`` of the corpus, or ``texts`` of the release. Texts without a year (BEIR) all become
+            queries, every paper is a candidate, and no setting applies but ``drop_identical_id``. Texts with a year are
+            citation contexts, which are drawn like queries that are papers.
+        drop_identical_id: with ``texts``, exclude the candidate with the query's id.
     """
 
     field: str | None = setting(
@@ -128,7 +129,7 @@ class PoolConfig:
     def __post_init__(self) -> None:
         checked(self)
         if self.queries_are == "papers" and self.year is None:
-            raise InputError("a pool needs a query year", "Give --year")
+            raise InputError("a pool must have a query year, got none", "Give --year")
         cutoffs = [cutoff for cutoff in (self.after_cutoff, self.trained_until) if cutoff is not None]
         if cutoffs and self.year is not None and self.year <= (cutoff := max(cutoffs)):
             raise InputError(
@@ -138,12 +139,12 @@ class PoolConfig:
 
     @property
     def given(self) -> bool:
-        """Whether a release brought the queries, and nothing is drawn."""
+        """Whether queries, judgements and candidates come from the release, and nothing is drawn."""
         return self.queries_are == "texts" and self.year is None
 
     @property
     def slug(self) -> str:
-        """Readable name: ``medicine-2019-2M-s1``."""
+        """Readable name, such as ``medicine-2019-2M-s1``."""
         if self.given:
             return "given"
         size = self.size if self.size == "all" else format_count(int(self.size))
@@ -153,21 +154,21 @@ class PoolConfig:
 
 
 SETTINGS = settings_of(PoolConfig)
-"""The settings of pools that users give, by name, in the order shown."""
+"""Pool settings that users can give, by name, in the order of the help."""
 
 
 def pool_config(values: Mapping[str, Any]) -> PoolConfig:
-    """Return a configuration from settings by name; ``samples`` is the number of its sample."""
-    outer_values: dict[str, Any] = {}
-    inner: dict[str, Any] = {}
+    """Return the configuration with these settings, by name; ``samples`` is the number of the sample."""
+    pool_values: dict[str, Any] = {}
+    prefilter_values: dict[str, Any] = {}
     for name, value in values.items():
-        *outer, last = SETTINGS[name].path
-        (inner if outer else outer_values)[last] = value
-    return PoolConfig(**outer_values, prefilter=PrefilterConfig(**inner))
+        *group, key = SETTINGS[name].path
+        (prefilter_values if group else pool_values)[key] = value
+    return PoolConfig(**pool_values, prefilter=PrefilterConfig(**prefilter_values))
 
 
 def value_in(config: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a setting in a configuration as plain data; None where it has none."""
+    """Return the value of a setting in a configuration that is plain data; None if it has none."""
     value: Any = config
     for key in SETTINGS[name].path:
         value = (value or {}).get(key)

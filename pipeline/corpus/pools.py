@@ -1,4 +1,4 @@
-"""Building pools: queries, candidates, qrels and exclusions (Medić & Šnajder 2022, sections 3.1 and 3.2)."""
+"""Build pools: queries, candidates, qrels and exclusions (Medić & Šnajder 2022, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -6,64 +6,71 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.csr import Ints, ranges
+from pipeline.core.csr import Ints, Keys, ranges
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.near import near_pairs
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask, counted, has_text, prefilter
-from pipeline.corpus.queries import choose_queries, field_cited
-from pipeline.corpus.reader import Corpus, Rows
+from pipeline.corpus.prefilter import Mask, Prefiltered, count_marks, has_text, prefilter
+from pipeline.corpus.queries import Queries, choose_queries, field_cited
+from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
 
 def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints) -> dict[str, Any]:
-    """Write a pool of queries that are papers into ``out`` and return its counts.
+    """Write a pool whose queries are papers into ``out`` and return its counts.
 
-    ``excluded`` are rows that may not be queries.
+    ``excluded`` are rows of papers that may not be queries.
 
     Raises:
-        InsufficientDataError: fewer queries or candidates exist than asked for; the numbers are named.
+        InsufficientDataError: the corpus has too few queries or candidates.
     """
-    attributes = corpus.attributes
-    prefiltered, prefilter_counts = prefilter(attributes, config.prefilter)
-    queries = choose_queries(corpus, config, prefiltered, excluded)
+    prefiltered = prefilter(corpus.attributes, config.prefilter)
+    queries = choose_queries(corpus, config, prefiltered[0], excluded)
+    return draw_pool(corpus, config, out, prefiltered, queries, queries.rows)
+
+
+def draw_pool(
+    corpus: Corpus, config: PoolConfig, out: Workdir, prefiltered: Prefiltered, queries: Queries, papers: AnyRows
+) -> dict[str, Any]:
+    """Draw the candidates of queries, write the pool and return its counts.
+
+    ``papers`` are the rows of the queries' papers (for citation contexts, of their citing papers; -1: none).
+    """
     positives = np.unique(queries.positives)
-    source = drawable(corpus, config, prefiltered)
-    candidates, drawn = draw(attributes["key"], config, positives, source)
-    self_rows, title_rows = left_out(corpus, config, queries.rows, candidates)
-    removed = np.concatenate([self_rows, title_rows])
-    near: dict[str, int] = {}
-    if config.drop_near_duplicates:
-        found = np.unique(np.concatenate([removed, near_pairs(corpus, queries.rows, candidates)]), axis=0)
-        near = {"excluded_near_duplicate": len(found) - len(removed)}
-        removed = found
-    removed = removed[np.lexsort((removed[:, 1], removed[:, 0]))]
-    names, grades = pa.array([config.field] * len(queries.rows), pa.string()), np.ones(len(queries.positives))
-    write_pool(out, (queries.rows, names), candidates, (queries.owner, queries.positives, grades), removed.T)
+    source = drawable(corpus, config, prefiltered[0])
+    candidates, drawn_count = _draw_candidates(corpus.attributes["key"], config, positives, source)
+    with_paper = np.flatnonzero(papers >= 0)
+    pairs = [*_pairs_to_exclude(corpus, config, papers[with_paper].astype(np.uint32), candidates)]
+    exclusion_counts = dict(zip(("excluded_self", "excluded_same_title"), map(len, pairs), strict=True))
+    excluded = np.unique(np.concatenate(pairs), axis=0)
+    if config.drop_near_duplicates and config.queries_are == "papers":
+        with_near = np.unique(np.concatenate([excluded, near_pairs(corpus, queries.rows, candidates)]), axis=0)
+        exclusion_counts["excluded_near_duplicate"] = len(with_near) - len(excluded)
+        excluded = with_near
+    fields, grades = pa.array([config.field] * len(queries.rows), pa.string()), np.ones(len(queries.positives))
+    judgements, exclusions = (queries.owner, queries.positives, grades), (with_paper[excluded[:, 0]], excluded[:, 1])
+    write_pool(out, (queries.rows, fields), candidates, judgements, exclusions)
     return {
         **queries.counts,
         "candidates": len(candidates),
         "candidates_positive": len(positives),
-        "candidates_drawn": drawn,
+        "candidates_drawn": drawn_count,
         "candidates_available": int(np.count_nonzero(source)),
-        "excluded_self": len(self_rows),
-        "excluded_same_title": len(title_rows),
-        **near,
-        "prefilter": prefilter_counts,
-        "marks": counted(attributes, positives, candidates),
+        **exclusion_counts,
+        "prefilter": prefiltered[1],
+        "marks": count_marks(corpus.attributes, positives, candidates),
     }
 
 
 def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: float = np.inf) -> Mask:
-    """Return the papers that candidates are drawn from, bool ``[papers]`` (protocols 2 and 3).
+    """Return which papers can be drawn as candidates, bool ``[papers]`` (protocols 2 and 3).
 
-    With ``enough``, papers beyond that number may be left out.
+    The search may stop once ``enough`` papers are found.
     """
     year = corpus.attributes["year"]
     early = year < config.year if config.earlier_only else year <= config.year
@@ -77,15 +84,15 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
 
 
 def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:
-    """Write the pool a release brings: its queries and judgements, and every paper as candidate."""
+    """Write the pool of a release's queries and judgements, with every paper as candidate; return its counts."""
     judgements = corpus.judgements
     query_ids = corpus.query_texts.column("query_id").to_pylist()
     grades = judgements.column("grade").to_numpy()
     identical = corpus.rows_of(query_ids) if config.drop_identical_id else np.full(len(query_ids), -1)
     query = np.flatnonzero(identical >= 0)
-    given = corpus.exclusions
-    named, rows = (column.to_numpy().astype(np.int64) for column in given.columns)
-    pairs = np.concatenate([query * len(corpus) + identical[query], named * len(corpus) + rows])
+    exclusions = corpus.exclusions
+    excluding, rows = (column.to_numpy().astype(np.int64) for column in exclusions.columns)
+    pairs = np.concatenate([query * len(corpus) + identical[query], excluding * len(corpus) + rows])
     excluded = np.divmod(np.unique(pairs), len(corpus))
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]
@@ -101,70 +108,74 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         "candidates": len(corpus),
         "excluded_self": len(query),
         "excluded_same_title": 0,
-        **({"excluded_given": len(excluded[0]) - len(query)} if len(given) else {}),
+        **({"excluded_given": len(excluded[0]) - len(query)} if len(exclusions) else {}),
     }
 
 
-def draw(keys: npt.NDArray[np.uint64], config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
-    """Return the candidates, rising, and how many of them were drawn; InsufficientDataError if too few are there."""
-    drawable = source.copy()
-    drawable[positives] = False
-    rows = np.flatnonzero(drawable)
-    wanted = len(rows) if config.size == "all" else int(config.size) - len(positives)
-    if wanted < 0:
+def _draw_candidates(keys: Keys, config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+    """Return the rows of the candidates, rising, and the number drawn; InsufficientDataError if there are too few."""
+    is_negative = source.copy()
+    is_negative[positives] = False
+    rows = np.flatnonzero(is_negative)
+    draw_count = len(rows) if config.size == "all" else int(config.size) - len(positives)
+    if draw_count < 0:
         raise InsufficientDataError(
             f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
-            "Ask for a larger --size or fewer --queries",
+            "Give a larger --size or fewer --queries",
         )
-    if wanted > len(rows):
+    if draw_count > len(rows):
         raise InsufficientDataError(
-            f"a pool of {format_count(int(config.size))} was asked for, but only {len(positives) + len(rows):,} papers "
-            f"exist for it ({len(positives):,} positives and {len(rows):,} others)",
-            f"Ask for --size={len(positives) + len(rows)} or less, or for all",
+            f"a pool of {format_count(int(config.size))} was requested, but only {len(positives) + len(rows):,} papers "
+            f"can be candidates ({len(positives):,} positives and {len(rows):,} others)",
+            f"Give --size={len(positives) + len(rows)} or less, or all",
         )
-    item = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
-    drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", item), wanted)]
+    purpose = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
+    drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", purpose), draw_count)]
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
 
 
-def left_out(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
-    """Return (query, row) pairs, int64 ``[n, 2]``: the queries themselves, and candidates of a query's own title."""
-    place = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
-    present = np.flatnonzero(candidates[place] == queries)
+def _pairs_to_exclude(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
+    """Return (query, row) pairs, int64 ``[n, 2]``: of queries among the candidates, and of equal titles."""
+    positions = np.minimum(np.searchsorted(candidates, queries), len(candidates) - 1)
+    present = np.flatnonzero(candidates[positions] == queries)
     self_pairs = np.stack([present, queries[present].astype(np.int64)], axis=1)
     if not config.drop_same_title:
         return self_pairs, self_pairs[:0]
     keys = corpus.attributes["title_key"]
     candidate_keys = keys[candidates]
     order = np.argsort(candidate_keys, kind="stable")
-    rising = candidate_keys[order]
+    sorted_keys = candidate_keys[order]
     query_keys = keys[queries]
-    starts, ends = np.searchsorted(rising, query_keys), np.searchsorted(rising, query_keys, side="right")
+    starts, ends = np.searchsorted(sorted_keys, query_keys), np.searchsorted(sorted_keys, query_keys, side="right")
     lengths = np.where(query_keys != 0, ends - starts, 0)
     owner = np.repeat(np.arange(len(queries)), lengths)
     rows = candidates[order[ranges(starts, lengths)]].astype(np.int64)
-    others = rows != queries[owner]
-    return self_pairs, np.stack([owner[others], rows[others]], axis=1)
+    is_other = rows != queries[owner]
+    return self_pairs, np.stack([owner[is_other], rows[is_other]], axis=1)
 
 
 def write_pool(
-    out: Workdir, queries: Iterable[Any], candidates: Any, judged: Iterable[Any], excluded: Iterable[Any]
+    out: Workdir, queries: Iterable[Any], candidates: Any, judgements: Iterable[Any], exclusions: Iterable[Any]
 ) -> None:
     """Write the tables of a pool.
 
-    ``queries`` are row and field of each query, rising, and ``candidates`` rising rows; ``judged`` has query, row and
-    grade of each judgement, ``excluded`` query and row of each candidate that a query does not rank.
+    Args:
+        out: receives the tables.
+        queries: columns row, rising, and field.
+        candidates: rows, rising.
+        judgements: columns query, row and grade.
+        exclusions: columns query and row.
     """
     for name, schema, columns in (
         ("queries", POOL_QUERIES, queries),
         ("candidates", CANDIDATES, [candidates]),
-        ("qrels", JUDGEMENTS, judged),
-        ("exclusions", EXCLUSIONS, excluded),
+        ("qrels", JUDGEMENTS, judgements),
+        ("exclusions", EXCLUSIONS, exclusions),
     ):
         out.arrow(f"{name}.arrow", table(schema, *columns), schema)
 
 
 def table(schema: pa.Schema, *columns: Any) -> pa.Table:
-    """Return columns as a table of a schema."""
-    arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    """Return a table of columns, cast to a schema."""
+    arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,6 +1,6 @@
-"""The prefilter of MDCR (Medić & Šnajder 2022, section 3; protocol 1), and gaps in metadata.
+"""The prefilter of MDCR (Medić & Šnajder 2022, section 3; protocol 1), and counts of metadata gaps.
 
-Missing abstracts, years and references can tell positives from negatives.
+A system could separate positives from negatives by missing abstracts, years or references, so pools count them.
 """
 
 from __future__ import annotations
@@ -17,67 +17,69 @@ from pipeline.corpus.poolconfig import PrefilterConfig as PrefilterConfig
 
 Attributes = Mapping[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
+Prefiltered = tuple[Mask, dict[str, int]]
 
 
 def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:
-    """Return which papers have a title and a long enough abstract, bool ``[papers]``."""
+    """Return whether each paper has a title and a long enough abstract, bool ``[papers]``."""
     long_enough = attributes["abstract_chars"] >= config.min_abstract_chars
     mask: Mask = (attributes["title_chars"] > 0) & long_enough
     return mask
 
 
-def prefilter(attributes: Attributes, config: PrefilterConfig) -> tuple[Mask, dict[str, int]]:
-    """Return which papers are kept, bool ``[papers]``, and the counts: each dropped one under its first reason."""
+def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
+    """Return which papers pass, bool ``[papers]``, and the counts; a dropped paper counts under its first reason."""
     outbound, inbound = attributes["n_outbound"], attributes["n_inbound"]
     citations = {"outbound": outbound, "inbound": inbound}.get(config.citation_direction)
     if citations is None:
         citations = outbound.astype(np.int64) + inbound
-    tests = {
+    failures = {
         "no_year": attributes["year"] == NO_YEAR,
         "no_title": attributes["title_chars"] == 0,
         "short_abstract": attributes["abstract_chars"] < config.min_abstract_chars,
         "few_citations": citations < config.min_citations,
     }
-    kept = np.ones(len(attributes["year"]), dtype=bool)
-    counts = {"read": len(kept)}
-    for reason, failing in tests.items():
-        counts[f"dropped_{reason}"] = int(np.count_nonzero(kept & failing))
-        kept &= ~failing
-    counts["kept"] = int(np.count_nonzero(kept))
-    return kept, counts
+    is_kept = np.ones(len(attributes["year"]), dtype=bool)
+    counts = {"read": len(is_kept)}
+    for reason, fails in failures.items():
+        counts[f"dropped_{reason}"] = int(np.count_nonzero(is_kept & fails))
+        is_kept &= ~fails
+    counts["kept"] = int(np.count_nonzero(is_kept))
+    return is_kept, counts
 
 
 MARKS = ("without_abstract", "without_year", "few_references")
-"""No abstract; no year; fewer references than the prefilter asks for."""
+"""Metadata gaps: no abstract; no year; fewer references than the prefilter requires."""
 
 
-def marked(
-    attributes: Attributes, rows: npt.NDArray[np.integer], few: int = PrefilterConfig().min_citations
+def metadata_gaps(
+    attributes: Attributes, rows: npt.NDArray[np.integer], enough: int = PrefilterConfig().min_citations
 ) -> dict[str, Mask]:
-    """Return which papers have each of :data:`MARKS`, bool ``[rows]``; ``few`` references and more are enough."""
+    """Return which papers have each of :data:`MARKS`, bool ``[rows]``; ``few_references``: less than ``enough``."""
     return {
         "without_abstract": attributes["abstract_chars"][rows] == 0,
         "without_year": attributes["year"][rows] == NO_YEAR,
-        "few_references": attributes["n_outbound"][rows] < few,
+        "few_references": attributes["n_outbound"][rows] < enough,
     }
 
 
-def counted(
+def count_marks(
     attributes: Attributes, positives: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer]
 ) -> dict[str, dict[str, int]]:
-    """Return how many positives and negatives of a pool have each metadata gap, and how many there are.
+    """Return the numbers of positives and negatives of a pool, and of those with each metadata gap.
 
-    Each positive counts once, whatever number of queries cite it.
+    A positive counts once, even if several queries cite it.
     """
-    parts = {"positives": positives, "negatives": np.setdiff1d(candidates, positives)}
-    return {
-        name: {"papers": len(rows), **{k: int(np.count_nonzero(v)) for k, v in marked(attributes, rows).items()}}
-        for name, rows in parts.items()
-    }
+
+    def counts(rows: npt.NDArray[np.integer]) -> dict[str, int]:
+        gaps = metadata_gaps(attributes, rows)
+        return {"papers": len(rows), **{mark: int(np.count_nonzero(has_gap)) for mark, has_gap in gaps.items()}}
+
+    return {"positives": counts(positives), "negatives": counts(np.setdiff1d(candidates, positives))}
 
 
-def sentence(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
-    """Return what :func:`counted` says of several pools together, in one sentence; empty if nothing was counted."""
+def describe_gaps(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
+    """Return a sentence with the shares of several pools' :func:`count_marks` together; empty without positives."""
     totals = {kind: Counter[str]() for kind in ("positives", "negatives")}
     for pool in pools:
         for kind, counts in pool.items():

@@ -1,4 +1,4 @@
-"""Reading a corpus: its attributes, texts and citation graph, all by memory map."""
+"""Read a corpus: its attributes, texts and citation graph, all memory-mapped."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Rows = npt.NDArray[np.uint32]
 AnyRows = npt.NDArray[np.integer]
 
 TEXT_CHARS = 2**22
-"""Characters of texts that are held together; one longer text is held alone."""
+"""Maximum number of characters in a list of texts, unless one text is longer."""
 
 
 class Text(NamedTuple):
-    """What an encoder or BM25 sees of a paper (an ad-hoc query has its text as title and no abstract).
+    """Title and abstract of a paper, the input of encoders and BM25. An ad-hoc query has its text as title.
 
-    A text whose sentences the release gives is :class:`pipeline.core.text.Sentences`.
+    Texts with given sentences are :class:`pipeline.core.text.Sentences`.
     """
 
     title: str
@@ -44,14 +44,14 @@ class Graph(NamedTuple):
         return self.indices[self.indptr[row] : self.indptr[row + 1]]
 
     def of_many(self, rows: AnyRows) -> tuple[Ints, Rows]:
-        """Return the neighbours of several papers: for each edge the position in ``rows``, and the neighbour."""
+        """Return the edges of several papers: position in ``rows``, int64 ``[edges]``, and neighbour, uint32."""
         starts, ends = self.indptr[rows], self.indptr[np.asarray(rows, np.int64) + 1]
         lengths = ends - starts
         return np.repeat(np.arange(len(rows)), lengths), self.indices[ranges(starts, lengths)]
 
 
 class Corpus:
-    """A published corpus. Its papers are named by row; ids appear only at the edges."""
+    """A published corpus. Papers are given by row."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
@@ -67,9 +67,9 @@ class Corpus:
         """Number of shards; shard ``i`` holds the rows from ``starts[i]`` to ``starts[i + 1]``."""
         return len(self._shards)
 
-    def shard(self, number: int) -> pa.Table:
-        """Return one shard as it is stored, a table of schema :data:`pipeline.core.schema.PAPERS`."""
-        return self.artifact.arrow(self._shards[number])
+    def shard(self, index: int) -> pa.Table:
+        """Return a stored shard, a table of schema :data:`pipeline.core.schema.PAPERS`."""
+        return self.artifact.arrow(self._shards[index])
 
     @functools.cached_property
     def attributes(self) -> dict[str, npt.NDArray[Any]]:
@@ -79,12 +79,12 @@ class Corpus:
 
     @functools.cached_property
     def outgoing(self) -> Graph:
-        """Papers each paper cites, within the corpus."""
+        """Papers of the corpus that each paper cites."""
         return self._graph("outgoing")
 
     @functools.cached_property
     def incoming(self) -> Graph:
-        """Papers that cite each paper, within the corpus."""
+        """Papers of the corpus that cite each paper."""
         return self._graph("incoming")
 
     def _graph(self, name: str) -> Graph:
@@ -93,18 +93,17 @@ class Corpus:
         return Graph(indptr, indices)
 
     def by_shard(self, rows: AnyRows) -> Iterator[tuple[int, Ints]]:
-        """Group rising ``rows`` by shard: yields (shard, rows counted from the shard's start)."""
+        """Group rising ``rows`` by shard; yield (shard, rows relative to the shard's start)."""
         rows = np.asarray(rows, np.int64)
         bounds = np.searchsorted(rows, self.starts)
-        for number in range(self.shards):
-            if bounds[number] < bounds[number + 1]:
-                yield number, rows[bounds[number] : bounds[number + 1]] - self.starts[number]
+        for shard in range(self.shards):
+            if bounds[shard] < bounds[shard + 1]:
+                yield shard, rows[bounds[shard] : bounds[shard + 1]] - self.starts[shard]
 
     def take(self, rows: AnyRows, columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at rising ``rows``, in that order."""
-        parts = [self.shard(number).select(columns).take(local) for number, local in self.by_shard(rows)]
-        table = pa.concat_tables(parts) if parts else self.shard(0).select(columns).slice(0, 0)
-        return _as_read(table, "abstract")
+        tables = [self.shard(shard).select(columns).take(local) for shard, local in self.by_shard(rows)]
+        return _as_read(pa.concat_tables(tables or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
 
     def ids(self, rows: AnyRows) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
@@ -115,36 +114,36 @@ class Corpus:
         return ids
 
     def rows_of(self, ids: Sequence[str]) -> Ints:
-        """Return the row of each id, -1 where the corpus has no such paper."""
-        return rows_of(ids, (self.shard(number) for number in range(self.shards)))
+        """Return the row of each id, int64 ``[ids]``; -1 if the corpus has no such paper."""
+        return rows_of(ids, (self.shard(shard) for shard in range(self.shards)))
 
     def characters(self, rows: AnyRows) -> Ints:
-        """Return the characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
+        """Return the number of characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
         titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
         characters: Ints = np.add(titles, abstracts, dtype=np.int64)
         return characters
 
     def query_characters(self, rows: AnyRows) -> Ints:
-        """Return the characters of the query texts at ``rows``, int64 ``[rows]``."""
+        """Return the number of characters of the query texts at ``rows``, int64 ``[rows]``."""
         lengths: Ints = pc.utf8_length(self.query_texts.column("text")).to_numpy().astype(np.int64)
         characters: Ints = lengths[rows]
         return characters
 
     def texts(self, rows: AnyRows, block: int = 8192) -> Iterator[list[Text]]:
-        """Yield title and abstract of the papers at rising ``rows``.
+        """Yield lists of the texts of the papers at rising ``rows``.
 
-        At most ``block`` papers and :data:`TEXT_CHARS` come at a time, or one paper.
+        A list has at most ``block`` texts and :data:`TEXT_CHARS` characters, or one text.
         """
-        for number, local in self.by_shard(rows):
-            table = self.shard(number).select(["title", "abstract"])
-            for some in slices(self.characters(local + self.starts[number]), block, TEXT_CHARS):
-                part = table.take(local[some])
-                abstracts = map(stored_text, part.column("abstract").to_pylist())
-                yield list(map(Text, part.column("title").to_pylist(), abstracts))
+        for shard, local in self.by_shard(rows):
+            table = self.shard(shard).select(["title", "abstract"])
+            for positions in slices(self.characters(local + self.starts[shard]), block, TEXT_CHARS):
+                papers = table.take(local[positions])
+                abstracts = map(stored_text, papers.column("abstract").to_pylist())
+                yield list(map(Text, papers.column("title").to_pylist(), abstracts))
 
     @functools.cached_property
     def query_texts(self) -> pa.Table:
-        """Queries that are no papers, schema :data:`pipeline.core.schema.QUERY_TEXTS` (empty for most releases)."""
+        """Queries that are not papers, schema :data:`pipeline.core.schema.QUERY_TEXTS`."""
         return _as_read(self.artifact.arrow("queries.arrow"), "text")
 
     def ad_hoc(self, rows: AnyRows) -> list[Text]:
@@ -159,14 +158,14 @@ class Corpus:
 
     @functools.cached_property
     def exclusions(self) -> pa.Table:
-        """Papers that the rankings of query texts leave out, schema :data:`pipeline.core.schema.EXCLUSIONS`."""
+        """Papers excluded from the rankings of query texts, schema :data:`pipeline.core.schema.EXCLUSIONS`."""
         if self._has("exclusions.arrow"):
             return self.artifact.arrow("exclusions.arrow")
         return pa.Table.from_pylist([], EXCLUSIONS)
 
     @functools.cached_property
     def contexts(self) -> pa.Table:
-        """Of query texts that are citation contexts, schema :data:`pipeline.core.schema.CONTEXTS`."""
+        """Years and citing papers of citation contexts, schema :data:`pipeline.core.schema.CONTEXTS`."""
         return self.artifact.arrow("contexts.arrow")
 
     @functools.cached_property
@@ -175,11 +174,11 @@ class Corpus:
         return self.artifact.arrow("missing.arrow")
 
     def has_query_texts(self) -> bool:
-        """Whether the release brought its own queries."""
+        """Whether the release has queries."""
         return self._has("queries.arrow")
 
     def has_contexts(self) -> bool:
-        """Whether its query texts are citation contexts."""
+        """Whether the query texts are citation contexts."""
         return self._has("contexts.arrow")
 
     def _has(self, name: str) -> bool:
@@ -187,11 +186,11 @@ class Corpus:
 
 
 def rows_of(ids: Sequence[str], shards: Iterable[pa.Table]) -> Ints:
-    """Return the row of each id in the shards of a corpus, -1 where none of them has it."""
+    """Return the row of each id in the shards of a corpus, int64 ``[ids]``; -1 if none has it."""
     rows, start = np.full(len(ids), -1, np.int64), 0
-    wanted = pa.array(ids, pa.large_string())
+    id_array = pa.array(ids, pa.large_string())
     for shard in shards:
-        index = pc.index_in(wanted, shard.column("paper_id").combine_chunks())
+        index = pc.index_in(id_array, shard.column("paper_id").combine_chunks())
         local = index.fill_null(-1).to_numpy(zero_copy_only=False)
         rows = np.where(local >= 0, local + start, rows)
         start += len(shard)
@@ -199,7 +198,7 @@ def rows_of(ids: Sequence[str], shards: Iterable[pa.Table]) -> Ints:
 
 
 def _as_read(table: pa.Table, name: str) -> pa.Table:
-    """Return a stored table with one column of texts as they are read; one without that column stays."""
+    """Return a stored table with the texts of a column decoded; a table without that column is unchanged."""
     if name not in table.column_names:
         return table
     return table.set_column(table.schema.get_field_index(name), table.schema.field(name), stored_texts(table[name]))

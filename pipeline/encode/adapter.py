@@ -1,8 +1,8 @@
-"""Small layers in a transformer, as SciRepEval publishes them (Singh et al. 2023): adapters, fusions of them, and PALs.
+"""Adapters, adapter fusions and PALs in a transformer, as SciRepEval publishes them (Singh et al. 2023).
 
 The package ``adapters`` loads bottleneck adapters and their fusions. Projected attention layers (PALs: Stickland and
-Murray 2019) are a set of small layers a format: a layer of BERT adds to the input of its last normalisation what a PAL
-makes of the layer's own input, attention in a few dimensions, between two projections.
+Murray 2019) are one set of small layers for each task format. A PAL projects the input of a BERT layer down, attends,
+and projects up; the layer adds the result before its last normalisation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.encode import hub, shape
 from pipeline.encode.network import loading
 from pipeline.encode.spec import CHOICES
 
 _PROBE = tuple(range(1, 9))
-"""Token ids that every model has, for checking that the adapter changes the output."""
+"""Token ids of every model, to check that an adapter changes the output."""
 
 _AGAIN = "Download it again"
 
@@ -36,25 +36,23 @@ def activate(network: Any, folder: Path) -> None:
     Raises:
         InputError: the package is not installed, the adapter does not fit the network, or it changes nothing.
     """
-    try:
-        import adapters
-        from adapters.loading import AdapterFusionLoader
-    except ImportError as error:
-        raise InputError("adapters need the package adapters", pip_extra("specter2")) from error
-    plain, report = _states(network), {"missing_keys": list[str]()}
+    adapters = optional("adapters", "an adapter", "specter2")
+    from adapters.loading import AdapterFusionLoader
+
+    plain_states, report = _states(network), {"missing_keys": list[str]()}
     fusion = (folder / hub.FUSION.config).is_file()
     with loading(folder, remedy="Give an adapter that was trained on this model"):
         adapters.init(network)
-        for part in hub.fused(folder) if fusion else [folder]:
-            with hub.covered(part, hub.ADAPTER) as place:
-                named = part.name if fusion else None
-                network.load_adapter(str(place), load_as=named, set_active=not fusion, loading_info=report)
+        for adapter_folder in hub.fused_adapters(folder) if fusion else [folder]:
+            with hub.identity_files_only(adapter_folder, hub.ADAPTER) as temporary:
+                name = adapter_folder.name if fusion else None
+                network.load_adapter(str(temporary), load_as=name, set_active=not fusion, loading_info=report)
         if fusion:
-            with hub.covered(folder, hub.FUSION) as place:
-                AdapterFusionLoader(network).load(str(place), loading_info=report, set_active=True)
+            with hub.identity_files_only(folder, hub.FUSION) as temporary:
+                AdapterFusionLoader(network).load(str(temporary), loading_info=report, set_active=True)
     if report["missing_keys"]:
         raise InputError(f"the adapter in {folder} must have weights of {report['missing_keys'][0]}, got none", _AGAIN)
-    if network.active_adapters is None or torch.equal(_states(network), plain):
+    if network.active_adapters is None or torch.equal(_states(network), plain_states):
         raise InputError(f"the adapter in {folder} changes nothing", _AGAIN)
 
 
@@ -66,10 +64,10 @@ def _states(network: Any) -> torch.Tensor:
 
 
 _TENSORS = int(transformers.__version__.partition(".")[0]) > 4
-"""Whether a layer returns its states themselves: transformers 4 wraps them in a tuple."""
+"""Whether a layer returns a tensor; transformers 4 wraps it in a tuple."""
 
 _HEADS = 6
-"""Heads of a PAL, in the published models as in the paper."""
+"""Attention heads of a PAL, in the published models and in the paper."""
 
 
 class _Attention(nn.Module):  # type: ignore[misc]
@@ -78,8 +76,8 @@ class _Attention(nn.Module):  # type: ignore[misc]
         self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        parts = (layer(states).unflatten(-1, (_HEADS, -1)) for layer in (self.query, self.key, self.value))
-        query, key, value = (part.transpose(1, 2) for part in parts)
+        projections = (layer(states).unflatten(-1, (_HEADS, -1)) for layer in (self.query, self.key, self.value))
+        query, key, value = (projection.transpose(1, 2) for projection in projections)
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).flatten(2)
 
 
@@ -95,7 +93,7 @@ class _Pal(nn.Module):  # type: ignore[misc]
 
 
 class _Layer(BertLayer):  # type: ignore[misc]
-    """A layer with the PALs of all formats, of which :func:`choose_pals` keeps one."""
+    """A layer with the PALs of all formats; :func:`choose_pals` keeps one."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -109,7 +107,7 @@ class _Layer(BertLayer):  # type: ignore[misc]
 
 
 class PalsConfig(BertConfig):  # type: ignore[misc]
-    """A BERT with PALs: the published configuration has no name of an architecture."""
+    """Configuration of a BERT with PALs; the published one names no architecture."""
 
     model_type = "bert-pals"
 
@@ -130,27 +128,27 @@ AutoModel.register(PalsConfig, PalsModel)
 AutoTokenizer.register(PalsConfig, fast_tokenizer_class=BertTokenizerFast)
 
 
-def name_pals(folder: Path, place: Path, code: str) -> None:
-    """Give the configuration in ``place``, a copy of the model's folder, the name of the architecture with PALs.
+def name_pals(folder: Path, temporary: Path, code: str) -> None:
+    """Write the architecture with PALs into the configuration in ``temporary``, a copy of the model's folder.
 
     Raises:
-        InputError: PALs of a format are asked for and the model has none, or it has some and no format is chosen.
+        InputError: a format is chosen and the model has no PALs, or the reverse.
     """
     config = shape.read(folder / "config.json", shape.Config)
     if bool(config.get("pals")) != (code in CHOICES["pals"]):
         raise _wrong_pals(folder, code, config.get("num_tasks", 0) if config.get("pals") else 0)
     if code:
-        (place / "config.json").unlink()
-        (place / "config.json").write_text(
+        (temporary / "config.json").unlink()
+        (temporary / "config.json").write_text(
             json.dumps({**config, "model_type": PalsConfig.model_type}), encoding="utf-8"
         )
 
 
 def choose_pals(folder: Path, network: Any, code: str) -> None:
-    """Keep the PALs of one format. Training numbered the codes in alphabetical order.
+    """Keep the PALs of one format. They are in alphabetical order of the codes.
 
     Raises:
-        InputError: the model has PALs of other formats.
+        InputError: the model has another number of PALs.
     """
     codes = CHOICES["pals"]
     if code and network.config.num_tasks != len(codes):

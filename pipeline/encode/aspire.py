@@ -1,12 +1,12 @@
-"""One vector a sentence: ASPIRE's, each read in its whole text (Mysore et al. 2022), and ``sentences:encoder=minilm``.
+"""One vector a sentence: ASPIRE (Mysore et al. 2022), which reads whole texts, and ``sentences:encoder=minilm``.
 
-As in ASPIRE's released code, title, separator and sentences are tokenised apart and joined, cut to 500 tokens, and
-enclosed in [CLS] and [SEP]. A sentence's vector is the mean of its tokens; the title's tokens belong to no sentence.
-Two cases that code leaves open: a sentence that is cut away completely has no vector (its paper counts as truncated),
-and a paper without sentences has one vector, the mean of the tokens of its title and their separator.
+As in ASPIRE's released code, title, separator and sentences are tokenised separately, joined, cut to 500 tokens, and
+enclosed in [CLS] and [SEP]. A sentence's vector is the mean of its tokens; the title has no vector. Two cases are ours:
+a sentence that is cut completely has no vector (its paper counts as truncated), and a paper without sentences has one
+vector, the mean of its title and separator tokens.
 
-``sentences`` encodes each sentence of an abstract as a text of its own (Reimers and Gurevych 2019); the title is no
-sentence, and a paper without a sentence has one vector, that of its title.
+``sentences`` encodes the sentences of an abstract as separate texts (Reimers and Gurevych 2019). A paper without
+sentences has the vector of its title.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SentenceTokeniser:
     """Several vectors a text, one a sentence (a :class:`pipeline.encode.tokenise.Tokeniser`).
 
     Args:
-        spec: the maximum number of tokens.
+        spec: gives the maximum number of tokens.
         tokenizer: a fast tokenizer.
     """
 
@@ -54,24 +54,24 @@ class SentenceTokeniser:
             pieces = [split_sentences(text.title) for text in texts]
         else:
             pieces = [[text.title + separator, *split_sentences(text.abstract)] for text in texts]
-        flat = [piece for of_text in pieces for piece in of_text]
+        flat = [piece for text_pieces in pieces for piece in text_pieces]
         encoded = iter(self._tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"] if flat else ())
         tokens = Tokens([], [], [])
-        for of_text in pieces:
-            parts = list(islice(encoded, len(of_text)))
-            ids, spans = self._join(parts)
+        for text_pieces in pieces:
+            piece_ids = list(islice(encoded, len(text_pieces)))
+            ids, spans = self._join(piece_ids)
             tokens.ids.append([self._tokenizer.cls_token_id, *ids, self._tokenizer.sep_token_id])
             sentences = spans if role == "query" else spans[1:]
             tokens.spans.append(sentences or spans[:1] or [(0, 1)])
-            tokens.cut.append(len(ids) < sum(map(len, parts)))
+            tokens.cut.append(len(ids) < sum(map(len, piece_ids)))
         return tokens
 
-    def _join(self, parts: Sequence[list[int]]) -> tuple[list[int], list[Span]]:
-        """Return the ids of the parts up to the limit, and the place after [CLS] of each part with a token left."""
+    def _join(self, pieces: Sequence[list[int]]) -> tuple[list[int], list[Span]]:
+        """Return the ids of the pieces up to the limit, and the spans, after [CLS], of the pieces that have tokens."""
         ids: list[int] = []
         spans: list[Span] = []
-        for part in parts:
-            kept = part[: self._limit - len(ids)]
+        for piece in pieces:
+            kept = piece[: self._limit - len(ids)]
             if kept:
                 spans.append((1 + len(ids), 1 + len(ids) + len(kept)))
             ids += kept
@@ -79,13 +79,13 @@ class SentenceTokeniser:
 
 
 class SentencesEncoder(Composite):
-    """Encodes each sentence of a text as a text of its own; those of a query and of a paper alike."""
+    """Encodes the sentences of a text as separate texts; queries and papers alike."""
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> tuple[list[int], Any]:
-        """Return the number of sentences of each text, and all sentences as the encoder takes them."""
+        """Return the number of sentences of each text, and all sentences prepared for the encoder."""
         split = [split_sentences(text.title if role == "query" else text.abstract) or [text.title] for text in texts]
-        sentences = [Text(sentence, "") for part in split for sentence in part]
-        return [len(part) for part in split], self._parts[0].prepare(sentences)
+        sentences = [Text(sentence, "") for sentences in split for sentence in sentences]
+        return [len(sentences) for sentences in split], self._parts[0].prepare(sentences)
 
     def finish(self, prepared: tuple[list[int], Any]) -> Iterator[Encoded]:
         """Yield all vectors at once.
@@ -100,14 +100,13 @@ class SentencesEncoder(Composite):
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, none of them blank, without the white space between them.
+    """Return the non-empty sentences of a text, stripped of white space.
 
-    Those that a release gives (:class:`pipeline.core.text.Sentences`) stay as they are. Elsewhere a sentence ends at a
-    run of ``.``, ``!`` or ``?`` (with closing quotes and brackets) before white space and a digit or a letter that is
-    not lower-case (after opening quotes and brackets), unless the word before a single full stop is an abbreviation or
-    initials. Against the 4,205 abstracts of CSFCube whose sentences are given, boundaries have precision 0.999 and
-    recall 0.979 (sentencex: 0.987, 0.976; pysbd: 0.964, 0.967); most of those it misses are given after "i.e." and
-    "e.g.".
+    Sentences of a release (:class:`pipeline.core.text.Sentences`) stay as they are. Otherwise a sentence ends at a run
+    of ``.``, ``!`` or ``?`` (with closing quotes and brackets) before white space and a digit or a letter that is not
+    lower-case (after opening quotes and brackets), unless the word before a single full stop is an abbreviation or
+    initials. On the 4,205 abstracts of CSFCube with given sentences, boundaries have precision 0.999 and recall 0.979
+    (sentencex: 0.987, 0.976; pysbd: 0.964, 0.967); most misses follow "i.e." and "e.g.".
     """
     if isinstance(text, Sentences):
         return list(text.given)

@@ -45,7 +45,7 @@ class NotFiniteError(StageError):
 
 
 class Encoder(ABC):
-    """Turns texts into vectors. A loaded encoder holds its weights and belongs to one process."""
+    """Turns texts into vectors. A loaded encoder belongs to one process."""
 
     @property
     @abstractmethod
@@ -54,7 +54,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> Any:
-        """Return texts as :meth:`finish` takes them (tokens); a thread may do it ahead of time."""
+        """Return texts as input of :meth:`finish`, such as tokens; a thread may call this ahead of time."""
 
     @abstractmethod
     def finish(self, prepared: Any) -> Iterator[Encoded]:
@@ -65,13 +65,13 @@ class Encoder(ABC):
         return self.finish(self.prepare(texts, role))
 
     def describe(self) -> Mapping[str, Any]:
-        """Return facts of the execution for provenance (device, batch size)."""
+        """Return the execution for provenance: device, batch size."""
         return {}
 
     def encode(self, texts: Sequence[Text], role: Role = "paper") -> Matrix:
         """Return the vectors of ``texts``, float32 ``[n, dimension]``, in their order.
 
-        An encoder with several vectors a text returns them together, text after text.
+        Several vectors of one text follow one another.
 
         Raises:
             NotFiniteError: a vector holds NaN or infinity.
@@ -80,7 +80,7 @@ class Encoder(ABC):
 
 
 class Composite(Encoder):
-    """An encoder made of others, whose vectors have as many components as those of the first."""
+    """An encoder made of others; its dimension is that of the first."""
 
     def __init__(self, parts: Sequence[Encoder]) -> None:
         self._parts = parts
@@ -91,13 +91,13 @@ class Composite(Encoder):
         return self._parts[0].dimension
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the description of the first encoder, with the bytes of all weights."""
+        """Return the description of the first encoder, with the weight bytes of all."""
         described = [part.describe() for part in self._parts]
         return {**described[0], "weight_bytes": sum(description.get("weight_bytes", 0) for description in described)}
 
 
 class MeanEncoder(Composite):
-    """Averages the vectors of several encoders, each with one vector a text, component by component.
+    """Averages the vectors of several encoders with one vector a text, component by component.
 
     Raises:
         InputError: their dimensions differ.
@@ -113,7 +113,7 @@ class MeanEncoder(Composite):
         super().__init__(parts)
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
-        """Return the texts as each of the encoders takes them."""
+        """Return the input of each encoder."""
         return [part.prepare(texts, role) for part in self._parts]
 
     def finish(self, prepared: Sequence[Any]) -> Iterator[Encoded]:
@@ -141,17 +141,17 @@ def padding_share(tokens: int, padded: int) -> float:
 
 
 def in_order(batches: Iterable[Encoded], dimension: int) -> tuple[npt.NDArray[np.int64], Matrix]:
-    """Join batches in the order of the texts: (position of each vector's text, rising; vectors).
+    """Return the vectors of batches in the order of the texts: (rising positions of texts, vectors).
 
     Raises:
         NotFiniteError: a vector holds NaN or infinity.
     """
-    parts = list(batches)
-    for part in parts:
-        finite = np.isfinite(part.vectors).all(axis=1)
+    encoded = list(batches)
+    for batch in encoded:
+        finite = np.isfinite(batch.vectors).all(axis=1)
         if not finite.all():
-            raise NotFiniteError(int(part.positions[~finite].min()))
-    positions = np.concatenate([np.empty(0, np.int64), *(part.positions for part in parts)])
-    vectors = np.concatenate([np.empty((0, dimension), np.float32), *(part.vectors for part in parts)])
+            raise NotFiniteError(int(batch.positions[~finite].min()))
+    positions = np.concatenate([np.empty(0, np.int64), *(batch.positions for batch in encoded)])
+    vectors = np.concatenate([np.empty((0, dimension), np.float32), *(batch.vectors for batch in encoded)])
     order = np.argsort(positions, kind="stable")
     return positions[order], vectors[order]

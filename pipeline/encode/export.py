@@ -1,4 +1,4 @@
-"""Vectors of a store as files that other tools read, and that ``vectors:FILE`` reads again."""
+"""Exports the vectors of a store for other tools; ``vectors:FILE`` reads them back."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from pipeline.encode.store import VectorStore
 FORMATS = (".parquet", ".npy")
 
 IdsOf = Callable[[Rows], Sequence[str]]
-"""Maps rows to ids: of papers :meth:`pipeline.corpus.reader.Corpus.ids`."""
+"""Function from rows to ids, such as :meth:`pipeline.corpus.reader.Corpus.ids`."""
 
 _BLOCK = 8_192
 
 
 def export_vectors(store: VectorStore, rows: Rows, ids_of: IdsOf, path: Path) -> Path:
-    """Write the vectors of some papers as float32, in order of row, in bounded memory.
+    """Write the vectors of papers as float32, in order of row, in bounded memory; return ``path``.
 
     Args:
         store: their store.
-        rows: uint32, rising, each once.
-        ids_of: gives the ids.
-        path: ``.parquet`` (columns ``id`` and ``vector``), or ``.npy`` (``[papers, dimension]``), whose ids go into
-            ``.ids.txt`` beside it, one a line.
+        rows: uint32, rising, without repeats.
+        ids_of: returns their ids.
+        path: ``.parquet`` (columns ``id`` and ``vector``), or ``.npy`` (``[papers, dimension]``) with ``.ids.txt``
+            beside it, one id a line.
 
     Raises:
-        InputError: the format is unknown, an id does not fit on a line, or papers have several vectors.
+        InputError: the format is unknown, an id has a line break, or papers have several vectors.
         StageError: papers have no vector.
     """
     if path.suffix not in FORMATS:
@@ -56,32 +56,32 @@ def open_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
 
 
 def record(path: Path, source: str) -> None:
-    """Write beside an exported ``.npy``, into ``.json``, what it was made of and the checksums of its files."""
-    files.write_text(path.with_suffix(".json"), json.dumps(_described(path, source)))
+    """Write ``.json`` beside an exported ``.npy``: its source and the checksums of its files."""
+    files.write_text(path.with_suffix(".json"), json.dumps(_checksums(path, source)))
 
 
 def intact(path: Path, source: str) -> bool:
-    """Return whether an exported ``.npy`` and its ids are as :func:`record` left them, made of ``source``."""
-    return bool(files.read_json(path.with_suffix(".json")) == _described(path, source))
+    """Return whether an exported ``.npy`` and its ids are of ``source`` and unchanged since :func:`record`."""
+    return bool(files.read_json(path.with_suffix(".json")) == _checksums(path, source))
 
 
-def _described(path: Path, source: str) -> dict[str, Any]:
-    written = [file for file in (path, path.with_suffix(".ids.txt")) if file.is_file()]
-    return {"source": source, "sha256": {file.name: files.sha256(file) for file in written}}
+def _checksums(path: Path, source: str) -> dict[str, Any]:
+    paths = [file for file in (path, path.with_suffix(".ids.txt")) if file.is_file()]
+    return {"source": source, "sha256": {file.name: files.sha256(file) for file in paths}}
 
 
 def _blocks(
     store: VectorStore, rows: Rows, ids_of: IdsOf, progress: Progress
 ) -> Iterator[tuple[Sequence[str], Matrix]]:
     for start, block in zip(range(0, len(rows), _BLOCK), store.blocks(rows, _BLOCK), strict=True):
-        some = rows[start : start + _BLOCK]
-        if len(block.rows) != len(some):
+        block_rows = rows[start : start + _BLOCK]
+        if len(block.rows) != len(block_rows):
             raise InputError(
-                f"{len(some):,} papers must have one vector each, got {len(block.rows):,}",
+                f"{len(block_rows):,} papers must have one vector each, got {len(block.rows):,}",
                 "Export an encoder of one vector a paper",
             )
-        yield ids_of(some), block.vectors
-        progress.add(len(some))
+        yield ids_of(block_rows), block.vectors
+        progress.add(len(block_rows))
 
 
 def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
@@ -96,10 +96,10 @@ def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], s
 def _write_npy(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     with (
-        files.replacing(path.with_suffix(".ids.txt")) as listed,
+        files.replacing(path.with_suffix(".ids.txt")) as id_path,
         files.replacing(path) as temporary,
         temporary.open("wb") as handle,
-        listed.open("w", encoding="utf-8", newline="\n") as lines,
+        id_path.open("w", encoding="utf-8", newline="\n") as lines,
     ):
         np.lib.format.write_array_header_1_0(handle, header)
         for ids, vectors in blocks:

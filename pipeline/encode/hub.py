@@ -18,20 +18,13 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.encode import shape
 
 _SMALL = ("*.json", "*.txt", "*.model")
-"""All of a model but its weights: its configuration and tokenizer."""
+"""Files of configuration and tokenizer: a model without its weights."""
 
-_TOKENIZER = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.model",
-)
+_TOKENIZER = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 _absent: set[str] | None = None
-"""Hub ids that a plan found absent; None while nothing is only planned."""
+"""Hub ids that a plan would download; None outside of :func:`planning`."""
 
 
 class Layout(NamedTuple):
@@ -39,9 +32,9 @@ class Layout(NamedTuple):
 
     Attributes:
         what: its name in messages.
-        config: the file that every such folder has.
-        weights: files of the weights by preference; ``.index.json`` behind the name lists the files of sharded ones.
-        shape: what is read of the configuration.
+        config: name of the configuration file.
+        weights: names of weight files, by preference; ``NAME.index.json`` lists the files of sharded weights.
+        shape: type of the configuration in :mod:`pipeline.encode.shape`.
     """
 
     what: str
@@ -70,7 +63,7 @@ class Checkpoint:
     layout: Layout = MODEL
 
     def ready(self) -> Path:
-        """Return the folder with the weights in it, downloading them where they are missing.
+        """Return the folder, after downloading missing weights.
 
         Raises:
             StageError: the hub cannot be reached.
@@ -94,16 +87,15 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
         folder = Path(snapshot_download(hub, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
-    whole = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
-    return Checkpoint(hub, folder.name, folder, layout) if whole and _has_tokenizer(folder, layout) else None
+    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
+    return Checkpoint(hub, folder.name, folder, layout) if complete and _has_tokenizer(folder, layout) else None
 
 
 @contextlib.contextmanager
 def planning() -> Iterator[set[str]]:
-    """Download nothing while work is planned; yield the hub ids of what would be.
+    """Download nothing inside this context; yield the set of hub ids that would be downloaded.
 
-    A model that is absent has the revision that was asked for and no files, so the identities of its vectors are known
-    only once it is there.
+    An absent model has the requested revision and no files, so the identities of its vectors are not known yet.
     """
     global _absent
     _absent = set()
@@ -114,12 +106,12 @@ def planning() -> Iterator[set[str]]:
 
 
 def absent() -> set[str]:
-    """Return the hub ids that would be downloaded for what is planned."""
+    """Return the hub ids that the plan would download."""
     return _absent or set()
 
 
 def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
-    """Return the model or adapter at a branch, tag or commit: from the cache, else its small files are downloaded.
+    """Return the model or adapter at a branch, tag or commit; download its configuration if it is not in the cache.
 
     Raises:
         InputError: the hub has no such model.
@@ -145,8 +137,8 @@ def packaged(name: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) / folder
 
 
-def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Checkpoint:
-    """Return the model or adapter in a folder, named by its content, that of the files ``more`` included; checked."""
+def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> Checkpoint:
+    """Check the model or adapter in a folder and return it; its revision is a digest of its files and of ``extra``."""
     folder = folder.expanduser().resolve()
     _check(folder, layout)
     if not weights(folder, layout):
@@ -154,18 +146,18 @@ def local(folder: Path, layout: Layout = MODEL, more: Iterable[Path] = ()) -> Ch
             f"{folder} holds no weights (no {' and no '.join(layout.weights)}, whole or in all its files)",
             f"Save the {layout.what} there again, with save_{layout.what} or by download",
         )
-    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *more))
+    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *extra))
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
 
 
 def local_adapter(folder: Path) -> Checkpoint:
-    """Return the adapter in a folder, or the fusion there with its adapters; checked."""
+    """Check the adapter in a folder, or the fusion and its adapters, and return it."""
     if not (folder / FUSION.config).is_file():
         return local(folder, ADAPTER)
-    return local(folder, FUSION, [file for adapter in fused(folder) for file in _identity_files(adapter, ADAPTER)])
+    return local(folder, FUSION, [path for part in fused_adapters(folder) for path in _identity_files(part, ADAPTER)])
 
 
-def fused(folder: Path) -> list[Path]:
+def fused_adapters(folder: Path) -> list[Path]:
     """Return the folders of the adapters of a fusion: beside it, or in ``../adapters``, by name.
 
     Raises:
@@ -174,17 +166,17 @@ def fused(folder: Path) -> list[Path]:
     config = shape.read(folder / FUSION.config, shape.Fusion)
     names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
     folders = []
-    for listed in names.split(",") if isinstance(names, str) else names:
-        name = shape.inside(listed, folder / FUSION.config)
-        places = [place for place in (beside / name, beside / "adapters" / name) if (place / ADAPTER.config).is_file()]
-        if not places:
+    for adapter_name in names.split(",") if isinstance(names, str) else names:
+        name = shape.inside(adapter_name, folder / FUSION.config)
+        matches = [path for path in (beside / name, beside / "adapters" / name) if (path / ADAPTER.config).is_file()]
+        if not matches:
             raise InputError(f"the fusion in {folder} must have adapter {name} beside it, got none", "Copy it there")
-        folders.append(places[0])
+        folders.append(matches[0])
     return folders
 
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
-    """Return the weight files that are loaded from a folder, with their index; empty where one is missing."""
+    """Return the weight files of a folder, and their index if they are sharded; empty if one is missing."""
     for name in layout.weights:
         if (folder / name).is_file():
             return [folder / name]
@@ -197,14 +189,14 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
 
 
 @contextlib.contextmanager
-def covered(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
-    """Give a folder with the files that identify a model or adapter, and no other that a library might load."""
-    with tempfile.TemporaryDirectory(prefix="mdcr-model-") as place:
+def identity_files_only(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
+    """Yield a temporary folder with links to the files that identify a model or adapter, and to no other file."""
+    with tempfile.TemporaryDirectory(prefix="mdcr-model-") as temporary:
         for path in _identity_files(folder, layout):
-            link = Path(place) / path.relative_to(folder)
+            link = Path(temporary) / path.relative_to(folder)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path.resolve())
-        yield Path(place)
+        yield Path(temporary)
 
 
 def _check(folder: Path, layout: Layout) -> None:
@@ -234,13 +226,13 @@ def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
 
 @functools.cache
 def _content_digest(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """Digest the files named by ``stamps``, whose size and time only show when to read them again."""
-    total = hashlib.sha256()
+    """Return the SHA-256 of the files in ``stamps``: (path, size, modification time), which key the cache."""
+    combined = hashlib.sha256()
     for path in sorted(Path(name) for name, _, _ in stamps):
         with path.open("rb") as handle:
             content = hashlib.file_digest(handle, "sha256").hexdigest()
-        total.update(f"{Path(os.path.relpath(path, folder)).as_posix()}\0{content}\n".encode())
-    return total.hexdigest()
+        combined.update(f"{Path(os.path.relpath(path, folder)).as_posix()}\0{content}\n".encode())
+    return combined.hexdigest()
 
 
 def _download(hub: str, revision: str, patterns: list[str]) -> Path:

@@ -51,7 +51,7 @@ class Kind:
     """One kind of encoder.
 
     Attributes:
-        name: what ``kind`` of a specification says.
+        name: the ``kind`` of its specifications.
         resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
@@ -59,7 +59,7 @@ class Kind:
         accelerated: whether it is a network that uses GPUs, one process each.
         contextual: whether its vectors are of sentences, each read in its whole text.
         reranks: whether it scores pairs of a query and a paper, and has no vectors.
-        places: settings that name a file, a folder, another model or a branch.
+        places: settings whose value is a file, a folder, another model or a branch.
     """
 
     name: str
@@ -82,7 +82,7 @@ _kinds: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Add a kind, or replace the one of that name."""
+    """Add a kind; it replaces a kind of the same name."""
     _kinds[kind.name] = kind
 
 
@@ -113,9 +113,9 @@ def devices(model: Model, resources: Resources) -> list[str]:
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
-    """Build a specification from settings; values may be text that a user typed, which is checked."""
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return from_mapping(cls, {key: _value(key, value, defaults.get(key)) for key, value in settings.items()})
+    """Return a specification from settings; values that users typed are checked and converted."""
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return from_mapping(cls, {key: _parse_value(key, value, defaults.get(key)) for key, value in settings.items()})
 
 
 def checked_choice(key: str, value: str) -> str:
@@ -125,7 +125,7 @@ def checked_choice(key: str, value: str) -> str:
     return value
 
 
-def _value(key: str, value: Any, default: Any) -> Any:
+def _parse_value(key: str, value: Any, default: Any) -> Any:
     if key in CHOICES:
         return checked_choice(key, value)
     if isinstance(value, str) and isinstance(default, bool):
@@ -145,74 +145,74 @@ def positive(key: str, value: Any, example: int) -> int:
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = recipes.of_folder(checkpoint.folder)
-    whole = settings.keys() >= set(_COMPLETE)
-    if not whole:
-        values = {**described, **values}
+    of_folder = recipes.of_folder(checkpoint.folder)
+    complete = settings.keys() >= set(_COMPLETE)
+    if not complete:
+        values = {**of_folder, **values}
     values |= _task_prompts(name, values, checkpoint.folder)
     adapter = _adapter(values)
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
-    _check_pooling(name, values, described["pooling"] if checkpoint.folder.is_dir() else MODULES)
+    _check_pooling(name, values, of_folder["pooling"] if checkpoint.folder.is_dir() else MODULES)
     recipes.check_template(values["template"])
-    passage, asking = values.pop("passage_prefix", None), values.pop("query_paper_prefix", None)
-    if asking == values.get("paper_prefix", ""):
-        asking = None
+    passage, query_paper = values.pop("passage_prefix", None), values.pop("query_paper_prefix", None)
+    if query_paper == values.get("paper_prefix", ""):
+        query_paper = None
     model = _pretrained(TransformerSpec, name, values, checkpoint)
-    model = dataclasses.replace(model, adapter=adapter, passage_prefix=passage, query_paper_prefix=asking)
-    own = f"of its {shape.MODULE_FILE}" if described["pooling"] == MODULES else f"SPECTER's: no {shape.MODULE_FILE}"
-    return dataclasses.replace(model, recipe=f"{described_as(model)} ({'of models.toml' if whole else own})")
+    model = dataclasses.replace(model, adapter=adapter, passage_prefix=passage, query_paper_prefix=query_paper)
+    origin = f"of its {shape.MODULE_FILE}" if of_folder["pooling"] == MODULES else f"SPECTER's: no {shape.MODULE_FILE}"
+    return dataclasses.replace(model, recipe=f"{recipe_text(model)} ({'of models.toml' if complete else origin})")
 
 
 _COMPLETE = ("template", "pooling", "max_length", "distance")
-"""Settings of a recipe that needs nothing of the folder's."""
+"""A recipe with these settings needs none of the model folder."""
 
 
-def described_as(model: Model) -> str:
-    """Return template, pooling and whatever else makes a vector of a text, as options are written."""
+def recipe_text(model: Model) -> str:
+    """Return the settings that turn a text into a vector, written as options."""
     values = {**canonical(model.spec), "distance": model.distance}
     values |= {"query_paper_prefix": model.query_paper_prefix, "passage_prefix": model.passage_prefix}
     prefixes = ("paper_prefix", "query_paper_prefix", "query_prefix", "passage_prefix")
     keys = (*_COMPLETE, "normalise", *prefixes, "lower_case")
-    return ", ".join(f"{key}={_shown(values[key])}" for key in keys if values.get(key) not in (False, "", None))
+    return ", ".join(f"{key}={_option_text(values[key])}" for key in keys if values.get(key) not in (False, "", None))
 
 
-def _shown(value: Any) -> str:
+def _option_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
 
 
 def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Take the prompts of tasks out of ``values``; return the prefixes for the task that is asked for.
+    """Remove the prompts of tasks from ``values``; return the prefixes of the task in ``values``.
 
-    Those of a task of MTEB go by its order of names, for queries and for documents; there may be none.
+    An MTEB task takes the first prompt of its names that exists, for queries and for documents; there may be none.
     """
-    own, task, names = values.pop("prompts", {}), values.pop("task", ""), values.pop("prompt_names", None)
+    prompts, task, names = values.pop("prompts", {}), values.pop("task", ""), values.pop("prompt_names", None)
     if not task:
         return {}
     if names is not None:
-        known = own or recipes.prompts(folder)
-        found = {role: next((known[one] for one in of_role if one in known), None) for role, of_role in names.items()}
+        texts = prompts or recipes.prompts(folder)
+        by_role = {role: next((texts[key] for key in keys if key in texts), None) for role, keys in names.items()}
         keys = {"query_paper_prefix": "query", "query_prefix": "query", "paper_prefix": "document"}
-        return {key: text for key, role in keys.items() if (text := found[role]) is not None}
-    known = {**recipes.prompts(folder), **own}
-    if task not in known:
-        raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
-    prompt = known[task]
+        return {key: text for key, role in keys.items() if (text := by_role[role]) is not None}
+    texts = {**recipes.prompts(folder), **prompts}
+    if task not in texts:
+        raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, texts))
+    prompt = texts[task]
     papers = {"paper_prefix": prompt} if task in _ALIKE else {}
     return {**papers, "query_paper_prefix": prompt, "query_prefix": prompt}
 
 
 _ALIKE = ("classification", "regression", "proximity")
-"""Formats of tasks (SciRepEval) in which the prompt is put before every paper: none of them is the query of others."""
+"""Task formats of SciRepEval whose prompt precedes every paper, since no paper is a query."""
 
 
-def _check_pooling(name: str, values: Mapping[str, Any], saved_as: str) -> None:
-    """Check the pooling, and what goes with it; ``saved_as`` is the one of the folder."""
+def _check_pooling(name: str, values: Mapping[str, Any], folder_pooling: str) -> None:
+    """Check the pooling and the settings that depend on it; ``folder_pooling`` is that of the model folder."""
     pooling = values.get("pooling", "cls")
-    known = re.fullmatch(r"position:\d+", pooling) or pooling == MODULES or set(pooling.split("+")) <= set(POOLING)
-    if not known or (pooling == MODULES != saved_as):
+    valid = re.fullmatch(r"position:\d+", pooling) or pooling == MODULES or set(pooling.split("+")) <= set(POOLING)
+    if not valid or (pooling == MODULES != folder_pooling):
         raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
     for key in ("normalise", "lower_case", "adapter", "pals"):
         if pooling == MODULES and values.get(key) not in (None, False, "", "false"):
@@ -239,14 +239,16 @@ def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
     raise InputError(f"{name} needs the encoders to average", "Write mean(specter2,specter2_ctrl)")
 
 
-def _load_mean(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+def _load_composite(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+    from pipeline.encode.aspire import SentencesEncoder
     from pipeline.encode.base import MeanEncoder
 
-    return MeanEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
+    parts = [find(part.spec.kind).load(part, None, resources) for part in model.parts]
+    return MeanEncoder(parts) if isinstance(model.spec, MeanSpec) else SentencesEncoder(parts)
 
 
 def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
-    """Take the adapter settings out of ``values``; return the adapter, from a folder or the hub."""
+    """Remove the adapter settings from ``values``; return the adapter, from a folder or the hub."""
     adapter, revision = values.pop("adapter", ""), values.pop("adapter_revision", "main")
     if not adapter:
         return None
@@ -256,7 +258,7 @@ def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
 
 
 def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
-    """Take the location of the weights out of ``values``: an installed package, a folder, or the hub."""
+    """Remove the location of the weights from ``values``; return them: an installed package, a folder, or the hub."""
     package, folder = values.pop("package", ""), values.pop("folder", "")
     hub_id, revision = values.pop("hub", ""), values.pop("revision", "main")
     installed = hub.packaged(package) if package else None
@@ -282,13 +284,13 @@ def _resolve_reranker(
 ) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    described = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
+    of_folder = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
     location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
-    built = build_spec(spec, {**described, **values, **location})
-    read = "prompts and lengths of its folder"
+    built = build_spec(spec, {**of_folder, **values, **location})
+    inputs = "prompts and lengths of its folder"
     if isinstance(built, CrossSpec):
-        read = f"max_length={built.max_length}" + (f", prompt={built.prompt!r}" if built.prompt else "")
-    return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {read}")
+        inputs = f"max_length={built.max_length}" + (f", prompt={built.prompt!r}" if built.prompt else "")
+    return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {inputs}")
 
 
 def _load_reranker(model: Model, _fit: Artifact | None, resources: Resources) -> Any:
@@ -317,32 +319,26 @@ def _fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
 
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
-    part: Model = values.pop("encoder")
-    if part.several or not isinstance(part.spec, TransformerSpec):
+    encoder: Model = values.pop("encoder")
+    if encoder.several or not isinstance(encoder.spec, TransformerSpec):
         raise InputError(
-            f"encoder of {name} must be a transformer with one vector a text, got {part.name!r}",
+            f"encoder of {name} must be a transformer with one vector a text, got {encoder.name!r}",
             "Write sentences:encoder=minilm",
         )
-    distance = cast("Distance", checked_choice("distance", values.pop("distance", part.distance)))
-    spec = build_spec(SentencesSpec, {**values, "encoder": part.spec})
-    return Model(name, spec, distance, part.checkpoint, parts=(part,), several=True)
-
-
-def _load_sentences(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
-    from pipeline.encode.aspire import SentencesEncoder
-
-    return SentencesEncoder([find(part.spec.kind).load(part, None, resources) for part in model.parts])
+    distance = cast("Distance", checked_choice("distance", values.pop("distance", encoder.distance)))
+    spec = build_spec(SentencesSpec, {**values, "encoder": encoder.spec})
+    return Model(name, spec, distance, encoder.checkpoint, parts=(encoder,), several=True)
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
     from pipeline.encode import precomputed
 
     values = dict(settings)
-    place, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
+    path, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
-    spec = build_spec(VectorsSpec, {**values, "content": precomputed.content(precomputed.find(place))})
+    spec = build_spec(VectorsSpec, {**values, "content": precomputed.content(precomputed.find(path))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
-    return Model(name, spec, cast("Distance", distance), query=query, place=place, missing=cast("Missing", missing))
+    return Model(name, spec, cast("Distance", distance), query=query, place=path, missing=cast("Missing", missing))
 
 
 def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder:
@@ -354,11 +350,11 @@ register(
     Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, places=_WEIGHTS)
 )
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
-register(Kind("mean", MeanSpec, _resolve_mean, _load_mean, accelerated=True))
+register(Kind("mean", MeanSpec, _resolve_mean, _load_composite, accelerated=True))
 register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, places=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
-register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_sentences, accelerated=True, places=("encoder",)))
+register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_composite, accelerated=True, places=("encoder",)))
 for _spec, _describe in ((CrossSpec, recipes.of_cross_encoder), (MaxSimSpec, recipes.of_multi_vector_encoder)):
     _resolve = partial(_resolve_reranker, _spec, _describe)
     register(Kind(_spec.kind, _spec, _resolve, _load_reranker, accelerated=True, reranks=True))

@@ -1,14 +1,13 @@
 """Encoders that are fitted on the corpus and need no download: LSA and averaged word vectors.
 
-LSA (Deerwester et al. 1990): term weights are (1 + ln tf) * ln((1 + n) / (1 + df)), scaled to length 1; a vector is
-their projection on the first right singular vectors of a sample of the corpus (randomised SVD: Halko et al. 2011).
+LSA (Deerwester et al. 1990): term weights are (1 + ln tf) * ln((1 + n) / (1 + df)), scaled to length 1. They are
+projected on the first right singular vectors of a sample of the corpus (randomised SVD: Halko et al. 2011).
 scikit-learn counts the terms and computes the SVD. A fit on 20,000 papers, the default sample, takes about 5 seconds.
 
-Word vectors (Mikolov et al. 2013): gensim trains a continuous bag of words; a text is the sum of its terms' vectors,
-plain or weighted by TF-IDF.
+Word vectors (Mikolov et al. 2013): gensim trains a continuous bag of words. A text is the sum of its terms' vectors,
+plain or weighted by IDF.
 
-A text without a known term has the zero vector. A fit runs on one thread, so that repeated fits on one machine give the
-same bytes.
+A text without a known term has the zero vector. Fits use one thread, so repeated fits on one machine are identical.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator, priorities, smallest
@@ -38,9 +37,9 @@ from pipeline.encode.base import Encoded, Encoder, Matrix
 from pipeline.encode.spec import LsaSpec, Role, WordsSpec
 
 _BLOCK = 4_096
-"""Texts projected together, at most, of at most :data:`TEXT_CHARS` characters."""
+"""Maximum texts of a block, which has at most :data:`TEXT_CHARS` characters."""
 _SAMPLE_CHARS = 2**26
-"""Characters of a sample, at most, unless it is one paper; more than 20,000 abstracts have."""
+"""Maximum characters of a sample of more than one paper; 20,000 abstracts have fewer."""
 _TERM = r"[^\W_]+"
 
 _TERMS = pa.schema(
@@ -58,7 +57,7 @@ class LsaEncoder(Encoder):
 
     Args:
         terms: vocabulary ``[terms]``.
-        idf: weight of each term, float32 ``[terms]``.
+        idf: inverse document frequencies, float32 ``[terms]``.
         components: float32 ``[terms, dimension]``.
     """
 
@@ -87,10 +86,10 @@ class LsaEncoder(Encoder):
         return {"device": "cpu", "compute": "float32"}
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[csr_matrix]:
-        """Return the term counts of texts block by block; ad-hoc queries are projected like papers."""
+        """Return the term counts of texts in blocks; ad-hoc queries are projected like papers."""
         del role
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
-        return [self._counter.transform(map(_joined, texts[some])) for some in slices(sizes, _BLOCK, TEXT_CHARS)]
+        return [self._counter.transform(map(_joined, texts[block])) for block in slices(sizes, _BLOCK, TEXT_CHARS)]
 
     def finish(self, prepared: Sequence[csr_matrix]) -> Iterator[Encoded]:
         """Yield vectors block by block."""
@@ -103,7 +102,7 @@ class LsaEncoder(Encoder):
 
 
 class WordsEncoder(LsaEncoder):
-    """Sums the vectors of a text's terms, each as often as it occurs, times its weight; cosines are those of means."""
+    """Sums the weighted vectors of all term occurrences of a text; cosines are those of means."""
 
     def weighted(self, counts: csr_matrix) -> csr_matrix:
         """Return the weights of terms, float32 CSR ``[texts, terms]``."""
@@ -112,7 +111,7 @@ class WordsEncoder(LsaEncoder):
 
 
 def fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
-    """Fit on a sample of ``corpus`` that depends on its papers' ids and the seed alone, and write it into ``out``.
+    """Fit LSA on a sample of ``corpus`` and write it into ``out``. The sample depends on paper ids and seed alone.
 
     Raises:
         InputError: the corpus has no two papers that share a term.
@@ -129,15 +128,14 @@ def fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
 
 
 def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
-    """Train on a sample of ``corpus`` that depends on its papers' ids and the seed alone, and write it into ``out``.
+    """Train word vectors on a sample of ``corpus`` and write them into ``out``. The sample depends on ids and seed.
 
     Raises:
         InputError: gensim is not installed, or no term is in two papers.
     """
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise InputError(f"word vectors need gensim ({error})", pip_extra("facets")) from error
+    optional("gensim", "words", "facets")
+    from gensim.models import Word2Vec
+
     texts = _sample(corpus, spec, "words sample")
     terms, counts = _frequent_terms(texts, spec)
     vocabulary = frozenset(terms)
@@ -152,7 +150,7 @@ def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
 
 
 def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec, purpose: str) -> list[str]:
-    """Return the texts of at most ``spec.sample`` papers, or of as many as take 64 million characters."""
+    """Return the texts of a random sample of at most ``spec.sample`` papers and :data:`_SAMPLE_CHARS` characters."""
     chosen = smallest(priorities(corpus.attributes["key"], spec.seed, purpose), spec.sample)
     rows = np.sort(chosen[next(slices(corpus.characters(chosen), spec.sample, _SAMPLE_CHARS), slice(0))])
     texts = list[str]()
@@ -164,7 +162,7 @@ def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec, purpose: str) -> list[str
 
 
 def _frequent_terms(texts: Sequence[str], spec: LsaSpec | WordsSpec) -> tuple[npt.NDArray[Any], csr_matrix]:
-    """Return the terms of at least two texts, and the counts of each text."""
+    """Return the terms that occur in at least two texts, and their counts, CSR ``[texts, terms]``."""
     counter = _counter(min_df=2, max_features=spec.vocabulary)
     try:
         counts = counter.fit_transform(texts)
@@ -183,7 +181,7 @@ def _write(
     idf: npt.NDArray[Any],
     vectors: npt.NDArray[Any],
 ) -> Counts:
-    """Write terms, how many papers have each, their weights and their vectors ``[terms, dimension]``."""
+    """Write terms, their document frequencies, weights and vectors ``[terms, dimension]``."""
     out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf.astype(np.float32)], _TERMS), _TERMS)
     flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
     schema = pa.schema([pa.field("vector", pa.list_(pa.float32(), vectors.shape[1]), nullable=False)])

@@ -28,10 +28,10 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.encode import kinds
 
 HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
-"""What a base begins with that is no entry and no folder."""
+"""Prefixes of bases that are neither entries nor folders."""
 
 RERANKERS = (CROSS, MAXSIM)
-"""What a model that reranks begins with: a cross-encoder, a multi-vector encoder."""
+"""Prefixes of rerankers: a cross-encoder, a multi-vector encoder."""
 
 BASELINES = ("most-cited", "newest", "random")
 """Systems that read no text."""
@@ -43,10 +43,10 @@ class Name:
 
     Attributes:
         base: an entry, a path, ``hf:org/name``, or the word before the parentheses.
-        parts: what stands in the parentheses; None without any.
+        parts: the names in the parentheses; None without parentheses.
         options: key and value of each option, in the order typed.
-        label: the user's own name for it; empty for none.
-        index: the approximate index that it is searched by; empty for exact search. Users give it as ``--engine``.
+        label: the user's own name for it, or empty.
+        index: the approximate index that searches it; empty for exact search. Users give it as ``--engine``.
     """
 
     base: str
@@ -64,10 +64,10 @@ class Name:
         """The name in tables: the label, else as users type it, with the titles of its parts."""
         return (self.label or self._text(lambda part: part.title)) + (f"@{self.index}" if self.index else "")
 
-    def _text(self, shown: Callable[[Name], str]) -> str:
-        inside = "" if self.parts is None else f"({','.join(map(shown, self.parts))})"
+    def _text(self, show: Callable[[Name], str]) -> str:
+        inner = "" if self.parts is None else f"({','.join(map(show, self.parts))})"
         options = ",".join(f"{key}={value}" for key, value in self.options)
-        return f"{self.base}{inside}{':' if options else ''}{options}"
+        return f"{self.base}{inner}{':' if options else ''}{options}"
 
     def walk(self) -> Iterator[Name]:
         """Yield the name and all names inside."""
@@ -88,7 +88,7 @@ class Name:
 
 
 def parse(text: str, *, single: bool = False) -> list[Name]:
-    """Read names separated by commas; ``single``: what follows an option is options too."""
+    """Return names separated by commas; with ``single``, everything after the first option is options."""
     names: list[Name] = []
     for piece in _pieces(text):
         option = _option(piece, single) if names and names[-1].options else None
@@ -99,32 +99,29 @@ def parse(text: str, *, single: bool = False) -> list[Name]:
     return names
 
 
-def one(text: str) -> Name:
-    """Read a single name: what follows its first option is options too.
+def parse_one(text: str) -> Name:
+    """Return a single name; everything after its first option is options.
 
     Raises:
         InputError: the text holds several names.
     """
-    name, *others = parse(text, single=True) or [Name("")]
-    if others:
+    name, *further_names = parse(text, single=True) or [Name("")]
+    if further_names:
         raise InputError(f"{text!r} must be one name, got several", "Write options like scincl:compute=bfloat16")
     return name
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is a system without options and label: an entry, a folder, or a word with parentheses."""
-    return re.match(r"\w+\(", text) is not None or text in known() or os.path.isdir(text)
+    """Return whether a text is a system without options and label: an entry, a folder, or a word with parentheses."""
+    return re.match(r"\w+\(", text) is not None or text in known_names() or os.path.isdir(text)
 
 
-def shown(name: Name) -> Name:
-    """Return a name with each path in it cut to the name of its folder or file, as tables show it.
-
-    Where that is the name of a known model, the folder around it stays too.
-    """
-    return name.map(_without_folders)
+def display_name(name: Name) -> Name:
+    """Return a name as tables show it: paths are cut to their last part, or to two if the last is a known name."""
+    return name.map(_shorten_paths)
 
 
-def known() -> set[str]:
+def known_names() -> set[str]:
     """Return the names of all entries, ``bm25`` and :data:`BASELINES`."""
     return {*entries(), "bm25", *BASELINES}
 
@@ -133,17 +130,17 @@ _REGISTERED: dict[str, Mapping[str, Any]] = {}
 
 
 def register(name: str, **entry: Any) -> None:
-    """Enter an encoder under a name, as an entry of ``models.toml`` does; the keys are described at its head.
+    """Register an encoder under a name; the keys are those of an entry, described at the head of ``models.toml``.
 
     Raises:
         InputError: the name is taken or cannot be typed, or ``like`` names no entry.
     """
-    there = entries()
-    if not re.fullmatch(r"\w[\w.-]*", name) or name in there.keys() - _REGISTERED.keys():
+    existing = entries()
+    if not re.fullmatch(r"\w[\w.-]*", name) or name in existing.keys() - _REGISTERED.keys():
         raise InputError(f"an encoder cannot be called {name!r}", "Give a word that is not a system yet")
-    if (like := entry.pop("like", None)) is not None and like not in there:
-        raise InputError(f"there is no encoder {like!r}", nearest(like, there))
-    _REGISTERED[name] = {**there.get(like, {}), **entry}
+    if (like := entry.pop("like", None)) is not None and like not in existing:
+        raise InputError(f"there is no encoder {like!r}", nearest(like, existing))
+    _REGISTERED[name] = {**existing.get(like, {}), **entry}
 
 
 def entries() -> dict[str, Mapping[str, Any]]:
@@ -163,14 +160,14 @@ def _file() -> dict[str, Mapping[str, Any]]:
 
 
 def _depths(text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield each place, its character and the number of parentheses that are open after it."""
+    """Yield the position and the character of a text, and the number of parentheses that are open after it."""
     depths = itertools.accumulate((character == "(") - (character == ")") for character in text)
     return zip(itertools.count(), text, depths, strict=False)
 
 
 def _pieces(text: str) -> list[str]:
     """Split at the commas outside parentheses."""
-    commas = (place for place, character, depth in _depths(text) if character == "," and depth == 0)
+    commas = (position for position, character, depth in _depths(text) if character == "," and depth == 0)
     pieces = (text[start + 1 : end].strip() for start, end in itertools.pairwise((-1, *commas, len(text))))
     return [piece for piece in pieces if piece]
 
@@ -182,44 +179,44 @@ def _name(piece: str) -> Name:
         return Name(text, label=label)
     end = _end_of_parts(text)
     option = re.fullmatch(r"(.*?):(\w+)\s*=(.*)", text[end:])
-    rest = option[1] if option else text[end:]
+    remainder = option[1] if option else text[end:]
     options = ((option[2], option[3].strip()),) if option else ()
-    if end and not rest:
-        word, _, inside = text[: end - 1].partition("(")
-        return Name(word, tuple(parse(inside)), options, label)
-    return Name(text[:end] + rest, None, options, label)
+    if end and not remainder:
+        word, _, inner = text[: end - 1].partition("(")
+        return Name(word, tuple(parse(inner)), options, label)
+    return Name(text[:end] + remainder, None, options, label)
 
 
 def _end_of_parts(text: str) -> int:
-    """Return where the parentheses end that follow the first word, 0 without any."""
-    called = text if re.match(r"\w+\(", text) else ""
-    return next((place + 1 for place, character, depth in _depths(called) if character == ")" and depth == 0), 0)
+    """Return the end of the parentheses after the first word, 0 without any."""
+    call = text if re.match(r"\w+\(", text) else ""
+    return next((position + 1 for position, character, depth in _depths(call) if character == ")" and depth == 0), 0)
 
 
-def _option(piece: str, sure: bool) -> tuple[str, str] | None:
-    """Return key and value of a further option; None for a system, with or without a label, unless one is ``sure``."""
+def _option(piece: str, is_option: bool) -> tuple[str, str] | None:
+    """Return key and value of a further option; None if the piece is a system, unless ``is_option``."""
     match = re.fullmatch(r"(\w+)\s*=(.*)", piece)
     if match is None:
         return None
     key, value = match[1], match[2].strip()
-    sure = sure or any(key in kind.places for kind in kinds.registered())
-    return (key, value) if sure or not (re.search("[:/]", value) or is_name(value)) else None
+    is_option = is_option or any(key in kind.places for kind in kinds.registered())
+    return (key, value) if is_option or not (re.search("[:/]", value) or is_name(value)) else None
 
 
-def _without_folders(name: Name) -> Name:
+def _shorten_paths(name: Name) -> Name:
     prefix = next(prefix for prefix in (VECTORS, *RERANKERS, HUB, MTEB, "") if name.base.startswith(prefix))
-    place = name.base.removeprefix(prefix)
-    path = prefix == VECTORS or (prefix == "" and "/" in place) or (prefix not in (HUB, MTEB) and _is_place(place))
-    options = tuple((key, _last(value) if _is_place(value) else value) for key, value in name.options)
-    return replace(name, base=prefix + _last(place) if path else name.base, options=options)
+    path = name.base.removeprefix(prefix)
+    is_path = prefix == VECTORS or (prefix == "" and "/" in path) or (prefix not in (HUB, MTEB) and _is_path(path))
+    options = tuple((key, _last_folder(value) if _is_path(value) else value) for key, value in name.options)
+    return replace(name, base=prefix + _last_folder(path) if is_path else name.base, options=options)
 
 
-def _is_place(text: str) -> bool:
-    if text in known():
+def _is_path(text: str) -> bool:
+    if text in known_names():
         return False
     return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or os.path.isdir(text)
 
 
-def _last(place: str) -> str:
-    parts = Path(os.path.abspath(Path(place).expanduser())).parts[-2:]
-    return "/".join(parts) if parts[-1] in known() else parts[-1]
+def _last_folder(location: str) -> str:
+    parts = Path(os.path.abspath(Path(location).expanduser())).parts[-2:]
+    return "/".join(parts) if parts[-1] in known_names() else parts[-1]

@@ -1,6 +1,6 @@
-"""Modules of sentence-transformers on a device: texts of like length share a batch; one that does not fit is halved.
+"""Modules of sentence-transformers on a device. Batches hold texts of similar length; one too large is halved.
 
-The transformer computes in the precision that is asked for, the modules after it in float32.
+The transformer computes in the requested precision, later modules in float32.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from pipeline.encode.spec import Precision
 from pipeline.encode.tokenise import Tokens
 
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-"""Tokens of a batch, padding included. Vectors may differ in their last bits with it, so provenance records it."""
+"""Tokens of a batch, padding included. The last bits of vectors may depend on it, so provenance records it."""
 
 _UNUSED = ("pooler.",)
-"""Weights that do not affect the last layer's states: a checkpoint may lack them."""
+"""Prefixes of weights that a checkpoint may lack, since the last layer's states do not depend on them."""
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 SAMPLE = Text("A title", "An abstract with a word that no vocabulary has: \ue000.")
-"""What a network is tried out on."""
+"""Text of the first test of a loaded network."""
 
 _LONGEST = 300
-"""Characters of a library's message that are shown."""
+"""Maximum characters of a library's message in ours."""
 
 _FREE = "Free its memory or use another --device"
 
 _INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
-"""Processor flags of Linux, any of which makes products in that precision faster than in float32."""
+"""Linux processor flags; with any of them, products in that precision are faster than in float32."""
 
 
 class _Launched(NamedTuple):
-    """Vectors that are computed, or on their way from the device; ``arrived`` is the CUDA event of the copy."""
+    """Vectors of a batch; ``arrived`` is the CUDA event of their copy from the device, None on a CPU."""
 
     vectors: torch.Tensor
     padded: int
@@ -58,23 +58,23 @@ class _Launched(NamedTuple):
 
 
 class Network(ABC):
-    """Modules on one device, which compute texts in batches.
+    """Modules on one device that compute texts in batches.
 
     Args:
-        modules: a transformer and what follows it, in float32 on the CPU.
+        modules: a transformer and later modules, in float32 on the CPU.
         tokenizer: a fast tokenizer.
         device: where to compute.
         compute: data type of weights and activations.
-        longest: tokens of the longest text that may come.
-        workers: threads on a CPU, each with a batch of its own.
+        longest: maximum tokens of a text.
+        workers: threads on a CPU, one batch each.
 
     Raises:
-        InputError: the tokenizer is a slow one, or the model takes fewer tokens than ``longest``.
+        InputError: the tokenizer is slow, or the model takes fewer tokens than ``longest``.
         StageError: the device has no memory for the weights.
     """
 
     output = "sentence_embedding"
-    """What the last module calls its result."""
+    """Key of the result of the last module."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Network(ABC):
         longest: int,
         workers: int,
     ) -> None:
-        first, *after = modules
-        network: Any = first.model
+        transformer, *later = modules
+        network: Any = transformer.model
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
         limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
@@ -95,7 +95,7 @@ class Network(ABC):
             raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
         self._pad = tokenizer.pad_token_id or 0
         try:
-            self._modules = nn.Sequential(first.to(dtype=getattr(torch, compute)), *after).to(device).eval()
+            self._modules = nn.Sequential(transformer.to(dtype=getattr(torch, compute)), *later).to(device).eval()
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
         self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
@@ -119,14 +119,14 @@ class Network(ABC):
         }
 
     def try_out(self, prepared: Tokens) -> None:
-        """Compute a text, so that what does not fit together, or is not finite, shows before the corpus is read."""
+        """Compute one text to find mismatched parts or non-finite values before the corpus is read."""
         if not all(np.isfinite(batch.vectors).all() for batch in self.finish(prepared)):
             raise InputError("the weights of the model give NaN or infinity", "Download it again or use float32")
 
     def finish(self, prepared: Tokens) -> Iterator[Encoded]:
-        """Yield vectors, longest texts first; a batch that does not fit in memory is halved, and so are the next ones.
+        """Yield vectors, longest texts first; if a batch does not fit in memory, it and later batches are halved.
 
-        While a batch is yielded the next ones are computed: one a thread on a CPU, one on a GPU.
+        Meanwhile later batches are computed: one a thread on a CPU, one on a GPU.
         """
         waiting = deque(token_batches(prepared.ids, self._batch_tokens))
         running = deque[tuple[list[int], Future[_Launched | None]]]()
@@ -140,11 +140,11 @@ class Network(ABC):
                 yield _encoded(batch, launched, prepared)
                 continue
             self._halve(batch, prepared)
-            left = [position for positions in (batch, *waiting) for position in positions]
-            waiting = deque(token_batches(prepared.ids, self._batch_tokens, left))
+            remaining = [position for positions in (batch, *waiting) for position in positions]
+            waiting = deque(token_batches(prepared.ids, self._batch_tokens, remaining))
 
     def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
-        """Launch a batch; return None where the device has no memory for it, after its tensors are freed."""
+        """Launch a batch; return None, after freeing its tensors, if the device has no memory for it."""
         try:
             return self._launch(batch, tokens)
         except RuntimeError as error:
@@ -161,8 +161,8 @@ class Network(ABC):
             ids[row, : len(row_ids)] = row_ids
             mask[row, : len(row_ids)] = 1
         with torch.inference_mode():
-            read = {"input_ids": self.send(ids), "attention_mask": self.send(mask)}
-            pooled = self.compute({**read, **self.more(batch, tokens, width)})
+            inputs = {"input_ids": self.send(ids), "attention_mask": self.send(mask)}
+            pooled = self.compute({**inputs, **self.extra_inputs(batch, tokens, width)})
             if self._device.type == "cpu":
                 return _Launched(pooled, ids.size, None)
             host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
@@ -171,23 +171,23 @@ class Network(ABC):
             return _Launched(host, ids.size, arrived)
 
     @abstractmethod
-    def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
-        """Return what the modules read beside ids and mask ``[batch, width]``; ``batch`` is positions in ``tokens``."""
+    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+        """Return inputs beside ids and mask ``[batch, width]``; ``batch`` has positions in ``tokens``."""
 
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
-        """Return the vectors of a batch, float32 ``[vectors, dimension]``; states go on in float32."""
-        first, *after = self._modules
+        """Return the vectors of a batch, float32 ``[vectors, dimension]``."""
+        transformer, *later = self._modules
         features = {
             name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for name, value in first(features).items()
+            for name, value in transformer(features).items()
         }
-        for module in after:
+        for module in later:
             features = module(features)
         vectors: torch.Tensor = features[self.output]
         return vectors
 
     def send(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
-        """Return an array on the device."""
+        """Copy an array to the device."""
         tensor = torch.from_numpy(array)
         return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
@@ -203,20 +203,20 @@ class Network(ABC):
 def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
     """Split texts into batches, longest first, each of at most ``budget`` tokens with padding, or of one text.
 
-    Which texts share a batch depends on the set of texts alone, not on their order, so that the vectors do not either.
+    Batches, hence vectors, depend on the set of texts alone, not on their order.
 
     Args:
-        tokens: token ids of each text.
-        budget: tokens of a batch; each text counts as long as the longest of its batch.
-        among: positions of the texts to be split; all by default.
+        tokens: token ids of texts.
+        budget: tokens of a batch, padded to its longest text.
+        among: positions of the texts to split; all by default.
 
     Returns:
-        Positions in ``tokens``, batch by batch.
+        Positions in ``tokens`` of the texts of each batch.
     """
     chosen = range(len(tokens)) if among is None else among
     batches: list[list[int]] = []
     room = 0
-    for position in sorted(chosen, key=lambda p: (-len(tokens[p]), tokens[p])):
+    for position in sorted(chosen, key=lambda text: (-len(tokens[text]), tokens[text])):
         if room == 0:
             batches.append([])
             room = max(1, budget // max(1, len(tokens[position])))
@@ -226,7 +226,7 @@ def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[
 
 
 def slow_on_cpu(compute: Precision) -> bool:
-    """Return whether Linux says that the processor has no instructions for this precision."""
+    """Return whether the processor lacks instructions for a precision, as far as Linux reports them."""
     flags = Path("/proc/cpuinfo")
     if compute == "float32" or not flags.is_file():
         return False
@@ -234,7 +234,7 @@ def slow_on_cpu(compute: Precision) -> bool:
 
 
 def _start_thread(device: torch.device) -> None:
-    """Give a thread its device: on a CPU one core, on a GPU the current device, which events and copies refer to."""
+    """Set up a thread: one core on a CPU; on a GPU the current device, to which events and copies refer."""
     if device.type == "cpu":
         torch.set_num_threads(1)
     elif device.index is not None:
@@ -242,7 +242,7 @@ def _start_thread(device: torch.device) -> None:
 
 
 def _no_memory(error: RuntimeError) -> bool:
-    """Return whether an error means that memory is exhausted; not all libraries raise PyTorch's own."""
+    """Return whether an error means that memory is exhausted; some libraries do not raise PyTorch's error."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
@@ -260,12 +260,12 @@ def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
 
 
 @contextmanager
-def loading(folder: Path, place: Path | None = None, remedy: str = shape.AGAIN) -> Iterator[None]:
-    """Turn whatever libraries raise at the files of a model or an adapter into one error; their warnings are not shown.
+def loading(folder: Path, temporary: Path | None = None, remedy: str = shape.AGAIN) -> Iterator[None]:
+    """Raise InputError for whatever libraries raise while they load a model or an adapter; hide their warnings.
 
-    Messages name the folder of the model instead of the place where its files are read.
+    Messages name the model's ``folder`` instead of the ``temporary`` one that libraries read.
     """
-    silent, bars = logging.root.manager.disable, transformers_logging.is_progress_bar_enabled()
+    disabled_level, progress_bars = logging.root.manager.disable, transformers_logging.is_progress_bar_enabled()
     logging.disable(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
@@ -273,12 +273,12 @@ def loading(folder: Path, place: Path | None = None, remedy: str = shape.AGAIN) 
     except (MdcrError, MemoryError):
         raise
     except Exception as error:  # malformed files make these libraries raise errors of every class
-        message = " ".join(str(error).replace(str(place or folder), str(folder)).split())
-        what = f"{type(error).__name__}: {message:.{_LONGEST}}"
-        raise InputError(f"{folder} cannot be loaded ({what})", remedy) from error
+        message = " ".join(str(error).replace(str(temporary or folder), str(folder)).split())
+        cause = f"{type(error).__name__}: {message:.{_LONGEST}}"
+        raise InputError(f"{folder} cannot be loaded ({cause})", remedy) from error
     finally:
-        logging.disable(silent)
-        if bars:
+        logging.disable(disabled_level)
+        if progress_bars:
             transformers_logging.enable_progress_bar()
 
 
@@ -287,26 +287,26 @@ OPTIONS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 @contextmanager
 def opening(folder: Path) -> Iterator[Path]:
-    """Give the files of a model to be loaded; missing weights, of which transformers only warns, are an error.
+    """Yield a temporary folder to load a model from; missing weights, of which transformers only warns, are an error.
 
-    Only files that identify the model are there to be loaded, and no code of its folder runs.
+    It holds only the files that identify the model, and no code.
 
     Raises:
         InputError: a file is damaged or malformed, or weights are missing or left over.
     """
     loaded: list[tuple[Any, dict[str, Any]]] = []
-    plain = PreTrainedModel.__dict__["from_pretrained"]
+    original = PreTrainedModel.__dict__["from_pretrained"]
 
     def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
-        loaded.append(plain.__get__(None, cls)(*args, **options, output_loading_info=True))
+        loaded.append(original.__get__(None, cls)(*args, **options, output_loading_info=True))
         return loaded[-1][0]
 
     PreTrainedModel.from_pretrained = classmethod(from_pretrained)
     try:
-        with hub.covered(folder) as place, loading(folder, place):
-            yield place
+        with hub.identity_files_only(folder) as temporary, loading(folder, temporary):
+            yield temporary
     finally:
-        PreTrainedModel.from_pretrained = plain
+        PreTrainedModel.from_pretrained = original
     for network, report in loaded:
         missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
         spare = _spare_layers(network, report["unexpected_keys"])
@@ -321,30 +321,30 @@ def opening(folder: Path) -> Iterator[Path]:
             )
 
 
-def saved_by(cls: Callable[..., Any], folder: Path, task: str = "feature-extraction") -> Any:
-    """Load a model of a class of sentence-transformers from its folder, in float32, on the CPU.
+def load_saved(cls: Callable[..., Any], folder: Path, task: str = "feature-extraction") -> Any:
+    """Return a model of a class of sentence-transformers from its folder, in float32, on the CPU.
 
     Raises:
-        InputError: as :func:`opening` and :func:`check_transformer`.
+        InputError: as in :func:`opening` and :func:`check_transformer`.
     """
-    with opening(folder) as place:
-        loaded = cls(str(place), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)
+    with opening(folder) as temporary:
+        loaded = cls(str(temporary), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)
         check_transformer(folder, loaded[0], task)
     return loaded
 
 
-def check_transformer(folder: Path, first: Any, task: str = "feature-extraction") -> None:
-    """Check that a transformer module has an embedding for each token, reads plain text and is of a task.
+def check_transformer(folder: Path, module: Any, task: str = "feature-extraction") -> None:
+    """Check a transformer module.
 
     Raises:
-        InputError: the tokenizer has more tokens than the network, or the model reads messages, or does another task.
+        InputError: it lacks embeddings of tokens, reads messages instead of plain text, or is for another task.
     """
-    if first.transformer_task != task:
-        raise InputError(f"transformer_task of {folder} must be {task}, got {first.transformer_task}", shape.AGAIN)
-    if "text" not in first.modality_config or "message" in first.modality_config:
-        raise InputError(f"{folder} must read plain text, got {[*first.modality_config]}", "Use another model")
-    tokens = max(first.tokenizer.get_vocab().values()) + 1
-    embedded = first.model.get_input_embeddings().num_embeddings
+    if module.transformer_task != task:
+        raise InputError(f"transformer_task of {folder} must be {task}, got {module.transformer_task}", shape.AGAIN)
+    if "text" not in module.modality_config or "message" in module.modality_config:
+        raise InputError(f"{folder} must read plain text, got {[*module.modality_config]}", "Use another model")
+    tokens = max(module.tokenizer.get_vocab().values()) + 1
+    embedded = module.model.get_input_embeddings().num_embeddings
     if tokens > embedded:
         raise InputError(
             f"the tokenizer of {folder} must have at most the {embedded:,} tokens of its network, got {tokens:,}",
@@ -353,14 +353,14 @@ def check_transformer(folder: Path, first: Any, task: str = "feature-extraction"
 
 
 def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:
-    """Return weights that were left over of layers beyond those that the configuration counts."""
+    """Return the unexpected weights of layers beyond the configuration's number of layers."""
     lists = {name for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
-    plain = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
-    return sorted(key for key in plain if (match := re.match(r"(.+?)\.\d+\.", key)) and match[1] in lists)
+    keys = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
+    return sorted(key for key in keys if (match := re.match(r"(.+?)\.\d+\.", key)) and match[1] in lists)
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is the first GPU, or the CPU where there is none.
+    """Return the device of that name; ``auto`` is the first GPU, or the CPU if there is no GPU.
 
     Raises:
         InputError: the device does not exist.
@@ -379,12 +379,12 @@ def torch_device(name: str) -> torch.device:
 
 
 def torch_devices(name: str) -> list[str]:
-    """Return every device that a name means: all GPUs for ``auto`` and ``cuda``, else the one of that name.
+    """Return the devices of a name: all GPUs for ``auto`` and ``cuda``, else the named one.
 
     Raises:
         InputError: the device does not exist.
     """
     device = torch_device(name)
     if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
-        return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     return [name]

@@ -1,4 +1,4 @@
-"""Vectors made elsewhere: the files they are in, their identity, and reading the wanted ones block by block."""
+"""Vectors made elsewhere: finds their files, identifies them, and reads the vectors of corpus papers block by block."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _AGAIN = "Write it again"
 
 IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
-"""Names of the columns, keys or arrays with ids and vectors: the first that is there is read."""
+"""Names of columns, keys or arrays of ids and vectors; the first one present is read."""
 
 BLOCK_BYTES, BLOCK_ROWS = 2**24, 2_048
 
 Places = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
-"""Maps ids, text, to rows of the corpus; -1 where it has no such paper."""
+"""Function from ids, text ``[n]``, to rows of the corpus, int64 ``[n]``, or -1."""
 
 
 class VectorFile(NamedTuple):
@@ -47,28 +47,28 @@ class VectorFile(NamedTuple):
     ids: Path | None = None
 
 
-def find(place: Path) -> list[VectorFile]:
+def find(path: Path) -> list[VectorFile]:
     """Return the files of vectors in a folder, or the one file.
 
-    A folder of the Academic Graph's datasets may stand for the ``embeddings-*`` folder in it.
+    A folder of S2AG datasets may be given instead of its one ``embeddings-*`` folder.
 
     Raises:
         InputError: there is no such file, its format is unknown, or a ``.npy`` has no ids beside it.
     """
-    if place.is_dir():
-        for parent in (place, place.parent):
+    if path.is_dir():
+        for parent in (path, path.parent):
             check_finished(parent)
-        inside = sorted(place.glob("embeddings-*/"))
-        if inside and not any(path.suffix in _ENDINGS for path in place.iterdir()):
-            if len(inside) > 1:
-                names = ", ".join(folder.name for folder in inside)
-                raise InputError(f"{place} must hold one model's vectors, got {names}", "Name one of these folders")
-            place = inside[0]
-        paths = find_files(place, [f"*{end}" for end in _ENDINGS], "vectors")
-    elif place.exists():
-        paths = [place]
+        model_folders = sorted(path.glob("embeddings-*/"))
+        if model_folders and not any(path.suffix in _ENDINGS for path in path.iterdir()):
+            if len(model_folders) > 1:
+                names = ", ".join(folder.name for folder in model_folders)
+                raise InputError(f"{path} must hold one model's vectors, got {names}", "Name one of these folders")
+            path = model_folders[0]
+        paths = find_files(path, [f"*{end}" for end in _ENDINGS], "vectors")
+    elif path.exists():
+        paths = [path]
     else:
-        raise InputError(f"{place} must be a file or folder of vectors, got nothing there", "Correct the path")
+        raise InputError(f"{path} must be a file or folder of vectors, got nothing there", "Correct the path")
     check_files(paths)
     return [_vector_file(path) for path in paths]
 
@@ -84,7 +84,7 @@ def _vector_file(path: Path) -> VectorFile:
 
 
 def content(files: Sequence[VectorFile]) -> str:
-    """Return ``sha256:`` and a digest of what the files hold; large gzip files are sampled, as those of releases."""
+    """Return ``sha256:`` and a digest of the files' content; large gzip files are sampled, as in releases."""
     stamps = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for file in files for path in file if path)
     checksums = _checksums(stamps)
     return "sha256:" + digest(sorted([file.path.suffix, *(checksums[path] for path in file if path)] for file in files))
@@ -92,21 +92,21 @@ def content(files: Sequence[VectorFile]) -> str:
 
 @functools.cache
 def _checksums(stamps: tuple[tuple[Path, int, int], ...]) -> dict[Path, str]:
-    """Checksums by path; size and time only show when to read a file again."""
+    """Return checksums by path; ``stamps`` has (path, size, modification time), which key the cache."""
     paths = [path for path, _, _ in stamps]
     return dict(zip(paths, fingerprint(paths, Path(paths[0].anchor or ".")).values(), strict=True))
 
 
 class Block(NamedTuple):
-    """Wanted vectors among some that were read.
+    """Vectors of corpus papers in one block of a file.
 
     Attributes:
         rows: int64 ``[m]``, in the file's order.
-        places: int64 ``[m]``, line or row of each in its file, from 1.
+        places: int64 ``[m]``, line or row in the file, from 1.
         vectors: finite float32 ``[m, dimension]``.
-        read: vectors that were passed, wanted or not.
-        unknown: the first id that was not wanted; None where all were.
-        models: vectors by the model that the file names (S2AG).
+        read: vectors in the block, of corpus papers or not.
+        unknown: the first id that is not in the corpus; None if all are.
+        models: number of vectors by model, where the file names it (S2AG).
     """
 
     rows: npt.NDArray[np.int64]
@@ -118,11 +118,10 @@ class Block(NamedTuple):
 
 
 def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
-    """Yield the wanted vectors of a file in bounded memory; those of other papers are not converted.
+    """Yield the vectors of corpus papers in a file, in bounded memory; other vectors are not converted.
 
     Raises:
-        InputError: an id or a vector is missing or of a wrong type, a component is not finite, or two vectors have
-            different lengths; file and line (or row) are named.
+        InputError: an id or a vector is missing or of a wrong type, a component is not finite, or dimensions differ.
         CorruptError: the file is empty, damaged or truncated.
     """
     dimension = 0
@@ -149,44 +148,44 @@ class _Line(msgspec.Struct, gc=False):
     model: str = ""
 
     def key(self) -> str | int | None:
-        """Return the first id that is there."""
+        """Return the first id present, or None."""
         return next((key for key in (self.id, self._id, self.paper_id, self.corpusid) if key is not None), None)
 
 
 def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
-    decode, numbers = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
+    decode, decode_vector = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
     lines = read_lines(file.path)
     while block := list(itertools.islice(lines, BLOCK_ROWS)):
         records, ids = [], []
-        for place, line in block:
+        for number, line in block:
             try:
                 record = decode(line or b"")
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise _wrong(file, place, "record", "JSON with an id and a vector", error) from error
+                raise _wrong(file, number, "record", "JSON with an id and a vector", error) from error
             key = record.key()
             if key is None or key == "":
-                raise _wrong(file, place, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
+                raise _wrong(file, number, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
             records.append(record)
             ids.append(str(key))
-        texts = pa.array(ids, pa.large_string())
-        rows = rows_of(texts)
-        places = np.array([place for place, _ in block], np.int64)
-        wanted = np.flatnonzero(rows >= 0).tolist()
+        id_array = pa.array(ids, pa.large_string())
+        rows = rows_of(id_array)
+        numbers = np.array([number for number, _ in block], np.int64)
+        known_positions = np.flatnonzero(rows >= 0).tolist()
         matrix = np.empty((0, 0))
-        for number, position in enumerate(wanted):
+        for index, position in enumerate(known_positions):
             raw = bytes(records[position].vector or records[position].embedding)
             try:
-                values = numbers(raw[1:-1] if raw[:1] == b'"' else raw)
+                vector = decode_vector(raw[1:-1] if raw[:1] == b'"' else raw)
             except msgspec.DecodeError as error:
-                raise _wrong(file, places[position], "vector", "a list of finite numbers", error) from error
-            if not number:
-                matrix = np.empty((len(wanted), len(values)))
-            if len(values) != matrix.shape[1] or not values:
-                raise _wrong(file, places[position], "vector", f"{matrix.shape[1] or 'some'} components", len(values))
-            matrix[number] = values
+                raise _wrong(file, numbers[position], "vector", "a list of finite numbers", error) from error
+            if not index:
+                matrix = np.empty((len(known_positions), len(vector)))
+            if len(vector) != matrix.shape[1] or not vector:
+                raise _wrong(file, numbers[position], "vector", f"{matrix.shape[1] or 'some'} components", len(vector))
+            matrix[index] = vector
         models = Counter(record.model for record in records if record.model)
-        yield _block(file, places, texts, rows, matrix)._replace(models=models)
+        yield _block(file, numbers, id_array, rows, matrix)._replace(models=models)
 
 
 def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
@@ -195,14 +194,14 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     for batch in _batches(file.path):
         names = batch.schema.names
         ids, vectors = (batch.column(_column(file, names, choices)) for choices in (IDS, VECTORS))
-        for what, column in (("id", ids), ("vector", vectors)):
+        for name, column in (("id", ids), ("vector", vectors)):
             if column.null_count:
-                first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                raise _wrong(file, start + first, what, "a value", "null")
-        texts, places = _texts(file, ids), np.arange(start, start + len(ids))
-        rows = rows_of(texts)
-        kept = rows >= 0
-        yield _block(file, places, texts, rows, _flat(file, vectors.filter(pa.array(kept)), places[kept]))
+                position = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+                raise _wrong(file, start + position, name, "a value", "null")
+        id_array, numbers = _ids_as_text(file, ids), np.arange(start, start + len(ids))
+        rows = rows_of(id_array)
+        known = rows >= 0
+        yield _block(file, numbers, id_array, rows, _matrix(file, vectors.filter(pa.array(known)), numbers[known]))
         start += len(ids)
 
 
@@ -217,10 +216,10 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         source.seek(0)
         if head == b"ARROW1":
             reader = pa.ipc.open_file(source)
-            whole: Iterator[pa.RecordBatch] = (reader.get_batch(n) for n in range(reader.num_record_batches))
+            batches: Iterator[pa.RecordBatch] = (reader.get_batch(index) for index in range(reader.num_record_batches))
         else:
-            whole = iter(pa.ipc.open_stream(source))
-        for batch in whole:
+            batches = iter(pa.ipc.open_stream(source))
+        for batch in batches:
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 yield batch.slice(start, BLOCK_ROWS)
 
@@ -233,7 +232,7 @@ def _column(file: VectorFile, names: Sequence[str], choices: Sequence[str]) -> s
     return column
 
 
-def _texts(file: VectorFile, ids: pa.Array) -> pa.Array:
+def _ids_as_text(file: VectorFile, ids: pa.Array) -> pa.Array:
     kind = ids.type
     if pa.types.is_dictionary(kind):
         ids, kind = ids.dictionary_decode(), kind.value_type
@@ -242,27 +241,24 @@ def _texts(file: VectorFile, ids: pa.Array) -> pa.Array:
     return pc.cast(ids, pa.large_string())
 
 
-def _flat(file: VectorFile, column: pa.Array, places: Places) -> npt.NDArray[Any]:
-    """Return a column of lists as a matrix, in its own type."""
+def _matrix(file: VectorFile, column: pa.Array, row_numbers: Places) -> npt.NDArray[Any]:
+    """Return a column of lists as a matrix ``[n, dimension]`` of its own type."""
     kind = column.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_list(kind) for is_list in lists) or not _is_number(kind.value_type):
+    numeric = (pa.types.is_floating, pa.types.is_integer)
+    if not any(is_list(kind) for is_list in lists) or not any(is_type(kind.value_type) for is_type in numeric):
         raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
     if not len(column):
         return np.empty((0, 0))
     lengths = np.asarray(pc.list_value_length(column))
     if (uneven := lengths != max(lengths[0], 1)).any():
-        first = int(np.flatnonzero(uneven)[0])
-        raise _wrong(file, places[first], "vector", f"{lengths[0] or 'some'} components", lengths[first])
+        position = int(np.flatnonzero(uneven)[0])
+        raise _wrong(file, row_numbers[position], "vector", f"{lengths[0] or 'some'} components", lengths[position])
     values = column.flatten()
     if values.null_count:
-        first = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
-        raise _wrong(file, places[first], "vector", "finite numbers", "null")
+        position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
+        raise _wrong(file, row_numbers[position], "vector", "finite numbers", "null")
     return np.asarray(values).reshape(len(column), -1)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 class _Array(NamedTuple):
@@ -283,23 +279,23 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
         with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
-            listed = _open_array(file, id_handle, ids)
-            if len(listed.shape) != 1 or listed.kind.kind not in "iuUS":
+            id_values = _open_array(file, id_handle, ids)
+            if len(id_values.shape) != 1 or id_values.kind.kind not in "iuUS":
                 raise InputError(
-                    f"{ids} of {file.path} must be a list of text or integers, got shape {listed.shape} and type "
-                    f"{listed.kind}",
+                    f"{ids} of {file.path} must be a list of text or integers, got shape {id_values.shape} and type "
+                    f"{id_values.kind}",
                     "Save it as np.array(ids, str)",
                 )
-            texts = (str(name) for block in _blocks(file, listed) for name in block.astype(str))
+            texts = (str(name) for block in _blocks(file, id_values) for name in block.astype(str))
             yield from _pairs(file, texts, _open_array(file, handle, vectors), rows_of)
 
 
 def _id_lines(file: VectorFile) -> Iterator[str]:
     with (file.ids or file.path).open(encoding="utf-8") as lines:
         try:
-            for place, line in enumerate(lines, 1):
+            for number, line in enumerate(lines, 1):
                 if not line.strip():
-                    raise InputError(f"{file.ids}:{place} must be an id, got an empty line", "Write one id a line")
+                    raise InputError(f"{file.ids}:{number} must be an id, got an empty line", "Write one id a line")
                 yield line.strip()
         except UnicodeDecodeError as error:
             raise CorruptError(f"{file.ids} must be UTF-8, got {error}", _AGAIN) from error
@@ -310,36 +306,36 @@ def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> _Array:
     try:
         version = np.lib.format.read_magic(handle)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, kind = header(handle)
+        shape, fortran, dtype = header(handle)
     except (ValueError, RecursionError, MemoryError, TokenError) as error:
         raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", _AGAIN) from error
-    if kind.hasobject:
+    if dtype.hasobject:
         raise InputError(f"{name} of {file.path} must hold plain values, got Python objects", "Save without pickle")
     if fortran and len(shape) > 1:
         raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
-    width = kind.itemsize * math.prod(shape[1:])
-    if min(shape, default=1) < 0 or (0 not in shape and not 0 < width <= BLOCK_BYTES):
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
+    if min(shape, default=1) < 0 or (0 not in shape and not 0 < row_bytes <= BLOCK_BYTES):
         raise CorruptError(
-            f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {kind}",
+            f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {dtype}",
             _AGAIN,
         )
-    return _Array(handle, shape, kind)
+    return _Array(handle, shape, dtype)
 
 
 def _blocks(file: VectorFile, array: _Array) -> Iterator[npt.NDArray[Any]]:
-    """Yield an array some rows at a time, read-only."""
-    width = array.kind.itemsize * math.prod(array.shape[1:])
-    rows = max(1, BLOCK_BYTES // max(width, 1))
+    """Yield an array in read-only blocks of rows."""
+    row_bytes = array.kind.itemsize * math.prod(array.shape[1:])
+    rows = max(1, BLOCK_BYTES // max(row_bytes, 1))
     for start in range(0, array.shape[0], rows):
         count = min(rows, array.shape[0] - start)
-        data = array.handle.read(count * width)
-        if len(data) < count * width:
+        data = array.handle.read(count * row_bytes)
+        if len(data) < count * row_bytes:
             raise CorruptError(f"{file.path} must hold {array.shape[0]:,} rows, got fewer: it is truncated")
         yield np.frombuffer(data, array.kind).reshape(count, *array.shape[1:])
 
 
 def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf) -> Iterator[Block]:
-    """Yield the vectors of an array with ids beside it."""
+    """Yield the vectors of an array whose ids are in ``ids``."""
     if len(array.shape) != 2 or not array.shape[1] or array.kind.kind not in "fiu":
         raise InputError(
             f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.kind}",
@@ -347,41 +343,41 @@ def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf)
         )
     if not array.shape[0]:
         raise CorruptError(f"{file.path} must hold vectors, got none")
-    start = named = 0
+    start = seen = 0
     for block in _blocks(file, array):
-        texts = pa.array(itertools.islice(ids, len(block)), pa.large_string())
-        named += len(texts)
-        if len(texts) < len(block):
+        id_array = pa.array(itertools.islice(ids, len(block)), pa.large_string())
+        seen += len(id_array)
+        if len(id_array) < len(block):
             break
-        places = np.arange(start + 1, start + 1 + len(block))
-        rows = rows_of(texts)
-        yield _block(file, places, texts, rows, block[rows >= 0])
+        row_numbers = np.arange(start + 1, start + 1 + len(block))
+        rows = rows_of(id_array)
+        yield _block(file, row_numbers, id_array, rows, block[rows >= 0])
         start += len(block)
-    if (named := named + sum(1 for _ in ids)) != array.shape[0]:
+    if (seen := seen + sum(1 for _ in ids)) != array.shape[0]:
         raise InputError(
-            f"{file.path} must have as many ids as vectors, got {named:,} and {array.shape[0]:,}", "Write the ids again"
+            f"{file.path} must have as many ids as vectors, got {seen:,} and {array.shape[0]:,}", "Write the ids again"
         )
 
 
 def _block(
-    file: VectorFile, places: Places, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
+    file: VectorFile, positions: Places, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
 ) -> Block:
-    """Return the vectors of the ids that have a row, after checking them; ``places`` and ``rows`` are of all ids."""
-    wanted, unknown = rows >= 0, np.flatnonzero(rows < 0)
-    rows, places = rows[wanted], places[wanted]
+    """Check ``vectors``, those of ids with a row, and return a block; ``positions`` and ``rows`` are of all ids."""
+    known, unknown = rows >= 0, np.flatnonzero(rows < 0)
+    rows, positions = rows[known], positions[known]
     with np.errstate(over="ignore"):
-        matrix: Matrix = vectors.astype(np.float32)
-    wrong = ~np.isfinite(matrix)
-    if wrong.any():
-        row, column = (int(axis[0]) for axis in np.nonzero(wrong))
-        raise _wrong(file, places[row], "vector", "finite float32 numbers", vectors[row, column])
-    first = ids[int(unknown[0])].as_py() if len(unknown) else None
-    return Block(rows, places, matrix, len(ids), first, Counter())
+        finite_vectors: Matrix = vectors.astype(np.float32)
+    not_finite = ~np.isfinite(finite_vectors)
+    if not_finite.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(not_finite))
+        raise _wrong(file, positions[row], "vector", "finite float32 numbers", vectors[row, column])
+    first_unknown = ids[int(unknown[0])].as_py() if len(unknown) else None
+    return Block(rows, positions, finite_vectors, len(ids), first_unknown, Counter())
 
 
-def _wrong(file: VectorFile, place: int, what: str, expected: str, got: object) -> InputError:
+def _wrong(file: VectorFile, position: int, name: str, expected: str, got: object) -> InputError:
     return InputError(
-        f"the {what} at {file.path}:{place} must be {expected}, got {got}", "Correct it, or remove it from the file"
+        f"the {name} at {file.path}:{position} must be {expected}, got {got}", "Correct it, or remove it from the file"
     )
 
 

@@ -1,4 +1,4 @@
-"""Estimates of the time, disk and memory that embedding takes, from a few seconds of it."""
+"""Estimates time, disk and memory of embedding from a few seconds of it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
 from pipeline.encode.transformer import SpanPooling, TransformerEncoder
 
 _PIECE = 6
-"""Letters of a stand-in's token: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""
+"""Letters of a token of the stand-in: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""
 _VOCABULARY = 30_000
 _FIRST_ROUND = 16
 _LONG_ROUND = 0.5
-"""Seconds: shorter rounds are followed by one of twice as many texts."""
+"""Seconds; a shorter round doubles the texts of the next one."""
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _ACTIVATIONS = 16
-"""Values a token of a batch needs, in multiples of the dimension: states, query, key, value, inner layer."""
+"""Values of a token in a batch, in multiples of the dimension: states, query, key, value, inner layer."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was measured.
+    """Measurements of a probe.
 
     Attributes:
-        documents_per_second: papers of the sample encoded a second, tokenising included.
-        tokens_per_text: on average, cut to the model's length.
+        documents_per_second: encoded papers a second, tokenising included.
+        tokens_per_text: mean, after truncation.
         storage_bytes: bytes of a component on disk.
-        memory: bytes at the peak: weights, a batch a thread, and two copies of a shard's vectors.
+        memory: peak bytes: weights, one batch a thread, and two copies of a shard's vectors.
     """
 
     documents_per_second: float
@@ -55,7 +55,7 @@ class Probe:
     memory: int
 
     def times(self, encoders: int) -> Probe:
-        """Return the estimate for several such encoders whose vectors are averaged."""
+        """Return the estimate for a mean of that many such encoders."""
         return dataclasses.replace(
             self, documents_per_second=self.documents_per_second / encoders, memory=self.memory * encoders
         )
@@ -65,14 +65,14 @@ class Probe:
         return papers / self.documents_per_second
 
     def disk(self, papers: int) -> int:
-        """Return the bytes of a store of ``papers``, and of one unfinished shard."""
+        """Return the bytes on disk of ``papers`` and of one unfinished shard."""
         vectors = papers * self.vectors_per_text
         unfinished = min(papers, SHARD_ROWS) * self.vectors_per_text * self.dimension * 4
         return int(vectors * (self.dimension * self.storage_bytes + 4) + papers * 6 + unfinished)
 
 
 def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: float) -> Probe:
-    """Encode a sample of texts, in random order, for some seconds by a model whose weights are on this machine."""
+    """Measure a model whose weights are on this machine for ``seconds`` on texts in random order."""
     encoder = kinds.find(model.spec.kind).load(model, None, resources)
     return _probe(encoder, texts, seconds, model.spec.storage)
 
@@ -80,7 +80,7 @@ def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: fl
 def probe_stand_in(
     spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
 ) -> Probe:
-    """Measure a BERT-base with random weights; tokens are pieces of words of at most six letters."""
+    """Measure a BERT-base with random weights, whose tokens are pieces of words of at most six letters."""
     network = _StandIn()
     pooling = SpanPooling() if isinstance(spec, AspireSpec) else Pooling(network.get_embedding_dimension())
     device = torch_device(resources.device)
@@ -118,24 +118,24 @@ def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
 
 
 def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Storage) -> Probe:
-    tokens = vectors = read = start = 0
+    tokens = vectors = texts_read = start = 0
     size, spent, rates = _FIRST_ROUND, 0.0, list[float]()
     while spent < seconds or not rates:
-        part = [texts[(start + number) % len(texts)] for number in range(size)]
+        sample = [texts[(start + number) % len(texts)] for number in range(size)]
         started = time.monotonic()
-        for batch in encoder.encode_batches(part):
-            tokens, vectors, read = tokens + batch.tokens, vectors + len(batch.vectors), read + batch.texts
+        for batch in encoder.encode_batches(sample):
+            tokens, vectors, texts_read = tokens + batch.tokens, vectors + len(batch.vectors), texts_read + batch.texts
         elapsed = time.monotonic() - started
         start, spent = start + size, spent + elapsed
         rates.append(size / elapsed)
         size *= 1 + (elapsed < _LONG_ROUND)
     facts = encoder.describe()
     batch_bytes = facts["batch_tokens"] * facts["threads"] * encoder.dimension * _ACTIVATIONS * _BYTES[facts["compute"]]
-    shard = int(2 * SHARD_ROWS * vectors / read * encoder.dimension * 4)
+    shard = int(2 * SHARD_ROWS * vectors / texts_read * encoder.dimension * 4)
     return Probe(
         documents_per_second=statistics.median(rates[len(rates) // 2 :]),
-        tokens_per_text=tokens / read,
-        vectors_per_text=vectors / read,
+        tokens_per_text=tokens / texts_read,
+        vectors_per_text=vectors / texts_read,
         dimension=encoder.dimension,
         storage_bytes=_BYTES[storage],
         memory=facts["weight_bytes"] + batch_bytes + shard,

@@ -1,4 +1,4 @@
-"""How a paper becomes the string that an encoder reads: templates, and what a model's folder or MTEB says. No torch.
+"""Recipes turn a paper into the string that an encoder reads. They come from a model's folder or MTEB. No torch.
 
 The named templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
 and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
 _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
-"""Ours by the names of sentence-transformers and MTEB."""
+"""Distances by their names in sentence-transformers and MTEB."""
 _PAPER_PROMPTS = ("document", "passage", "corpus")
 _LENGTH = 512
 _MULTI_VECTOR = 6
@@ -34,30 +34,30 @@ _RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-Mini
 
 
 def render(text: Text, role: Role, spec: TransformerSpec, tokenizer: Any) -> str:
-    """Return the one string that an encoder reads; of an ad-hoc query, its raw text behind the prefix of queries."""
+    """Return the string that an encoder reads; for an ad-hoc query, the query prefix and its raw text."""
     if role == "query":
         return spec.query_prefix + text.title
     separator = tokenizer.sep_token or ""
     if spec.template == "title-sep-abstract":
         return spec.paper_prefix + text.title + separator + text.abstract
     if spec.template == "title-space-abstract":
-        return spec.paper_prefix + " ".join(part for part in text if part)
+        return spec.paper_prefix + " ".join(match for match in text if match)
     if spec.template == "fields-sep":
         fields = [field.strip() for field in (text.title, *text.abstract.split(FIELD_MARK))]
         return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
     parts = {"title": text.title, "abstract": text.abstract, "sep": separator, "eos": tokenizer.eos_token or ""}
-    return spec.paper_prefix + _PART.sub(lambda part: parts[part[1]] or part[2] or "", spec.template)
+    return spec.paper_prefix + _PART.sub(lambda match: parts[match[1]] or match[2] or "", spec.template)
 
 
 def check_template(template: str) -> None:
-    """Check that a template has a name, or has title and abstract and no unknown part.
+    """Check a template.
 
     Raises:
-        InputError: it does not.
+        InputError: it is no name of :data:`TEMPLATES`, lacks title or abstract, or has an unknown placeholder.
     """
-    parts = re.findall(r"{([a-z]*)", template)
+    placeholders = re.findall(r"{([a-z]*)", template)
     if template not in TEMPLATES and (
-        not {"title", "abstract"} <= {*parts} or re.search("[{}]", _PART.sub("", template))
+        not {"title", "abstract"} <= {*placeholders} or re.search("[{}]", _PART.sub("", template))
     ):
         raise InputError(
             f"template {template!r} must be {', '.join(TEMPLATES)}, or text with {{title}} and {{abstract}}",
@@ -68,39 +68,39 @@ def check_template(template: str) -> None:
 def of_folder(folder: Path) -> dict[str, Any]:
     """Return the settings of a model folder, named as in ``models.toml``.
 
-    A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2. One
-    with it is run by its own modules and gets title, space, abstract. Papers get the prompt ``document``, ``passage``
-    or ``corpus``, ad-hoc queries ``query``, and either the default prompt where there is none: what
-    ``encode_document`` and ``encode_query`` of sentence-transformers do. What ``mdcr train`` wrote says the rest in its
-    ``config_sentence_transformers.json``: template, and without modules pooling, adapter and PALs.
+    A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2. A
+    folder with it runs its own modules on title, space, abstract. As in ``encode_document`` and ``encode_query`` of
+    sentence-transformers, papers get the prompt ``document``, ``passage`` or ``corpus``, ad-hoc queries ``query``, and
+    both the default prompt otherwise. ``mdcr train`` writes more settings into ``config_sentence_transformers.json``:
+    template, and without modules also pooling, adapter and PALs.
 
     Raises:
         InputError: the folder is malformed, or needs a setting that is not supported.
     """
     own = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
     if not shape.modules(folder) and "pooling" not in own:
-        most = shape.read(folder / "config.json", shape.Config).get("max_position_embeddings") or _LENGTH
-        return {"template": "title-sep-abstract", "pooling": "cls", "max_length": min(_LENGTH, most), "distance": "l2"}
+        limit = shape.read(folder / "config.json", shape.Config).get("max_position_embeddings") or _LENGTH
+        return {"template": "title-sep-abstract", "pooling": "cls", "max_length": min(_LENGTH, limit), "distance": "l2"}
     values = _described(folder, "SentenceTransformer")
     similarity = values.get("similarity_fn_name") or "cosine"
     if similarity not in _DISTANCES:
         raise InputError(f"{folder} is compared by {similarity!r}", f"Known: {', '.join(_DISTANCES)}")
-    read = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
-    read |= {key: own[key] for key in ("template", "pooling", "pals", "normalise") if key in own}
-    read |= (
+    settings = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
+    settings |= {key: own[key] for key in ("template", "pooling", "pals", "normalise") if key in own}
+    settings |= (
         {"adapter": str(folder / shape.inside(own["adapter"], folder / shape.MODEL_FILE))} if "adapter" in own else {}
     )
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
     for key, names in (("paper_prefix", _PAPER_PROMPTS), ("query_prefix", ("query",))):
         prompt = next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
-        read |= {key: prompt} if prompt else {}
-    return {**read, "distance": _DISTANCES[similarity]}
+        settings |= {key: prompt} if prompt else {}
+    return {**settings, "distance": _DISTANCES[similarity]}
 
 
 def prompts(folder: Path) -> dict[str, str]:
     """Return the prompts of a folder by name."""
-    read = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers).get("prompts") or {}
-    return {name: text or "" for name, text in read.items()}
+    by_name = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers).get("prompts") or {}
+    return {name: text or "" for name, text in by_name.items()}
 
 
 def of_cross_encoder(folder: Path) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def of_cross_encoder(folder: Path) -> dict[str, Any]:
 
 
 def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
-    """Check the folder of a multi-vector encoder; sentence-transformers reads all of it.
+    """Check the folder of a multi-vector encoder; return no settings, since sentence-transformers reads them.
 
     Raises:
-        InputError: sentence-transformers is too old, or would give the folder random weights.
+        InputError: sentence-transformers is too old, or would initialise weights at random.
     """
     installed = version("sentence-transformers")
     if int(installed.partition(".")[0]) < _MULTI_VECTOR:
@@ -138,8 +138,8 @@ def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
         )
     values = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
     modules = [kind for kind, _ in shape.modules(folder)]
-    early = "query_prefix" in values and "Dense" in modules  # PyLate, before it wrote a type
-    kind = values.get("model_type", "ColBERT" if early else "SentenceTransformer")
+    early_pylate = "query_prefix" in values and "Dense" in modules  # PyLate, before it wrote a type
+    kind = values.get("model_type", "ColBERT" if early_pylate else "SentenceTransformer")
     if kind not in ("ColBERT", "MultiVectorEncoder") or not modules:
         raise InputError(
             f"{folder} must hold a multi-vector encoder of sentence-transformers or PyLate, got {kind} with modules "
@@ -150,7 +150,7 @@ def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
 
 
 def _length(folder: Path) -> int:
-    """Return the tokens a text is cut to, as sentence-transformers decides it; 512 without any of its settings."""
+    """Return the maximum number of tokens, by the rules of sentence-transformers; 512 if the folder sets none."""
     transformer = shape.read(shape.transformer_file(folder), shape.Transformer)
     if transformer.get("processing_kwargs"):
         raise InputError(f"{shape.transformer_file(folder)} sets processing_kwargs, which is not supported", _PLAIN)
@@ -163,14 +163,14 @@ def _length(folder: Path) -> int:
 
 
 def _described(folder: Path, kind: str) -> Any:
-    """Return the settings of ``config_sentence_transformers.json``; one that is not understood is an error."""
+    """Return the settings of ``config_sentence_transformers.json``; raise InputError at an unsupported one."""
     path = folder / shape.MODEL_FILE
     values = shape.read(path, shape.SentenceTransformers)
     if values.get("model_type", kind) != kind:
         raise InputError(f"{folder} must hold a {kind}, got {values['model_type']}", _PLAIN)
-    known = ("__version__", *shape.SentenceTransformers.__annotations__)
+    supported = ("__version__", *shape.SentenceTransformers.__annotations__)
     for key, value in values.items():
-        if key not in known and value not in (None, False, {}, [], ""):
+        if key not in supported and value not in (None, False, {}, [], ""):
             raise InputError(f"{path} sets {key} to {value!r:.80}, which is not supported", _PLAIN)
     default = values.get("default_prompt_name")
     if default and default not in (values.get("prompts") or {}):
@@ -179,10 +179,10 @@ def _described(folder: Path, kind: str) -> Any:
 
 
 def of_mteb(name: str, task: str = "") -> dict[str, Any]:
-    """Return what ``mteb.get_model_meta`` says of a model: commit, distance, prompts, length (Muennighoff et al. 2023).
+    """Return the settings of ``mteb.get_model_meta``: commit, distance, prompts, length (Muennighoff et al. 2023).
 
-    The settings are named as in ``models.toml``. Modules and whatever else is missing are those of the folder. With a
-    ``task``, ``prompt_names`` has the names of prompts by role, of which the package takes the first there is.
+    They are named as in ``models.toml``; the folder gives modules and all other settings. With a ``task``,
+    ``prompt_names`` lists names of prompts by role, of which the first that exists counts.
 
     Raises:
         InputError: mteb is not installed, does not know the model or the task, or has no commit of the model.
@@ -203,23 +203,23 @@ def of_mteb(name: str, task: str = "") -> dict[str, Any]:
     for key, role in (("paper_prefix", "document"), ("query_prefix", "query")):
         if role in prompts:
             settings[key] = prompts[role]
-    for key, theirs in (("dimension", "embed_dim"), ("max_length", "max_seq_length")):
-        if loading.get(theirs):
-            settings[key] = loading[theirs]
+    for key, mteb_key in (("dimension", "embed_dim"), ("max_length", "max_seq_length")):
+        if loading.get(mteb_key):
+            settings[key] = loading[mteb_key]
     loader = getattr(meta.loader, "__name__", str(meta.loader))
-    left_out = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
-    if left_out:
+    not_supported = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
+    if not_supported:
         say_once(
-            f"mteb:{name}: not taken from mteb: {', '.join(left_out)}; vectors may differ from a published score's"
+            f"mteb:{name}: not taken from mteb: {', '.join(not_supported)}; vectors may differ from a published score's"
         )
     if task:
         from pipeline.sources.mteb import find_task  # here, because it brings a client of HTTP
 
-        of_task = find_task(task).metadata
+        task_metadata = find_task(task).metadata
         roles = ("query", "document")
         if loader == _INSTRUCT:
-            prompts = {f"{task}-{role}": _instruction(mteb, of_task, role, loading) for role in roles}
-        kind = of_task.type
+            prompts = {f"{task}-{role}": _instruction(mteb, task_metadata, role, loading) for role in roles}
+        kind = task_metadata.type
         names = {role: (f"{task}-{role}", task, f"{kind}-{role}", kind, role) for role in roles}
         settings |= {"prompts": prompts, "prompt_names": names}
     return settings
@@ -231,18 +231,18 @@ _INSTRUCT = "InstructSentenceTransformerModel"
 _LOADERS = ("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", _INSTRUCT)
 _TAKEN = {"model_prompts", "embed_dim", "max_seq_length", "instruction_template", "apply_instruction_to_passages"}
 _TAKEN |= {"prompts_dict", "prompt_priority", "trust_remote_code", "model_kwargs", "torch_dtype", "attn_implementation"}
-"""Settings by which mteb loads a model that are taken, or that change no vector but for its precision."""
+"""Loading options of mteb that we apply, or that affect only the precision of vectors."""
 
 
 def _instruction(mteb: Any, task: Any, role: str, loading: Mapping[str, Any]) -> str:
-    """Return what a model that reads instructions has put before a text, as its wrapper in mteb decides it."""
+    """Return the instruction that mteb's wrapper of a model puts before a text."""
     if role == "document" and not loading.get("apply_instruction_to_passages", True):
         return ""
     base = mteb.models.abs_encoder
-    taken = {name: loading[name] for name in ("instruction_template", "prompts_dict") if name in loading}
+    settings = {name: loading[name] for name in ("instruction_template", "prompts_dict") if name in loading}
     priority = loading.get("prompt_priority")
-    taken |= {"prompt_priority": [base.PromptSource.from_str(source) for source in priority]} if priority else {}
-    wrapper = type("Wrapper", (base.AbsEncoder,), {**taken, "encode": None})()
-    for name, value in taken.items():
+    settings |= {"prompt_priority": [base.PromptSource.from_str(source) for source in priority]} if priority else {}
+    wrapper = type("Wrapper", (base.AbsEncoder,), {**settings, "encode": None})()
+    for name, value in settings.items():
         setattr(wrapper, name, value)
     return str(wrapper.get_task_instruction(task, mteb.types.PromptType(role)))

@@ -25,7 +25,7 @@ _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "plac
 """Settings of an entry that a user cannot override."""
 
 _FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
-"""What an entry says of a model that decides no vector."""
+"""Keys of an entry that affect no vector."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class KnownModel:
         published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``demo`` that brings its weights; empty for none.
-        recipe: what ``models.toml`` says of texts and vectors, and where it stands.
+        recipe: the other settings of the entry, with their source.
     """
 
     name: str
@@ -59,21 +59,21 @@ class KnownModel:
 
 @dataclass(frozen=True)
 class Training:
-    """What an encoder was trained on, ``KIND: SOURCE`` of its pairs, and the last year that they can hold."""
+    """Training data of an encoder: ``KIND: SOURCE`` of its pairs, and the last year of their papers."""
 
     on: str
     until: int | None
 
     @property
     def short(self) -> str:
-        """``citations to 2020``; empty where nothing is known."""
+        """``citations to 2020``; empty if unknown."""
         return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
 
 
 def resolve(
     text: str | Name, precision: str | None = None, template: str | None = None, *, reranker: bool = False
 ) -> Model:
-    """Return the encoder, or the reranker, that a user means.
+    """Return the encoder, or the reranker, of a name.
 
     Args:
         text: a name of ``models.toml``, ``hf:ORGANISATION/NAME``, a folder, or ``vectors:`` and a file or folder of
@@ -81,14 +81,14 @@ def resolve(
             ``scincl:compute=bfloat16,storage=float16``; or the mean of several: ``mean(specter2,specter2_ctrl)``. A
             reranker is ``cross:`` or ``maxsim:`` and ``ORGANISATION/NAME`` or a folder.
         precision: compute precision, unless the options give one; None for the entry's.
-        template: how a transformer's text is made, unless the options say it; None for the entry's.
-        reranker: whether it may be a model that scores pairs.
+        template: template of a transformer, unless the options give one; None for the entry's.
+        reranker: whether rerankers are allowed.
 
     Raises:
         InputError: there is no such model, the folder holds no model, or an option is invalid.
-        StageError: it has to be looked up on the hub, which cannot be reached.
+        StageError: the model is not on this machine, and the hub cannot be reached.
     """
-    typed = _one(text)
+    typed = _parse_encoder(text)
     base, options = typed.base, _options(typed)
     if typed.parts is not None:
         return _mean(typed.parts, options, precision, template)
@@ -96,9 +96,9 @@ def resolve(
     if "parts" in entry:
         compute, template = options.pop("compute", precision), options.pop("template", template)
         model = _mean(tuple(map(Name, entry["parts"])), options, compute, template)
-        shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
-        shown |= {"template": template} if template else {}
-        return dataclasses.replace(model, name=_named(base, shown), stem="")
+        options_shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
+        options_shown |= {"template": template} if template else {}
+        return dataclasses.replace(model, name=_format_name(base, options_shown), stem="")
     query = entry.pop("query", "")
     kind = kinds.find(entry.pop("kind", "transformer"))
     if kind.reranks and not reranker:
@@ -106,25 +106,25 @@ def resolve(
     for key, value in (("compute", precision), ("template", template)):
         if value is not None and kind.takes(key):
             options.setdefault(key, value)
-    differing = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-    name = _named(base, differing)
+    changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
+    name = _format_name(base, changed)
     settings = {**entry, **options}
     view = WHOLE if kind.reranks else _view(settings, kind)
     if "encoder" in settings:  # of sentences
         settings["encoder"] = resolve(settings["encoder"])
     model = dataclasses.replace(kind.resolve(name, settings), view=view)
-    stem = _stem(base, differing, model)
+    stem = _stem(base, changed, model)
     if stem != name:
         model = dataclasses.replace(model, stem=stem)
     if query:
-        model = dataclasses.replace(model, query=_named(query, options))
+        model = dataclasses.replace(model, query=_format_name(query, options))
     if model.recipe:
         recipes.say_once(f"{name}: {model.recipe}")
     return model
 
 
 def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
-    """Take out of settings how stored vectors are compared."""
+    """Remove the settings of a view of stored vectors from ``settings``; return the view."""
     dimension = 0
     if "dimension" in settings and not (kind and kind.takes("dimension")):
         dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
@@ -134,50 +134,50 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
 
 def kind_of(text: str) -> str:
     """Return the kind of an encoder; its weights need not be on this machine."""
-    typed = _one(text)
+    typed = _parse_encoder(text)
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
 
 
 def for_task(text: str, task: str) -> str:
-    """Return a name with the option ``task``, where its entry has a prompt for that task and it names none."""
-    typed = _one(text)
+    """Return a name with the option ``task`` added if its entry has a prompt for that task and it has none."""
+    typed = _parse_encoder(text)
     if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
         return text
     return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
 
 
 def part_names(text: str) -> list[str]:
-    """Return the encoders whose mean a name stands for, else the name itself."""
-    typed = _one(text)
+    """Return the encoders that a name averages, or the name itself."""
+    typed = _parse_encoder(text)
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
 def trainings(text: str) -> dict[str, Training]:
-    """Return what the encoders in the name of a system were trained on, by entry, also those of a mean.
+    """Return the training data of the encoders of systems, by entry; a mean has that of its parts.
 
     Encoders that are fitted on the pool's corpus, and models without an entry, are left out.
     """
-    found: dict[str, Training] = {}
+    by_entry: dict[str, Training] = {}
     for inner in (inner for name in grammar.parse(text) for inner in name.walk()):
         base = _entry_name(inner.base)
         entry = grammar.entries().get(base, {})
         parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
         if parts:
-            found |= trainings(",".join(parts))
+            by_entry |= trainings(",".join(parts))
         elif entry and kinds.find(entry.get("kind", "transformer")).fit is None:
-            found[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
-    return found
+            by_entry[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
+    return by_entry
 
 
 def published(text: str) -> Mapping[str, float]:
     """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
 
-    The precision of computing and storing is ignored; any other option makes another system.
+    Options ``compute`` and ``storage`` are ignored; any other option makes another system.
     """
-    system, *others = grammar.parse(text) or [Name("")]
-    if others or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
+    system, *further_systems = grammar.parse(text) or [Name("")]
+    if further_systems or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
         return {}
     if system.parts is None:
         return _reference().get(system.base, {})
@@ -194,38 +194,38 @@ def as_printed(figure: float) -> str:
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
 
 
-def shown(text: str) -> str:
-    """Return names as tables show them (:func:`pipeline.encode.names.shown`)."""
-    return ",".join(str(grammar.shown(name)) for name in grammar.parse(text))
+def display_names(text: str) -> str:
+    """Return names as tables show them (:func:`pipeline.encode.names.display_name`)."""
+    return ",".join(str(grammar.display_name(name)) for name in grammar.parse(text))
 
 
-def _named(base: str, options: Mapping[str, str]) -> str:
+def _format_name(base: str, options: Mapping[str, str]) -> str:
     return str(Name(base, options=tuple(sorted(options.items()))))
 
 
 def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
-    """Return the name of a model that is the same wherever its weights lie, and however its hub id is written."""
-    shown = dict(options)
+    """Return a name that does not depend on where the weights lie or how the hub id is written."""
+    portable = dict(options)
     if model.adapter and not model.adapter.hub:
-        shown["adapter"] = _digest(model.adapter)
+        portable["adapter"] = _local_name(model.adapter)
     if base.startswith(grammar.HUB):
         base = _entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
-        shown.pop("queries", None)
+        portable.pop("queries", None)
     elif base not in grammar.entries() and not base.startswith(grammar.MTEB) and model.checkpoint:
-        base = _digest(model.checkpoint)
-    return _named(base, shown)
+        base = _local_name(model.checkpoint)
+    return _format_name(base, portable)
 
 
 def _entry_name(base: str) -> str:
     """Return the entry of a hub id, where there is one without an adapter; any other base as it is."""
     hub_id, entries = base.removeprefix(grammar.HUB), grammar.entries().items()
-    ours = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
-    return next(ours, base) if base.startswith(grammar.HUB) else base
+    matches = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
+    return next(matches, base) if base.startswith(grammar.HUB) else base
 
 
-def _digest(checkpoint: hub.Checkpoint) -> str:
+def _local_name(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
@@ -235,23 +235,23 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
     distances = {part.distance for part in parts}
-    unfit = any(part.several or not kinds.find(part.spec.kind).accelerated for part in parts)
-    if len(parts) < 2 or len(distances) != 1 or unfit:
+    unsuitable = any(part.several or not kinds.find(part.spec.kind).accelerated for part in parts)
+    if len(parts) < 2 or len(distances) != 1 or unsuitable:
         raise InputError(
             f"{typed} must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
-    view = _view(rest := dict(options))
-    spec = kinds.build_spec(MeanSpec, {**rest, "parts": tuple(part.spec for part in parts)})
-    name = _named(f"mean({','.join(part.name for part in parts)})", options)
+    view = _view(remaining := dict(options))
+    spec = kinds.build_spec(MeanSpec, {**remaining, "parts": tuple(part.spec for part in parts)})
+    name = _format_name(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
-    stem = _named(f"mean({','.join(part.key for part in parts)})", options)
-    query = _named(query, options) if query else ""
+    stem = _format_name(f"mean({','.join(part.key for part in parts)})", options)
+    query = _format_name(query, options) if query else ""
     return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, view=view)
 
 
 def known_models() -> list[KnownModel]:
-    """Return every entry and what is on this machine, without using the network."""
+    """Return all entries with their state on this machine, without using the network."""
     return [_known_model(name) for name in grammar.entries()]
 
 
@@ -265,8 +265,8 @@ def _known_model(name: str) -> KnownModel:
         source, available = str(_mean_of(entry["parts"])), all(part.available for part in parts)
     elif installed:
         source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
-    elif source and (cached := _whole(source, revision)):
-        available = not adapter or _whole(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER) is not None
+    elif source and (cached := _cached(source, revision)):
+        available = not adapter or _cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER) is not None
         folder, revision = (cached.folder, cached.revision) if available else (None, revision)
     return KnownModel(
         name=name,
@@ -287,8 +287,8 @@ _SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision",
 """Keys of an entry that are fields of :class:`KnownModel`."""
 
 
-def _whole(hub_id: str, revision: str, layout: hub.Layout = hub.MODEL) -> hub.Checkpoint | None:
-    """Return a model or adapter of the local cache if its weights are there too."""
+def _cached(hub_id: str, revision: str, layout: hub.Layout = hub.MODEL) -> hub.Checkpoint | None:
+    """Return a model or adapter of the local cache; None if it or its weights are missing."""
     checkpoint = hub.cached(hub_id, revision, layout)
     return checkpoint if checkpoint and hub.weights(checkpoint.folder, layout) else None
 
@@ -315,8 +315,8 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     if base.startswith(grammar.MTEB):
         return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)
     if base.startswith(grammar.VECTORS):
-        place = base.removeprefix(grammar.VECTORS)
-        return {"kind": "vectors", "place": place, "distance": "l2", "missing": "error", "storage": "float32"}
+        path = base.removeprefix(grammar.VECTORS)
+        return {"kind": "vectors", "place": path, "distance": "l2", "missing": "error", "storage": "float32"}
     prefix = next((prefix for prefix in grammar.RERANKERS if base.startswith(prefix)), "")
     folder = Path(base.removeprefix(prefix)).expanduser()
     reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
@@ -333,8 +333,8 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     )
 
 
-def _one(text: str | Name) -> Name:
-    typed = grammar.one(text) if isinstance(text, str) else text
+def _parse_encoder(text: str | Name) -> Name:
+    typed = grammar.parse_one(text) if isinstance(text, str) else text
     if typed.label or (typed.parts is not None and typed.base != "mean"):
         raise InputError(f"there is no model {str(typed)!r}", "Name an encoder, such as scincl or mean(scincl,specter)")
     return typed

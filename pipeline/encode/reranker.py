@@ -1,7 +1,8 @@
-"""Rerankers: models that give the score of two texts.
+"""Rerankers score pairs of a query and a paper.
 
-A cross-encoder reads both together (Nogueira and Cho 2019). A multi-vector encoder gives each token a vector; the score
-is MaxSim, the sum over the query's vectors of the largest similarity to one of the paper's (Khattab and Zaharia 2020).
+A cross-encoder reads both texts together (Nogueira and Cho 2019). A multi-vector encoder has one vector a token; its
+score is MaxSim: over the query's vectors, the sum of the largest similarity to a vector of the paper (Khattab and
+Zaharia 2020).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import nn
 
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.network import SAMPLE, Network, loading, saved_by, torch_device
+from pipeline.encode.network import SAMPLE, Network, load_saved, loading, torch_device
 from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 
@@ -28,10 +29,9 @@ _SCORED = 1_024
 
 
 class CrossEncoder(Network):
-    """A cross-encoder of sentence-transformers with one label on one device.
+    """A cross-encoder of sentence-transformers with one label, on one device.
 
-    :meth:`scores` are those of sentence-transformers' ``CrossEncoder.predict``: the activation of what the last of the
-    modules gives.
+    :meth:`scores` equals ``CrossEncoder.predict`` of sentence-transformers: the activation of the last module's output.
     """
 
     output = "scores"
@@ -54,14 +54,14 @@ class CrossEncoder(Network):
         """
         checkpoint: Any = model.checkpoint
         device, folder = torch_device(resources.device), checkpoint.ready()
-        loaded = saved_by(sentence_transformers.CrossEncoder, folder, "sequence-classification")
+        loaded = load_saved(sentence_transformers.CrossEncoder, folder, "sequence-classification")
         with loading(folder):
             encoder = cls(cast("CrossSpec", model.spec), [*loaded], loaded.activation_fn, device, resources.workers)
             encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
         return encoder
 
-    def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
-        """Return which of the two texts each token belongs to, where the model reads that."""
+    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+        """Return token types, if the model reads them: the text, 0 or 1, of each token."""
         if not tokens.types:
             return {}
         types = np.zeros((len(batch), width), np.int64)
@@ -75,36 +75,36 @@ class CrossEncoder(Network):
         return scores.reshape(-1, 1)
 
     def scores(self, pairs: Sequence[Pair]) -> Iterator[Encoded]:
-        """Yield the score of each pair as a vector of one component, batch by batch."""
+        """Yield the scores of pairs batch by batch, as vectors of one component."""
         return self.finish(self.prepare(pairs))
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
-        """Return pairs as :meth:`finish` takes them; the longer of the two texts is cut first until both fit.
+        """Return the tokens of pairs, truncated as ``longest_first``.
 
-        The tokenizer does not cut: it would keep every part that it cuts off of one text with every part of the other.
+        The tokenizer does not truncate: it would also return each overflow of one text with each of the other.
         """
-        ids, types, most = list[list[int]](), list[list[int]](), self._spec.max_length
+        ids, types, max_length = list[list[int]](), list[list[int]](), self._spec.max_length
         for start in range(0, len(pairs), _AT_A_TIME):
-            some = pairs[start : start + _AT_A_TIME]
+            block = pairs[start : start + _AT_A_TIME]
             encoding = self._tokenizer(
-                [self._spec.prompt + pair.query for pair in some],
-                [pair.paper for pair in some],
+                [self._spec.prompt + pair.query for pair in block],
+                [pair.paper for pair in block],
                 return_attention_mask=False,
                 verbose=False,
             )
-            for number, whole in enumerate(encoding["input_ids"]):
-                kept = _kept(encoding.sequence_ids(number), most)
-                ids.append([whole[place] for place in kept])
+            for index, token_ids in enumerate(encoding["input_ids"]):
+                positions = _longest_first(encoding.sequence_ids(index), max_length)
+                ids.append([token_ids[position] for position in positions])
                 if "token_type_ids" in encoding:
-                    types.append([encoding["token_type_ids"][number][place] for place in kept])
-        full = [len(tokens) >= most for tokens in ids]
-        return Tokens(ids, [[(0, 1)]] * len(pairs), full, types)
+                    types.append([encoding["token_type_ids"][index][position] for position in positions])
+        truncated = [len(tokens) >= max_length for tokens in ids]
+        return Tokens(ids, [[(0, 1)]] * len(pairs), truncated, types)
 
 
 class MaxSim:
-    """A multi-vector encoder of sentence-transformers on one device, in that library's own batches.
+    """A multi-vector encoder of sentence-transformers on one device; the library makes the batches.
 
-    :meth:`scores` are those of its ``similarity_pairwise``.
+    :meth:`scores` equals its ``similarity_pairwise``.
     """
 
     def __init__(self, encoder: Any, workers: int) -> None:
@@ -112,11 +112,11 @@ class MaxSim:
 
     @classmethod
     def load(cls, model: Model, resources: Resources) -> MaxSim:
-        """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load` does."""
+        """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load`."""
         spec: Any = model.spec
         checkpoint: Any = model.checkpoint
         device, folder = torch_device(resources.device), checkpoint.ready()
-        loaded = saved_by(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
+        loaded = load_saved(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
         with loading(folder):
             encoder = cls(loaded.to(device, getattr(torch, spec.compute)), resources.workers)
             in_order(encoder.scores([Pair(*SAMPLE)]), 1)
@@ -128,37 +128,37 @@ class MaxSim:
         return {"device": str(self._encoder.device), "compute": compute, "threads": self._workers}
 
     def scores(self, pairs: Sequence[Pair]) -> Iterator[Encoded]:
-        """Yield scores as :meth:`CrossEncoder.scores`; a text that several pairs share is encoded once."""
+        """Yield scores as :meth:`CrossEncoder.scores`; a text of several pairs in a block is encoded once."""
         torch.set_num_threads(self._workers)
         for start in range(0, len(pairs), _SCORED):
             queries, papers = zip(*pairs[start : start + _SCORED], strict=True)
-            vectors = _each(self._encoder.encode_query, queries), _each(self._encoder.encode_document, papers)
+            vectors = _encode(self._encoder.encode_query, queries), _encode(self._encoder.encode_document, papers)
             scores = self._encoder.similarity_pairwise(*vectors).float().cpu().numpy()
             yield Encoded(np.arange(start, start + len(queries)), scores[:, None], len(queries))
 
 
-def _each(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> list[Any]:
-    """Return the vectors of texts, each of which is encoded once."""
+def _encode(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> list[Any]:
+    """Return the vectors of texts; repeated texts are encoded once."""
     distinct = list(dict.fromkeys(texts))
     vectors = dict(zip(distinct, encode(distinct), strict=True))
     return [vectors[text] for text in texts]
 
 
-def _kept(sides: Sequence[int | None], length: int) -> list[int]:
-    """Return the places of a pair's tokens that fit into a length, as the strategy ``longest_first`` cuts them.
+def _longest_first(text_of_token: Sequence[int | None], length: int) -> list[int]:
+    """Return the positions of the tokens that the truncation strategy ``longest_first`` keeps of a pair.
 
-    ``sides`` has the text of each token, 0 or 1; None for a special token, which is kept.
+    ``text_of_token`` is 0 or 1; None for special tokens, which stay.
     """
-    sizes = sides.count(0), sides.count(1)
-    room = length - sides.count(None)
+    sizes = text_of_token.count(0), text_of_token.count(1)
+    room = length - text_of_token.count(None)
     if sum(sizes) <= room:
-        return list(range(len(sides)))
+        return list(range(len(text_of_token)))
     shorter = min(*sizes, room // 2)
-    left = [shorter, room - shorter] if sizes[0] <= sizes[1] else [room - shorter, shorter]
-    kept = []
-    for place, side in enumerate(sides):
-        if side is None or left[side] > 0:
-            kept.append(place)
-        if side is not None:
-            left[side] -= 1
-    return kept
+    remaining = [shorter, room - shorter] if sizes[0] <= sizes[1] else [room - shorter, shorter]
+    positions = []
+    for position, text in enumerate(text_of_token):
+        if text is None or remaining[text] > 0:
+            positions.append(position)
+        if text is not None:
+            remaining[text] -= 1
+    return positions

@@ -17,7 +17,7 @@ CODE = "Use a model of transformers itself, or import its vectors with vectors:F
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Layers = Annotated[int, msgspec.Meta(ge=1, lt=10_000)]
 
-# What is read of each file, and what decides how long a network takes to build. Other keys may have any value.
+# Types of the keys that we read or that decide the size of a network. Other keys may have any value.
 
 
 class _Activation(TypedDict, total=False):
@@ -86,13 +86,13 @@ class SentenceTransformers(TypedDict, total=False):
 
 
 class Index(TypedDict, total=False):
-    """Which file holds each tensor of sharded weights."""
+    """``*.index.json`` of sharded weights: the file of each tensor."""
 
     weight_map: dict[str, str]
 
 
 class Adapter(TypedDict, total=False):
-    """``adapter_config.json``; a configuration that is text or a number would be opened as a file."""
+    """``adapter_config.json``; libraries would open a ``config`` of text or a number as a file."""
 
     config: dict[str, Any]
     name: str
@@ -107,10 +107,10 @@ class Fusion(TypedDict, total=False):
 
 
 def read(path: Path, shape: Any) -> Any:
-    """Return the content of a JSON file as plain values, or an empty mapping if there is no file.
+    """Return the content of a JSON file, or an empty mapping if there is no file.
 
     Raises:
-        InputError: it is not UTF-8 or not JSON, or a value that is read has another type.
+        InputError: it is not JSON in UTF-8, or does not fit ``shape``.
     """
     if not path.is_file():
         return {}
@@ -126,24 +126,24 @@ def read(path: Path, shape: Any) -> Any:
 
 
 def inside(name: str, path: Path) -> str:
-    """Return the name of a file or folder that a file names, after checking that it lies beside it or below.
+    """Return ``name``, a relative path in the file ``path``, after checking that it stays inside its folder.
 
     Raises:
-        InputError: it is absolute, leads out of the folder or cannot be a name.
+        InputError: it is absolute, leaves the folder or cannot be a name.
     """
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\\" in name or not name.isprintable() or len(name) > 200:
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable() or len(name) > 200:
         raise InputError(f"{path} must name files inside its folder, got {name!r:.80}", AGAIN)
     return name
 
 
 MODULE_FILE = "modules.json"
-"""Lists the modules of a folder that sentence-transformers saved."""
+"""List of the modules of a folder that sentence-transformers saved."""
 
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
 _WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
 _ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
-"""Classes of other packages that multi-vector encoders of sentence-transformers replace by its own."""
+"""Classes of other packages that sentence-transformers replaces by its own in multi-vector encoders."""
 _SHAPES: dict[str, Any] = {"Pooling": _Pooling, "Dense": _Dense}
 
 
@@ -154,52 +154,52 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
         InputError: a class is not of sentence-transformers, the transformer is not in the folder itself, or a
             configuration is missing or malformed.
     """
-    found = []
+    module_list = []
     for module in read(folder / MODULE_FILE, list[_Module]):
-        named = module.get("type", "")
-        package, _, kind = _ALIASES.get(named, named).rpartition(".")
+        class_name = module.get("type", "")
+        package, _, kind = _ALIASES.get(class_name, class_name).rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise InputError(
                 f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", CODE
             )
-        place = folder / inside(module.get("path", ""), folder / MODULE_FILE)
+        module_folder = folder / inside(module.get("path", ""), folder / MODULE_FILE)
         if kind in _SHAPES:
-            if not (place / "config.json").is_file():
+            if not (module_folder / "config.json").is_file():
                 raise InputError(
-                    f"{place / 'config.json'} must be there, as {MODULE_FILE} says, got no such file", AGAIN
+                    f"{module_folder / 'config.json'} must be there, as {MODULE_FILE} says, got no such file", AGAIN
                 )
-            activation(read(place / "config.json", _SHAPES[kind]).get("activation_function"), place)
-        found.append((kind, place))
-    if (folder / MODULE_FILE).is_file() and (not found or found[0] != ("Transformer", folder)):
+            activation(read(module_folder / "config.json", _SHAPES[kind]).get("activation_function"), module_folder)
+        module_list.append((kind, module_folder))
+    if (folder / MODULE_FILE).is_file() and (not module_list or module_list[0] != ("Transformer", folder)):
         raise InputError(f"{folder / MODULE_FILE} must begin with a Transformer in the folder itself", AGAIN)
-    return found
+    return module_list
 
 
-def activation(named: str | None, folder: Path) -> None:
-    """Check that an activation is a class of ``torch.nn``: sentence-transformers replaces any other in silence."""
-    if named is not None and not named.startswith("torch.nn."):
-        raise InputError(f"the activation of {folder} must be of torch.nn, got {named}", CODE)
+def activation(class_name: str | None, folder: Path) -> None:
+    """Check that an activation is a class of ``torch.nn``: sentence-transformers silently replaces any other."""
+    if class_name is not None and not class_name.startswith("torch.nn."):
+        raise InputError(f"the activation of {folder} must be of torch.nn, got {class_name}", CODE)
 
 
 def weighted_modules(folder: Path) -> list[Path]:
-    """Return the folders of the modules, the transformer's aside, that have weights."""
-    return [place for kind, place in modules(folder)[1:] if kind not in _WITHOUT_WEIGHTS]
+    """Return the folders of modules with weights, without the transformer's."""
+    return [module_folder for kind, module_folder in modules(folder)[1:] if kind not in _WITHOUT_WEIGHTS]
 
 
 def module_files(folder: Path) -> list[Path]:
-    """Return the files beside transformer and tokenizer that sentence-transformers loads."""
+    """Return the files that sentence-transformers loads beside transformer and tokenizer."""
     listed = modules(folder)
-    found = [folder / MODULE_FILE, folder / MODEL_FILE, transformer_file(folder)] if listed else [folder / MODEL_FILE]
-    for place in {place: None for _, place in listed if place != folder}:
-        inner = [path for path in sorted(place.rglob("*")) if path.suffix in _LOADED]
-        safe = {path.parent for path in inner if path.suffix == ".safetensors"}
-        found += [path for path in inner if not (path.suffix == ".bin" and path.parent in safe)]
-    return [path for path in dict.fromkeys(found) if path.is_file()]
+    paths = [folder / MODULE_FILE, folder / MODEL_FILE, transformer_file(folder)] if listed else [folder / MODEL_FILE]
+    for module_folder in {module_folder: None for _, module_folder in listed if module_folder != folder}:
+        module_paths = [path for path in sorted(module_folder.rglob("*")) if path.suffix in _LOADED]
+        with_safetensors = {path.parent for path in module_paths if path.suffix == ".safetensors"}
+        paths += [path for path in module_paths if not (path.suffix == ".bin" and path.parent in with_safetensors)]
+    return [path for path in dict.fromkeys(paths) if path.is_file()]
 
 
 MODEL_FILE = "config_sentence_transformers.json"
 
 
 def transformer_file(folder: Path) -> Path:
-    """Return the settings of the transformer, which early versions name by its architecture."""
+    """Return the path of the transformer's settings, which early versions name by its architecture."""
     return next(iter(sorted(folder.glob("sentence_*_config.json"))), folder / "sentence_bert_config.json")

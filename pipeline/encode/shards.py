@@ -1,4 +1,4 @@
-"""Embedding the papers of corpus shards, part by part, so that little is lost when the process is killed."""
+"""Embeds the papers of corpus shards in parts; a killed process loses at most one part."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pipeline.encode.spec import Role, Storage
 from pipeline.encode.store import read_vectors, vectors_batch, write_shard
 
 PART_PAPERS = 4_096
-"""Papers that are sorted by length, encoded and put on disk together. Batches, hence last bits, depend on it."""
+"""Papers of a part, at most: sorted by length, encoded and written together. Batches, hence last bits, depend on it."""
 
 PART_CHARACTERS = 2**25
-"""Characters of the texts of a part, at most, unless it is one paper; more than 4,096 abstracts have."""
+"""Characters of a part, at most, unless it is one paper; 4,096 abstracts have fewer."""
 
 
 class Texts(Protocol):
-    """Where texts come from."""
+    """Source of texts."""
 
     def __call__(self, rows: Rows) -> list[Text]:
         """Return the texts of rising rows."""
@@ -41,10 +41,10 @@ class Texts(Protocol):
         """Return the id of one paper or query."""
 
     def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the characters of each text, int64 ``[rows]``."""
+        """Return the length of the texts in characters, int64 ``[rows]``."""
 
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return characters of each text, int64 ``[rows]``; progress counts them, since batches go by length."""
+        """Return the characters that progress counts for each text, int64 ``[rows]``."""
 
 
 class _Part(NamedTuple):
@@ -54,10 +54,10 @@ class _Part(NamedTuple):
 
 
 class ShardWriter:
-    """Embeds shards of the segment ``out``; ``load`` is called only if there is something to compute.
+    """Embeds shards of the segment ``out``; calls ``load`` only if there is something to compute.
 
-    A finished part stays in the segment's scratch folder until its shard is written, and is not computed again.
-    Memory: two copies of one shard's vectors at most, and the texts and tokens of two parts.
+    A finished part stays in the segment's scratch folder until its shard is written.
+    Memory: two copies of a shard's vectors, and the texts and tokens of two parts.
     """
 
     def __init__(self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage) -> None:
@@ -70,20 +70,20 @@ class ShardWriter:
         """Embed the papers of each corpus shard, and write the shards.
 
         Args:
-            shards: rising rows by number of the corpus shard.
-            title: what progress calls the work, such as ``embed scincl``.
+            shards: rising rows by corpus shard.
+            title: label of the progress bar, such as ``embed scincl``.
 
         Returns:
-            Facts for provenance: the encoder's, rates, seconds of each step; empty if nothing was computed.
+            Provenance: the encoder's description, rates, seconds of each step; empty if nothing was computed.
 
         Raises:
-            StageError: a vector is not finite, or does not fit the storage; paper and shard are named.
+            StageError: a vector is not finite, or too large for the storage type.
         """
         folder = self._out.scratch()
         parts = [
-            _Part(number, rows[some], folder / f"part-{number:05d}-{some.start:08d}.arrow")
-            for number, rows in shards.items()
-            for some in slices(self._texts.characters(rows), PART_PAPERS, PART_CHARACTERS)
+            _Part(shard, rows[part], folder / f"part-{shard:05d}-{part.start:08d}.arrow")
+            for shard, rows in shards.items()
+            for part in slices(self._texts.characters(rows), PART_PAPERS, PART_CHARACTERS)
         ]
         missing = [part for part in parts if not part.path.is_file()]
         encoder = self._load() if missing else None
@@ -91,13 +91,13 @@ class ShardWriter:
         work = sum(int(self._texts.work(part.rows).sum()) for part in missing)
         with Progress(work, title, "characters") as progress:
             tokenised = iter(self._tokenised(encoder, missing))
-            for number in shards:
-                of_shard = [part for part in parts if part.shard == number]
-                for part in of_shard:
+            for shard in shards:
+                shard_parts = [part for part in parts if part.shard == shard]
+                for part in shard_parts:
                     if encoder is not None and not part.path.is_file():
                         self._compute(encoder, part, next(tokenised), progress)
                 with self._timed("write"):
-                    self._join(number, of_shard)
+                    self._join(shard, shard_parts)
         if encoder is None:
             return {}
         elapsed = self._elapsed()
@@ -110,7 +110,7 @@ class ShardWriter:
         }
 
     def _tokenised(self, encoder: Encoder | None, parts: Sequence[_Part]) -> Iterator[Any]:
-        """Yield the tokens of each part; a thread reads and tokenises the next part meanwhile."""
+        """Yield the tokens of each part; meanwhile a thread reads and tokenises the next part."""
         if encoder is None:
             return
 
@@ -119,16 +119,16 @@ class ShardWriter:
                 return encoder.prepare(self._texts(part.rows), self._role)
 
         with ThreadPoolExecutor(1) as thread:
-            ahead = thread.submit(prepare, parts[0])
-            for following in [*parts[1:], None]:
+            future = thread.submit(prepare, parts[0])
+            for next_part in [*parts[1:], None]:
                 with self._timed("wait_for_tokens"):
-                    tokens = ahead.result()
-                if following is not None:
-                    ahead = thread.submit(prepare, following)
+                    tokens = future.result()
+                if next_part is not None:
+                    future = thread.submit(prepare, next_part)
                 yield tokens
 
     def _compute(self, encoder: Encoder, part: _Part, tokens: Any, progress: Progress) -> None:
-        """Compute the vectors of one part and put them on disk."""
+        """Compute the vectors of one part and write them to its file."""
         counts: Counter[str] = Counter()
         work = self._texts.work(part.rows)
 
@@ -165,18 +165,18 @@ class ShardWriter:
         rates = f"{texts:,} docs, {texts / elapsed:,.1f} docs/s"
         return f"{rates}, {tokens / elapsed:,.0f} tokens/s" if tokens else rates
 
-    def _join(self, number: int, parts: Sequence[_Part]) -> None:
+    def _join(self, shard: int, parts: Sequence[_Part]) -> None:
         """Write a shard from its parts."""
         tables = [files.read_arrow(part.path) for part in parts]
         counts = sum((Counter(json.loads(table.schema.metadata[b"counts"])) for table in tables), Counter[str]())
         owners, vectors = map(np.concatenate, zip(*map(read_vectors, tables), strict=True))
         embedded = sum(len(part.rows) for part in parts)
-        write_shard(self._out, number, owners, vectors, self._storage, embedded=embedded, **counts)
+        write_shard(self._out, shard, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
             part.path.unlink(missing_ok=True)
 
     @contextmanager
-    def _timed(self, what: str) -> Iterator[None]:
+    def _timed(self, step: str) -> Iterator[None]:
         started = time.monotonic()
         yield
-        self._seconds[what] += time.monotonic() - started
+        self._seconds[step] += time.monotonic() - started

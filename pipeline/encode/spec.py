@@ -1,13 +1,13 @@
-"""What an encoder is: everything that affects a vector (its specification), and the model around it. No torch.
+"""Specifications of encoders: everything that affects a vector; and models, which add everything else. No torch.
 
-Specifications of models with weights have in common:
+Specifications of models with weights share:
 
-- ``checkpoint``: hub id; empty for a folder, whose content is named by ``revision`` alone.
+- ``checkpoint``: hub id; empty for a folder, which ``revision`` alone identifies.
 - ``revision``: commit of the hub repository, or ``sha256:`` and a digest of weights, tokenizer and configuration.
-- ``compute``: data type of weights and activations. ``storage``: data type the vectors are stored in.
+- ``compute``: data type of weights and activations. ``storage``: data type of stored vectors.
 
-Those that are fitted on a corpus read at most ``sample`` of its papers, drawn by ``seed``, and keep at most
-``vocabulary`` terms: those in the most papers of the sample.
+Encoders that are fitted on a corpus read at most ``sample`` of its papers, drawn by ``seed``, and keep the
+``vocabulary`` terms with the highest document frequency in the sample.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pipeline.encode.hub import Checkpoint
 from pipeline.encode.views import WHOLE, View
 
 Role = Literal["paper", "query_paper", "query"]
-"""``paper``: title and abstract, of a candidate and, unless the encoder has another prompt for them, of a query.
-``query_paper``: of a query alone. ``query``: an ad-hoc query, which is raw text."""
+"""``paper``: title and abstract of a candidate, or of a query without a prompt of its own. ``query_paper``: of a query
+with one. ``query``: an ad-hoc query, which is raw text."""
 
 Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Storage = Literal["float32", "float16", "bfloat16"]
 Quantise = Literal["", "int8", "binary"]
 Missing = Literal["error", "skip"]
-"""What is done about papers without a vector: refuse to rank the pool, or rank without them."""
+"""Policy for papers without a vector: refuse to rank the pool, or rank without them."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "distance": get_args(Distance),
@@ -41,16 +41,16 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "weights": ("uniform", "tfidf"),
     "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
 }
-"""Values of the settings that have a fixed set of them."""
+"""Allowed values of settings."""
 
 FIELD_MARK = "\u241f"
-"""Stands in an abstract before each further field of a paper (SciRepEval: venue, year)."""
+"""Separates further fields of a paper (SciRepEval: venue, year) inside its abstract."""
 
 POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-"""How the states of a text's tokens become a vector, as sentence-transformers names it."""
+"""Pooling of token states into a vector, by the names of sentence-transformers."""
 
 MODULES = "modules"
-"""The pooling of a folder that sentence-transformers saved: what its modules do."""
+"""Pooling by the modules of a folder that sentence-transformers saved."""
 
 TEMPLATES = ("title-sep-abstract", "title-space-abstract", "fields-sep")
 """Templates with a name; any other is text with ``{title}`` and ``{abstract}``."""
@@ -70,23 +70,23 @@ class EncoderSpec(Protocol):
 
 @dataclass(frozen=True)
 class TransformerSpec:
-    """A transformer, and what makes a vector of the states of its last layer.
+    """A transformer, and the pooling of its last layer's states.
 
     Attributes:
-        template: how title and abstract become one text. ``title-sep-abstract`` (SPECTER family): title, the
-            tokenizer's separator, abstract, always with the separator; ``title-space-abstract``: empty parts skipped;
-            ``fields-sep`` (SciRepEval): the fields that are not empty, with the separator between them. Any other text
-            has ``{title}``, ``{abstract}``, ``{sep}`` and ``{eos}``; ``{title|none}`` is ``none`` for an empty title.
+        template: joins title and abstract. ``title-sep-abstract`` (SPECTER family): title, the tokenizer's separator,
+            abstract, always with the separator; ``title-space-abstract``: empty parts skipped; ``fields-sep``
+            (SciRepEval): non-empty fields, separated. Any other text has the placeholders ``{title}``, ``{abstract}``,
+            ``{sep}`` and ``{eos}``; ``{title|none}`` is ``none`` for an empty title.
         pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), ``position:N``
-            (control-code models: 1), or :data:`MODULES`: what the folder's ``modules.json`` lists.
-        max_length: tokens a text is cut to, special ones included.
+            (control-code models: 1), or :data:`MODULES`: the modules in the folder's ``modules.json``.
+        max_length: maximum tokens of a text, special ones included.
         normalise: whether vectors are scaled to length 1.
         adapter: hub id of a bottleneck adapter; ``local`` for one, or a fusion of several, in a folder; empty for none.
-        adapter_revision: like ``revision``.
-        paper_prefix: put before the text of a paper (E5: ``query: ``).
-        query_prefix: put before an ad-hoc query.
+        adapter_revision: ``revision`` of the adapter.
+        paper_prefix: prefix of papers (E5: ``query: ``).
+        query_prefix: prefix of ad-hoc queries.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        pals: which projected attention layers (:mod:`pipeline.encode.adapter`); empty for a model without any.
+        pals: code of the projected attention layers (:mod:`pipeline.encode.adapter`); empty without PALs.
     """
 
     checkpoint: str
@@ -111,7 +111,7 @@ class AspireSpec:
     """A transformer with one vector a sentence (:mod:`pipeline.encode.aspire`).
 
     Attributes:
-        max_tokens: tokens of title and sentences together, special ones around them not included.
+        max_tokens: maximum tokens of title and sentences together, without special tokens.
         sentences: version of the rule that splits an abstract (:func:`pipeline.encode.aspire.split_sentences`).
     """
 
@@ -137,7 +137,7 @@ class MeanSpec:
 class LsaSpec:
     """TF-IDF and truncated SVD fitted on a corpus (:mod:`pipeline.encode.lsa`).
 
-    ``dimension`` components are kept, fewer where the sample has fewer papers or terms.
+    ``dimension`` is the number of components; a sample with fewer papers or terms gives fewer.
     """
 
     dimension: int = 256
@@ -149,7 +149,7 @@ class LsaSpec:
 
 
 class Pair(NamedTuple):
-    """A query and a paper as a reranker reads them, each one string."""
+    """A query and a paper as a reranker reads them: one string each."""
 
     query: str
     paper: str
@@ -160,8 +160,8 @@ class CrossSpec:
     """A cross-encoder: everything that affects the score of a query and a paper.
 
     Attributes:
-        max_length: tokens a pair is cut to, special ones included.
-        prompt: put before the query.
+        max_length: maximum tokens of a pair, special ones included.
+        prompt: prefix of the query.
     """
 
     checkpoint: str
@@ -174,7 +174,7 @@ class CrossSpec:
 
 @dataclass(frozen=True)
 class MaxSimSpec:
-    """A multi-vector encoder: everything that affects the MaxSim of a query and a paper; its folder says the rest."""
+    """A multi-vector encoder: everything that affects the MaxSim of a query and a paper beside its folder."""
 
     checkpoint: str
     revision: str
@@ -187,9 +187,9 @@ class WordsSpec:
     """Averaged word vectors trained on a corpus (:mod:`pipeline.encode.lsa`).
 
     Attributes:
-        weights: ``uniform``, or ``tfidf``: each term by its inverse document frequency.
+        weights: ``uniform``, or ``tfidf``: weight terms by inverse document frequency.
         dimension: components of a vector.
-        window: terms before and after a term that predict it.
+        window: number of terms before and after a term that predict it.
         epochs: passes over the sample.
     """
 
@@ -206,7 +206,7 @@ class WordsSpec:
 
 @dataclass(frozen=True)
 class SentencesSpec:
-    """One vector a sentence by an encoder of texts; ``sentences`` is the version of the rule that splits a text."""
+    """One vector a sentence by a text encoder; ``sentences`` is the version of the sentence-splitting rule."""
 
     encoder: EncoderSpec
     storage: Storage = "float32"
@@ -218,7 +218,7 @@ class SentencesSpec:
 class VectorsSpec:
     """Vectors made elsewhere (:mod:`pipeline.encode.precomputed`).
 
-    ``content`` is ``sha256:`` and a digest of the files, wherever they are and whatever they are called.
+    ``content`` is ``sha256:`` and a digest of the files' content, not of their names.
     """
 
     content: str
@@ -233,18 +233,18 @@ class Model:
     Attributes:
         name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
         spec: its identity.
-        distance: how its vectors are compared; of no meaning for a reranker.
-        checkpoint: its weights; None for an encoder without any.
+        distance: how its vectors are compared; rerankers ignore it.
+        checkpoint: its weights; None for an encoder without weights.
         adapter: the weights of its adapter.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
-        recipe: how texts become vectors, and who says so, in one line; empty where the kind says it.
-        passage_prefix: put before a paper that ad-hoc queries search; None: the specification's ``paper_prefix``.
-        query_paper_prefix: put before a paper that queries; None: the specification's ``paper_prefix``.
+        recipe: how texts become vectors, with the source of the settings, in one line; empty if the kind decides it.
+        passage_prefix: prefix of papers that ad-hoc queries search; None: the specification's ``paper_prefix``.
+        query_paper_prefix: prefix of papers that are queries; None: the specification's ``paper_prefix``.
         view: how its stored vectors are compared.
-        parts: the encoders whose vectors are averaged; empty for any other model.
-        several: whether a paper has several vectors: the distance of two papers is the smallest of any two.
+        parts: the encoders that a mean averages, or the encoder of sentences; else empty.
+        several: whether a paper has several vectors; the distance of two papers is the smallest of their vectors.
         place: file or folder of vectors made elsewhere.
-        missing: what is done about papers without a vector; None where every paper has one.
+        missing: policy for papers without a vector; None if every paper has one.
         stem: the name without paths, for folders and parts of fused systems: weights in a folder are ``local-`` and
             their digest. Empty: the name has no path.
     """
@@ -267,17 +267,17 @@ class Model:
 
     @property
     def key(self) -> str:
-        """The name that does not depend on where the weights lie."""
+        """The name independent of the location of the weights."""
         return self.stem or self.name
 
     @property
     def slug(self) -> str:
-        """The key as a readable part of a folder's name; vectors made elsewhere are named by their content alone."""
+        """The key as part of a folder's name; ``vectors`` for vectors made elsewhere."""
         return _slug(self.key) if self.place is None else "vectors"
 
     @property
     def base_slug(self) -> str:
-        """The same without options, since not every option (``distance``) makes other vectors."""
+        """The slug without options, some of which (``distance``) do not change vectors."""
         return _slug(re.split(r":(?=\w+=)", self.key)[0]) if self.place is None else self.slug
 
 

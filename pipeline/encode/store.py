@@ -1,7 +1,7 @@
-"""The vectors of one corpus by one encoder: a store of segments, one a pool, each with the papers no other has.
+"""The vectors of one corpus by one encoder, in segments: each has the papers of a pool that no earlier segment has.
 
-A paper is embedded once, whatever number of pools it is in. A segment is an artifact: ``rows.arrow`` (its papers) and
-``vectors-00012.arrow`` (the vectors of those among them that lie in corpus shard 12).
+So a paper is embedded once. A segment is an artifact: ``rows.arrow`` (its papers) and ``vectors-00012.arrow`` (the
+vectors of its papers in corpus shard 12).
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ Stored = npt.NDArray[Any]
 """Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
 
 ROWS = pa.schema([pa.field("row", pa.uint32(), nullable=False), pa.field("shard", pa.uint16(), nullable=False)])
-"""Papers of a segment, ``rows.arrow``: rising rows, with the corpus shard each lies in."""
+"""``rows.arrow``: the rows of a segment's papers, rising, and their corpus shards."""
 
 
 class _Segment:
-    """One published segment: its papers, uint32 ``[papers]``, rising, and the corpus shard of each."""
+    """One published segment: rows of its papers, uint32 ``[papers]``, rising, and their corpus shards."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self.rows, self.shards = _columns(artifact.arrow("rows.arrow"))
 
-    def open(self, number: int) -> tuple[Rows, Stored]:
-        """Open a shard, verified: (rows, rising, repeated where a paper has several vectors; vectors as stored)."""
-        return read_vectors(self.artifact.arrow(shard_name(number)))
+    def open(self, shard: int) -> tuple[Rows, Stored]:
+        """Verify and open a shard: (rising rows, repeated for several vectors a paper; vectors as stored)."""
+        return read_vectors(self.artifact.arrow(shard_name(shard)))
 
 
 class Block(NamedTuple):
-    """The vectors of some papers, float32, and the paper of each: rising, repeated where a paper has several."""
+    """Vectors, float32 ``[m, dimension]``, and their rows, rising, repeated for several vectors a paper."""
 
     rows: Rows
     vectors: Matrix
 
 
 class Grouped(NamedTuple):
-    """The vectors of some papers: paper ``i`` has those from ``offsets[i]`` to ``offsets[i + 1]``, float32."""
+    """Vectors, float32 ``[m, dimension]``; paper ``i`` has ``vectors[offsets[i] : offsets[i + 1]]``."""
 
     offsets: npt.NDArray[np.int64]
     vectors: Matrix
 
 
 class VectorStore:
-    """Reads the vectors of a store; a paper that several segments hold is read from the first of them by name.
+    """Reads the vectors of a store; a paper in several segments is read from the first of them by name.
 
-    It keeps 8 bytes a stored paper in memory, and maps the files of one corpus shard at a time.
+    Memory: 8 bytes a stored paper, and the mapped files of one corpus shard.
 
     Args:
         folder: the store.
-        segments: the artifacts to read.
+        segments: its artifacts.
         view: how its vectors are compared.
 
     Raises:
@@ -85,7 +85,7 @@ class VectorStore:
 
     @property
     def content(self) -> str:
-        """A digest of the identities of all segments and the checksums of their files."""
+        """Digest of the ids of all segments and the checksums of their files."""
         manifests = [segment.artifact.manifest for segment in self._segments]
         return digest([[manifest.id, *sorted(output.sha256 for output in manifest.outputs)] for manifest in manifests])
 
@@ -103,36 +103,36 @@ class VectorStore:
 
     @property
     def rows(self) -> Rows:
-        """Every paper of the store: uint32, rising."""
+        """Rows of all papers of the store: uint32, rising."""
         return np.unique(np.concatenate([np.empty(0, np.uint32), *(segment.rows for segment in self._segments)]))
 
     def missing(self, rows: npt.NDArray[np.integer]) -> Rows:
-        """Return the rows, of those given, whose papers have no vector."""
+        """Return those of ``rows`` that have no vector."""
         return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
 
     def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[Block]:
-        """Yield the vectors of the papers at ``rows``, rising, each once, ``size`` papers at a time.
+        """Yield the vectors of ``rows``, which must rise without repeats, ``size`` papers at a time.
 
         Raises:
             StageError: papers have no vector.
             CorruptError: a shard differs from its manifest, or from the others in dimension.
         """
-        wanted: Rows = np.asarray(rows, np.uint32)
-        if np.any(wanted[1:] <= wanted[:-1]):
+        papers: Rows = np.asarray(rows, np.uint32)
+        if np.any(papers[1:] <= papers[:-1]):
             raise ValueError("rows must rise")
-        owners = self._owners(wanted)
+        owners = self._owners(papers)
         if np.any(owners < 0):
             raise StageError(
-                f"{np.count_nonzero(owners < 0):,} of {len(wanted):,} papers have no vector in {self._folder} "
-                f"(the first: row {wanted[owners < 0][0]})",
+                f"{np.count_nonzero(owners < 0):,} of {len(papers):,} papers have no vector in {self._folder} "
+                f"(the first: row {papers[owners < 0][0]})",
                 "Embed their pool: mdcr embed; if a folder was removed there by hand, remove the whole store first",
             )
-        opened: dict[tuple[int, int], tuple[Rows, Stored]] = {}
-        for start in range(0, len(wanted), size):
-            yield self._block(wanted[start : start + size], owners[start : start + size], opened)
+        open_shards: dict[tuple[int, int], tuple[Rows, Stored]] = {}
+        for start in range(0, len(papers), size):
+            yield self._block(papers[start : start + size], owners[start : start + size], open_shards)
 
     def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
-        """Return all vectors of the papers at ``rows``, rising, each once, at once; errors as in :meth:`blocks`."""
+        """Return all vectors of ``rows``, which must rise without repeats; raises as :meth:`blocks`."""
         blocks = list(self.blocks(rows, max(1, len(rows))))
         owners = blocks[0].rows if blocks else np.empty(0, np.uint32)
         offsets = np.searchsorted(owners, np.append(np.asarray(rows, np.int64), np.iinfo(np.uint32).max))
@@ -140,45 +140,45 @@ class VectorStore:
         return Grouped(offsets.astype(np.int64), vectors)
 
     def _owners(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """Return the number of the segment each row is read from, -1 where there is none."""
+        """Return the index of the segment of each row, or -1, int32 ``[rows]``."""
         owners = np.full(len(rows), -1, np.int32)
-        for number, segment in enumerate(self._segments):
+        for index, segment in enumerate(self._segments):
             if len(segment.rows):
-                place = np.searchsorted(segment.rows, rows)
-                present = segment.rows[np.minimum(place, len(segment.rows) - 1)] == rows
-                owners[present & (owners < 0)] = number
+                position = np.searchsorted(segment.rows, rows)
+                present = segment.rows[np.minimum(position, len(segment.rows) - 1)] == rows
+                owners[present & (owners < 0)] = index
         return owners
 
     def _block(
-        self, rows: Rows, owners: npt.NDArray[np.int32], opened: dict[tuple[int, int], tuple[Rows, Stored]]
+        self, rows: Rows, owners: npt.NDArray[np.int32], open_shards: dict[tuple[int, int], tuple[Rows, Stored]]
     ) -> Block:
-        """Read one block; the shards it used stay open for the next one."""
+        """Return one block; its shards stay open for the next block."""
         pieces: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         for owner in np.unique(owners).tolist():
-            segment, wanted = self._segments[owner], rows[owners == owner]
-            shards = segment.shards[np.searchsorted(segment.rows, wanted)]
-            for number in np.unique(shards).tolist():
-                key = (owner, number)
-                opened[key] = opened.get(key) or segment.open(number)
-                pieces[key] = _locate(opened[key][0], wanted[shards == number])
-        for key in set(opened) - set(pieces):
-            del opened[key]
-        repeated = np.concatenate([opened[key][0][source] for key, source in pieces.items()])
+            segment, papers = self._segments[owner], rows[owners == owner]
+            shards = segment.shards[np.searchsorted(segment.rows, papers)]
+            for shard in np.unique(shards).tolist():
+                key = (owner, shard)
+                open_shards[key] = open_shards.get(key) or segment.open(shard)
+                pieces[key] = _locate(open_shards[key][0], papers[shards == shard])
+        for key in set(open_shards) - set(pieces):
+            del open_shards[key]
+        repeated = np.concatenate([open_shards[key][0][positions] for key, positions in pieces.items()])
         order = np.argsort(repeated, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        dimension = opened[next(iter(pieces))][1].shape[1]
+        destination = np.empty_like(order)
+        destination[order] = np.arange(len(order))
+        dimension = open_shards[next(iter(pieces))][1].shape[1]
         vectors = np.empty((len(repeated), self._view.components(dimension)), np.float32)
         start = 0
-        for key, source in pieces.items():
-            stored = opened[key][1]
+        for key, positions in pieces.items():
+            stored = open_shards[key][1]
             if stored.shape[1] != dimension:
                 raise CorruptError(
                     f"{self._folder} mixes vectors of {dimension} and {stored.shape[1]} components",
                     "Remove it and embed again",
                 )
-            vectors[_span(place[start : start + len(source)])] = self._view(widen(stored[_span(source)]))
-            start += len(source)
+            vectors[_span(destination[start : start + len(positions)])] = self._view(widen(stored[_span(positions)]))
+            start += len(positions)
         return Block(repeated[order], vectors)
 
 
@@ -186,24 +186,24 @@ def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:
     return table.column("row").chunk(0).to_numpy(), table.column("shard").chunk(0).to_numpy()
 
 
-def _locate(rows: Rows, wanted: Rows) -> npt.NDArray[np.int64]:
-    """Return the positions in ``rows`` (rising, with repeats) of all entries of ``wanted`` (rising)."""
-    starts = np.searchsorted(rows, wanted, "left")
-    lengths = np.searchsorted(rows, wanted, "right") - starts
+def _locate(rows: Rows, papers: Rows) -> npt.NDArray[np.int64]:
+    """Return all positions in ``rows`` (rising, with repeats) of ``papers`` (rising), int64."""
+    starts = np.searchsorted(rows, papers, "left")
+    lengths = np.searchsorted(rows, papers, "right") - starts
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     positions: npt.NDArray[np.int64] = np.repeat(starts, lengths) + within
     return positions
 
 
 def _span(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
-    """Return consecutive positions as a slice, which copies faster."""
+    """Return positions, as a slice if they are consecutive, since slices copy faster."""
     if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions
 
 
 def read_vectors(table: pa.Table) -> tuple[Rows, Stored]:
-    """Return rows and vectors ``[m, dimension]`` of a table of one batch, without a copy."""
+    """Return rows and vectors ``[m, dimension]`` of a table of one batch, without copying."""
     column = table.column("vector").chunk(0)
     flat = column.flatten().to_numpy(zero_copy_only=True)
     return table.column("row").chunk(0).to_numpy(), flat.reshape(-1, column.type.list_size)
@@ -220,13 +220,13 @@ def vectors_batch(
     return pa.RecordBatch.from_arrays([pa.array(rows, pa.uint32()), column], schema=schema)
 
 
-def shard_name(number: int) -> str:
-    """Return the file name of the vectors of corpus shard ``number``."""
-    return f"vectors-{number:05d}.arrow"
+def shard_name(shard: int) -> str:
+    """Return the file name of the vectors of corpus shard ``shard``."""
+    return f"vectors-{shard:05d}.arrow"
 
 
 def shard_number(name: str) -> int:
-    """Return the corpus shard whose vectors a file has."""
+    """Return the corpus shard in a file name."""
     return int(name.removeprefix("vectors-").removesuffix(".arrow"))
 
 
@@ -240,12 +240,12 @@ def read_rows(out: Workdir) -> tuple[Rows, npt.NDArray[np.uint16]]:
     return _columns(files.read_arrow(out.path / "rows.arrow"))
 
 
-def write_shard(out: Workdir, number: int, rows: Rows, vectors: Matrix, storage: Storage, **counts: Any) -> None:
+def write_shard(out: Workdir, shard: int, rows: Rows, vectors: Matrix, storage: Storage, **counts: Any) -> None:
     """Write the vectors of one corpus shard, rounded to nearest, as one batch, to be memory-mapped.
 
     Args:
         out: the segment under construction.
-        number: the corpus shard.
+        shard: the corpus shard.
         rows: uint32 ``[m]``, rising, repeated for several vectors a paper.
         vectors: finite float32 ``[m, dimension]``.
         storage: data type on disk.
@@ -262,18 +262,18 @@ def write_shard(out: Workdir, number: int, rows: Rows, vectors: Matrix, storage:
             f"the vector of row {rows[~finite][0]} has a component too large for {storage}", "Store it as float32"
         )
     batch = vectors_batch(rows, stored, storage)
-    out.arrow(shard_name(number), [batch], batch.schema, **counts)
+    out.arrow(shard_name(shard), [batch], batch.schema, **counts)
 
 
 def widen(stored: Stored) -> npt.NDArray[np.floating[Any]]:
-    """Return stored vectors as numbers: float32 or float16 as they are, the bits of bfloat16 as float32."""
+    """Return stored vectors as floats: bfloat16 becomes float32, float32 and float16 stay as they are."""
     if stored.dtype == np.uint16:
         return (stored.astype(np.uint32) << 16).view(np.float32)
     return stored
 
 
 def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
-    """Return the upper half of each float32, rounded half to even."""
+    """Return the bits of bfloat16, rounded half to even."""
     bits = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -287,8 +287,8 @@ class Statistics(NamedTuple):
         mean: mean norm.
         longest: largest norm.
         zeros: zero vectors in the sample.
-        mean_cosine: of two vectors of the sample: 0 where directions are spread evenly, near 1 where all point the
-            same way (anisotropy: Ethayarajh 2019).
+        mean_cosine: mean over pairs of vectors (anisotropy: Ethayarajh 2019): 0 if directions are spread evenly, near
+            1 if all are alike.
     """
 
     vectors_per_paper: float
@@ -303,7 +303,7 @@ def statistics(store: VectorStore) -> Statistics:
     """Return the statistics of the vectors of at most 10,000 random papers.
 
     Raises:
-        CorruptError: a shard differs from its manifest; it is named.
+        CorruptError: a shard differs from its manifest.
     """
     chosen = sample(store.rows, 10_000)
     lengths, total = np.empty(0), np.zeros(store.dimension)
@@ -327,10 +327,10 @@ def statistics(store: VectorStore) -> Statistics:
 def spot_check(
     store: VectorStore, rows: Rows, texts: Sequence[Text], encoder: Encoder, role: Role
 ) -> tuple[float, float]:
-    """Encode the papers at ``rows``, whose texts are given, again, and compare with the stored vectors.
+    """Encode the papers at ``rows`` again, from ``texts``, and compare with the stored vectors.
 
     Returns:
-        The smallest cosine of a stored vector and its new one, and the largest difference of two components.
+        The smallest cosine of a stored and a new vector, and the largest difference of their components.
     """
     offsets, stored = store.grouped(rows)
     positions, vectors = in_order(encoder.encode_batches(texts, role), encoder.dimension)
@@ -343,7 +343,7 @@ def spot_check(
 
 
 def sample(rows: Rows, count: int, seed: int = 13) -> Rows:
-    """Return at most ``count`` of the rows, drawn at random, rising."""
+    """Return a random sample of at most ``count`` rows, rising."""
     if len(rows) <= count:
         return rows
     return np.sort(generator(seed, "vectors looked at").choice(rows, count, replace=False))

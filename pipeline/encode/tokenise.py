@@ -1,4 +1,4 @@
-"""From texts to tokens, and to the tokens that are pooled into each vector. No torch."""
+"""Texts as tokens, with the span of tokens to pool into each vector. No torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.encode.recipes import render
 from pipeline.encode.spec import Role, TransformerSpec
 
 Span = tuple[int, int]
-"""First token of those a vector is the mean of, and the one behind the last."""
+"""Start and end of the tokens that are pooled into one vector."""
 
 
 class Tokens(NamedTuple):
@@ -23,10 +23,10 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: token ids of each text, special ones included.
-        spans: of each text, the tokens of each of its vectors.
-        cut: which texts were longer than the encoder reads.
-        types: of each pair of texts, which of the two each token belongs to; empty for single texts.
-        prompt: tokens of the prompt that every text begins with.
+        spans: spans of each text, one a vector.
+        cut: whether each text was truncated.
+        types: token types of each pair of texts; empty for single texts.
+        prompt: length of the prompt, in tokens, that all texts begin with.
     """
 
     ids: list[list[int]]
@@ -37,20 +37,20 @@ class Tokens(NamedTuple):
 
 
 Tokeniser = Callable[[Sequence[Text], Role], Tokens]
-"""Returns the tokens of texts, in their order."""
+"""Function from texts to their tokens, in their order."""
 
 
 class TextTokeniser:
     """One string and one vector a text (a :class:`Tokeniser`), by a fast tokenizer.
 
     Raises:
-        InputError: the tokenizer splits a control code, so that its position would hold something else.
+        InputError: the tokenizer splits a control code, so the pooled position would hold another token.
     """
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
         self._spec, self._tokenizer = spec, tokenizer
-        single = re.fullmatch(r"cls|position:(\d+)", spec.pooling)
-        self._position = int(single[1] or 0) if single else None
+        one_token = re.fullmatch(r"cls|position:(\d+)", spec.pooling)
+        self._position = int(one_token[1] or 0) if one_token else None
         for prefix in (spec.paper_prefix, spec.query_prefix):
             length = len(tokenizer(prefix, add_special_tokens=False)["input_ids"])
             if self._position and prefix and length != self._position:
@@ -64,9 +64,9 @@ class TextTokeniser:
         """Return the tokens of texts, in their order."""
         tokens = Tokens([], [], [], prompt=self._prompt_length(role))
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
-        for some in slices(sizes, len(texts), TEXT_CHARS):  # a call keeps the tokens that it cuts off
+        for block in slices(sizes, len(texts), TEXT_CHARS):  # the tokenizer keeps truncated tokens during a call
             encoding = self._tokenizer(
-                [render(text, role, self._spec, self._tokenizer) for text in texts[some]],
+                [render(text, role, self._spec, self._tokenizer) for text in texts[block]],
                 truncation=True,
                 max_length=self._spec.max_length,
                 return_attention_mask=False,
@@ -78,7 +78,7 @@ class TextTokeniser:
         return tokens
 
     def _prompt_length(self, role: Role) -> int:
-        """Return the tokens of the prompt, and of special ones before it, as sentence-transformers counts them."""
+        """Return the tokens of the prompt and of special tokens before it, as sentence-transformers counts them."""
         prefix = self._spec.query_prefix if role == "query" else self._spec.paper_prefix
         ids = self._tokenizer(prefix)["input_ids"] if prefix else []
         return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)

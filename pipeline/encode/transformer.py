@@ -1,4 +1,4 @@
-"""Encoders of texts: modules of sentence-transformers, which we build or a folder lists."""
+"""Text encoders: modules of sentence-transformers, listed in a model folder or built from its specification."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pipeline.encode.network import (
     SAMPLE,
     Network,
     check_transformer,
+    load_saved,
     loading,
     opening,
-    saved_by,
     torch_device,
 )
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
@@ -37,7 +37,7 @@ _ASPIRE_SPECIAL = 2
 
 
 class TransformerEncoder(Network, Encoder):
-    """Modules on one device that make vectors of texts; see :class:`Network`."""
+    """Modules on one device that encode texts; see :class:`Network`."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class TransformerEncoder(Network, Encoder):
         if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
             raise TypeError(f"{model.name} is not a transformer")
         device = torch_device(resources.device)
-        place = model.checkpoint.ready()
-        modules = open_modules(place, model.spec)
+        folder = model.checkpoint.ready()
+        modules = open_modules(folder, model.spec)
         if model.adapter is not None:
             activate(modules[0].model.eval(), model.adapter.ready())
-        with loading(place):
+        with loading(folder):
             encoder = cls(model.spec, modules, modules[0].tokenizer, device, resources.workers)
             encoder.try_out(encoder.prepare([SAMPLE]))
         return encoder
@@ -85,25 +85,25 @@ class TransformerEncoder(Network, Encoder):
         """Return texts as tokens."""
         return self._tokenise(texts, role)
 
-    def more(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
-        """Return the spans that are pooled, where a module pools spans, else the length of the prompt."""
+    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+        """Return the spans to pool if a module pools spans, else the length of the prompt."""
         if not self._spans:
             return {"prompt_length": tokens.prompt} if tokens.prompt else {}
         spans = [
-            (row * width + first, row * width + end)
+            (row * width + start, row * width + end)
             for row, position in enumerate(batch)
-            for first, end in tokens.spans[position]
+            for start, end in tokens.spans[position]
         ]
-        first, end = np.array(spans).T
-        starts = np.cumsum(end - first) - (end - first)
-        places = np.arange((end - first).sum()) + np.repeat(first - starts, end - first)
-        return {"places": self.send(places), "offsets": self.send(starts)}
+        start, end = np.array(spans).T
+        starts = np.cumsum(end - start) - (end - start)
+        token_positions = np.arange((end - start).sum()) + np.repeat(start - starts, end - start)
+        return {"places": self.send(token_positions), "offsets": self.send(starts)}
 
 
 class SpanPooling(nn.Module):  # type: ignore[misc]
-    """The mean of the states of each span of tokens: ASPIRE's sentences, and the tokens of control codes.
+    """Pools spans of tokens by the mean of their states: ASPIRE's sentences, and control codes.
 
-    Places of the tokens of all spans lie one behind another, and each span's begin at its offset.
+    ``places`` has the token positions of all spans in turn, ``offsets`` where each span starts in it.
     """
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SpanPooling(nn.Module):  # type: ignore[misc]
 
 
 def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
-    """Load the modules that a specification asks for, in float32: those of the folder, or a stack that is built here.
+    """Return the modules of a specification, in float32: those of the folder, or transformer, pooling, normalisation.
 
     Raises:
         InputError: a file is damaged or malformed, or weights are missing, left over, or too few for the tokenizer.
@@ -122,11 +122,11 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
     pooling = spec.pooling if isinstance(spec, TransformerSpec) else ""
     options = {**OPTIONS, "dtype": torch.float32}
     if pooling == MODULES:
-        return [*saved_by(SentenceTransformer, folder)]
-    with opening(folder) as place:
-        name_pals(folder, place, getattr(spec, "pals", ""))
-        first = Transformer(
-            str(place),
+        return [*load_saved(SentenceTransformer, folder)]
+    with opening(folder) as temporary:
+        name_pals(folder, temporary, getattr(spec, "pals", ""))
+        transformer = Transformer(
+            str(temporary),
             model_kwargs=options,
             processor_kwargs={**OPTIONS},
             config_kwargs={**OPTIONS},
@@ -134,9 +134,9 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             module_output_name="token_embeddings",
             do_lower_case=getattr(spec, "lower_case", False),
         )
-        check_transformer(folder, first)
-        choose_pals(folder, first.model, getattr(spec, "pals", ""))
+        check_transformer(folder, transformer)
+        choose_pals(folder, transformer.model, getattr(spec, "pals", ""))
         spans = not pooling or pooling.startswith("position:")
         modes = pooling.split("+")
-        pooled = SpanPooling() if spans else Pooling(first.get_embedding_dimension(), modes)
-        return [first, pooled, *([Normalize()] if getattr(spec, "normalise", False) else [])]
+        pooled = SpanPooling() if spans else Pooling(transformer.get_embedding_dimension(), modes)
+        return [transformer, pooled, *([Normalize()] if getattr(spec, "normalise", False) else [])]

@@ -1,4 +1,4 @@
-"""Views of stored vectors: fewer components, or coarser ones, without a second embedding."""
+"""Views of stored vectors: fewer or quantised components, without embedding again."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     from pipeline.encode.spec import Model, Quantise
 
 _UNIT = 1e-2
-"""How far a length may be from 1 for a vector that was stored normalised, in half precision too."""
+"""Tolerance of the length of a vector that was normalised before it was stored, also in half precision."""
 
 
 class View(NamedTuple):
     """How stored vectors are compared.
 
     Attributes:
-        dimension: components that are kept, the first ones (Kusupati et al. 2022); 0: all. A vector of length 1 is
-            scaled to length 1 again.
+        dimension: number of first components to keep (Kusupati et al. 2022); 0: all. Vectors of length 1 are
+            normalised again.
         quantise: ``int8``: 255 levels between plus and minus the vector's largest component; ``binary``: the sign, 1 or
-            -1; empty: as stored. Levels are those of each vector alone, so no sample decides them.
+            -1; empty: as stored.
     """
 
     dimension: int = 0
     quantise: Quantise = ""
 
     def components(self, stored: int) -> int:
-        """Return the components of vectors that have ``stored`` of them on disk.
+        """Return the number of components of a view of vectors with ``stored`` components.
 
         Raises:
-            InputError: they have fewer than are asked for.
+            InputError: the view has more components than the vectors.
         """
         if self.dimension > stored:
             raise InputError(f"dimension must be at most {stored}, got {self.dimension}", "Leave it out for all")
         return self.dimension or stored
 
     def __call__(self, vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
-        """Return float32 ``[n, d]`` as it is compared, of vectors ``[n, stored]``; a zero vector stays zero."""
+        """Return the view, float32 ``[n, d]``, of vectors ``[n, stored]``; zero vectors stay zero."""
         import numpy as np  # here, so that names resolve without it
 
         if self == WHOLE:
@@ -51,8 +51,8 @@ class View(NamedTuple):
             lengths = np.linalg.norm(vectors, axis=1)
             vectors[unit] /= np.maximum(lengths[unit], np.finfo(np.float32).tiny)[:, None]
         if self.quantise == "int8":
-            most = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
-            steps = np.where(most > 0, most / 127, 1).astype(np.float32)
+            largest = np.abs(vectors).max(axis=1, initial=0, keepdims=True)
+            steps = np.where(largest > 0, largest / 127, 1).astype(np.float32)
             rounded: npt.NDArray[np.floating[Any]] = np.rint(vectors / steps) * steps
             return rounded
         if self.quantise == "binary":
@@ -65,10 +65,10 @@ WHOLE = View()
 
 
 def whole(model: Model) -> Model:
-    """Return a model whose stored vectors are compared as they are.
+    """Return a model after checking that it uses whole vectors; only rankings of pools take views.
 
     Raises:
-        InputError: it is a view of them, which only rankings of pools take.
+        InputError: the model has a view.
     """
     if model.view != WHOLE:
         raise InputError(f"{model.name} must be compared by whole vectors here", "Leave out dimension and quantise")

@@ -1,7 +1,8 @@
-"""Frames, such as the scores of every query, as CSV or Parquet."""
+"""Write frames, such as scores by query, as CSV or Parquet."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
@@ -12,27 +13,27 @@ from pipeline.core.text import csv_cell
 from pipeline.measure import trec
 
 FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
-"""Formats of a frame, and the ending of each file's name."""
+"""File name ending of each format of a frame."""
 
-_IDS = ("query_id", "paper_id")
-"""Columns that other tools join by: their texts are written as they are, also where a spreadsheet runs them."""
+_ID_COLUMNS = ("query_id", "paper_id")
+"""Columns that other tools join on: written unchanged, even if a spreadsheet would run them as a formula."""
 
 
-def check_format(output: str, known: dict[str, str]) -> None:
-    """Refuse a format that is not known; the message names the nearest."""
-    if output not in known:
-        raise InputError(f"--format must be one of {', '.join(known)}, got {output!r}", nearest(output, known))
+def check_format(output: str, formats: Collection[str]) -> None:
+    """Raise InputError unless ``output`` is one of the formats."""
+    if output not in formats:
+        raise InputError(f"--format must be one of {', '.join(formats)}, got {output!r}", nearest(output, formats))
 
 
 def as_csv(frame: pl.DataFrame) -> str:
-    """Return a frame as CSV, its texts but ids as :func:`pipeline.core.text.csv_cell` has them."""
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String and name not in _IDS]
+    """Return a frame as CSV; texts other than ids go through :func:`pipeline.core.text.csv_cell`."""
+    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _ID_COLUMNS]
     text: str = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts).write_csv()
     return text
 
 
 def write_frame(path: Path, frame: pl.DataFrame, output: str = "csv") -> None:
-    """Write a frame, atomically, in one of :data:`FORMATS`."""
+    """Write a frame atomically in one of :data:`FORMATS`."""
     check_format(output, FORMATS)
     if output.startswith("csv"):
         trec.write(path, [as_csv(frame).encode()])

@@ -1,4 +1,4 @@
-"""For MTEB: folders that it runs as tasks, with a card and Croissant metadata for the hub, and results as its JSON."""
+"""Export to MTEB: folders it runs as tasks, with a card and Croissant metadata for the hub, and results as its JSON."""
 
 from __future__ import annotations
 
@@ -37,70 +37,71 @@ Texts keep the licence of their release. `croissant.json` describes the tables a
 
 
 def describe(folder: Path, pool: Pool, name: str) -> None:
-    """Complete a BEIR folder (:func:`pipeline.exchange.pools.write_pool`) by a card and Croissant metadata."""
+    """Add a data set card and Croissant metadata to a BEIR folder (:func:`pipeline.exchange.pools.write_pool`)."""
     manifest, corpus = pool.artifact.manifest, pool.corpus.artifact.manifest
-    about = f"Pool of the corpus {corpus.slug} (source {corpus.config['source']})."
-    counted = {key: f"{value:,}" for key, value in manifest.counts.items() if isinstance(value, int)}
-    facts = {"pool": pool.artifact.name, **counted, "settings": f"`{json.dumps(manifest.config)}`"}
+    description = f"Pool of the corpus {corpus.slug} (source {corpus.config['source']})."
+    counts = {key: f"{value:,}" for key, value in manifest.counts.items() if isinstance(value, int)}
+    facts = {"pool": pool.artifact.name, **counts, "settings": f"`{json.dumps(manifest.config)}`"}
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
-    head, _, _ = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
+    front_matter, _, _ = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
     tags = "task_categories: [text-retrieval]\ntags: [mteb, croissant, scientific]\nlanguage: [en]\n"
-    page = _CARD.format(name=name, about=about, tasks=TASKS, facts=rows)
-    files.write_text(folder / "README.md", f"---\n{tags}{head}---\n\n{page}")
-    files.write_text(folder / "croissant.json", json.dumps(_croissant(folder, name, about), indent=1) + "\n")
+    page = _CARD.format(name=name, about=description, tasks=TASKS, facts=rows)
+    files.write_text(folder / "README.md", f"---\n{tags}{front_matter}---\n\n{page}")
+    files.write_text(folder / "croissant.json", json.dumps(_croissant(folder, name, description), indent=1) + "\n")
 
 
-def _croissant(folder: Path, name: str, about: str) -> dict[str, Any]:
-    """Return the metadata of a folder in the format Croissant 1.0 (Akhtar et al. 2024)."""
-    described: dict[str, Any] = json.loads((DATA / "templates" / "croissant.json").read_text(encoding="utf-8"))
+def _croissant(folder: Path, name: str, description: str) -> dict[str, Any]:
+    """Return the metadata of a folder in Croissant 1.0 (Akhtar et al. 2024)."""
+    metadata: dict[str, Any] = json.loads((DATA / "templates" / "croissant.json").read_text(encoding="utf-8"))
     objects, records = [], []
-    for record in described["recordSet"]:
+    for record in metadata["recordSet"]:
         table = record["field"][0]["source"]["fileObject"]["@id"]
         if (path := folder / table).is_file():
-            shared = {"@id": table, "name": table, "contentUrl": table, "encodingFormat": "application/jsonlines"}
+            file_object = {"@id": table, "name": table, "contentUrl": table, "encodingFormat": "application/jsonlines"}
             facts = {"contentSize": f"{path.stat().st_size} B", "sha256": files.sha256(path)}
-            objects.append({"@type": "cr:FileObject", **shared, **facts})
+            objects.append({"@type": "cr:FileObject", **file_object, **facts})
             records.append(record)
-    plain = {"name": file_name(name, kept="._-"), "description": about}
-    return {**described, **plain, "distribution": objects, "recordSet": records}
+    own_metadata = {"name": file_name(name, kept="._-"), "description": description}
+    return {**metadata, **own_metadata, "distribution": objects, "recordSet": records}
 
 
 def write_tasks(output: Path) -> Path:
-    """Write the file whose ``tasks()`` are those of the folders beside it, and return it."""
+    """Write the file whose ``tasks()`` returns the tasks of the folders beside it; return its path."""
     files.write_text(output / TASKS, (DATA / "templates" / "mteb_tasks.txt").read_text(encoding="utf-8"))
     return output / TASKS
 
 
 def write_results(folder: Path, scores: pl.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) -> Iterator[Path]:
-    """Write what was scored on tasks of MTEB as its result files, and yield them; other scores are left out.
+    """Write the scores on MTEB tasks as MTEB result files and yield their paths; other scores are skipped.
 
-    As there, a query without a positive scores 0.
+    As in MTEB, a query without a positive scores 0.
 
     Args:
-        folder: gets ``results/MODEL/REVISION/TASK.json``, which ``mteb.ResultCache(folder)`` reads.
+        folder: receives ``results/MODEL/REVISION/TASK.json``, which ``mteb.ResultCache(folder)`` reads.
         scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
-        corpora: configuration of each corpus by its folder name.
+        corpora: configuration of each corpus by folder name.
 
     Raises:
-        InputError: nothing is of a task, or a task's main score was not measured, or leaves out missing positives.
+        InputError: there are no scores on a task, or a task's main score is missing or ignores missing positives.
     """
-    of_task = scores.filter(pl.col("corpus").is_in([c for c, config in corpora.items() if config["source"] == "mteb"]))
-    if of_task.is_empty():
-        raise InputError("scores for mteb must be of its tasks, got none", "Build a corpus with --source mteb first")
-    if left := scores["corpus"].n_unique() - of_task["corpus"].n_unique():
-        warn(f"left out: scores on {left} corpora that are no tasks of mteb")
+    of_mteb = [name for name, config in corpora.items() if config["source"] == "mteb"]
+    task_scores = scores.filter(pl.col("corpus").is_in(of_mteb))
+    if task_scores.is_empty():
+        raise InputError("scores for mteb must be on its tasks, got none", "Build a corpus with --source mteb first")
+    if others := scores["corpus"].n_unique() - task_scores["corpus"].n_unique():
+        warn(f"left out: scores on {others} corpora that are not tasks of mteb")
     mteb = optional("mteb", "--format mteb")
     cache = mteb.ResultCache(folder)
-    for rows in of_task.partition_by("pool", "ranking", "label", maintain_order=True):
-        first = rows.row(0, named=True)
-        corpus, system, release = first["corpus"], first["system"], corpora[first["corpus"]]["release"]
-        if first["positives_not_in_collection"] and '"missing_positives": "count"' not in first["settings"]:
+    for rows in task_scores.partition_by("pool", "ranking", "label", maintain_order=True):
+        first_row = rows.row(0, named=True)
+        corpus, system, release = first_row["corpus"], first_row["system"], corpora[first_row["corpus"]]["release"]
+        if first_row["positives_not_in_collection"] and '"missing_positives": "count"' not in first_row["settings"]:
             raise InputError(
                 f"{system} on {corpus} must count all positives", "Score it with --missing-positives=count"
             )
         task = find_task(release["task"])
         sums = rows.group_by("measure", maintain_order=True).agg(pl.col("value").sum() / pl.col("queries").first())
-        values = {_theirs(measure): value for measure, value in sums.iter_rows()}
+        values = {_mteb_measure(measure): value for measure, value in sums.iter_rows()}
         if (main := task.metadata.main_score) not in values:
             name = main.replace("_at_", "@")
             remedy = f"Score it with --measures={name} --depth={name.partition('@')[2] or 1000}"
@@ -108,20 +109,20 @@ def write_results(folder: Path, scores: pl.DataFrame, corpora: Mapping[str, Mapp
         by_subset = {release["subset"]: {**values, "main_score": values[main]}}
         result = mteb.TaskResult.from_task_results(task, {release["judged"]: by_subset}, None)
         result.dataset_revision = release["revision"] or task.metadata.revision
-        model = _model(mteb, system, first["revision"] or "main")
+        model = _model(mteb, system, first_row["revision"] or "main")
         cache.save_to_cache(result, model)
         yield cache.get_task_result_path(task.metadata.name, model)
 
 
-def _theirs(measure: str) -> str:
+def _mteb_measure(measure: str) -> str:
     (parsed,) = parse_measures(measure)
     return parsed.name if parsed.cutoff is None else f"{parsed.name}_at_{parsed.cutoff}"
 
 
 def _model(mteb: Any, system: str, revision: str) -> Any:
-    """Return what mteb knows of a system: the registered model, or a name and a revision."""
-    (named,) = parse(system)
-    if named.base.startswith(MTEB):
-        return mteb.get_model_meta(named.base.removeprefix(MTEB))
-    name = named.base.removeprefix(HUB) if named.base.startswith(HUB) else f"mdcr/{file_name(system, kept='._-')}"
+    """Return mteb's metadata of a system: that of the registered model, or a name and a revision."""
+    (encoder,) = parse(system)
+    if encoder.base.startswith(MTEB):
+        return mteb.get_model_meta(encoder.base.removeprefix(MTEB))
+    name = encoder.base.removeprefix(HUB) if encoder.base.startswith(HUB) else f"mdcr/{file_name(system, kept='._-')}"
     return mteb.models.ModelMeta.create_empty({"name": name, "revision": revision})

@@ -1,4 +1,4 @@
-"""Pools for other tools: a BEIR folder, TREC files, or one Parquet file a table."""
+"""Export pools to other tools: a BEIR folder, TREC files, or Parquet tables."""
 
 from __future__ import annotations
 
@@ -36,41 +36,38 @@ dataset_info:
   features: [{name: query-id, dtype: string}, {name: corpus-id, dtype: string}, {name: score, dtype: int32}]
 ---
 """
-"""The data set card by which ``datasets``, and so ``mteb``, finds the tables of a BEIR folder; all are JSON."""
+"""Data set card with which ``datasets``, and so ``mteb``, finds the JSON tables of a BEIR folder."""
 
 _JSON = msgspec.json.Encoder()
-_UNFIT = re.compile(r'[\t\r\n]|\A"|\A\Z')
-"""Ids that a table with tabs cannot hold."""
+_NOT_IN_TSV = re.compile(r'[\t\r\n]|\A"|\A\Z')
+"""Ids that a TSV file cannot represent."""
 
 
 def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
-    """Write a pool into a folder and return its files.
-
-    ``output`` is one of :data:`FORMATS`; files of the same names are replaced.
-    """
-    check_format(output, dict.fromkeys(FORMATS, ""))
+    """Write a pool into a folder in one of :data:`FORMATS` and return the files; existing files are replaced."""
+    check_format(output, FORMATS)
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return FORMATS[output](folder, pool)
 
 
 def _beir(folder: Path, pool: Pool) -> list[Path]:
-    """Write ``corpus.jsonl``, ``queries.jsonl``, ``qrels/test.tsv`` (for mteb also as JSON), and what BEIR lacks.
+    """Write ``corpus.jsonl``, ``queries.jsonl``, ``qrels/test.tsv`` (for mteb also as JSON) and ``exclusions.tsv``.
 
-    That is ``exclusions.tsv``: candidates that a query's ranking leaves out, the query itself and papers of its title.
+    The exclusions, which BEIR lacks, are candidates that rankings exclude: the query itself and papers with its title.
     """
     (folder / "qrels").mkdir(exist_ok=True)
-    judged = qrels_table(pool).rename_columns(["query-id", "corpus-id", "score"])
-    excluded = exclusion_table(pool).rename_columns(["query-id", "corpus-id"])
-    written = {
+    qrels = qrels_table(pool).rename_columns(["query-id", "corpus-id", "score"])
+    exclusions = exclusion_table(pool).rename_columns(["query-id", "corpus-id"])
+    contents = {
         "corpus.jsonl": _documents(pool),
         "queries.jsonl": _queries(pool),
-        "qrels/test.tsv": _tabbed(judged),
-        "qrels/test.jsonl": [_JSON.encode_lines(judged.to_pylist())],
+        "qrels/test.tsv": _tsv(qrels),
+        "qrels/test.jsonl": [_JSON.encode_lines(qrels.to_pylist())],
         "README.md": [_CARD.encode()],
-        **({"exclusions.tsv": _tabbed(excluded)} if len(pool.exclusions[1]) else {}),
+        **({"exclusions.tsv": _tsv(exclusions)} if len(pool.exclusions[1]) else {}),
     }
-    return _write(folder, written)
+    return _write(folder, contents)
 
 
 def _trec(folder: Path, pool: Pool) -> list[Path]:
@@ -78,10 +75,10 @@ def _trec(folder: Path, pool: Pool) -> list[Path]:
     return _write(folder, {"topics.tsv": trec.topic_lines(pool), "qrels.txt": trec.qrels_lines(pool)})
 
 
-def _write(folder: Path, written: Mapping[str, Iterable[bytes]]) -> list[Path]:
-    for name, blocks in written.items():
+def _write(folder: Path, contents: Mapping[str, Iterable[bytes]]) -> list[Path]:
+    for name, blocks in contents.items():
         trec.write(folder / name, blocks)
-    return [folder / name for name in written]
+    return [folder / name for name in contents]
 
 
 def _parquet(folder: Path, pool: Pool) -> list[Path]:
@@ -98,23 +95,19 @@ def _parquet(folder: Path, pool: Pool) -> list[Path]:
 
 
 def _mteb(folder: Path, pool: Pool) -> list[Path]:
-    """Write a BEIR folder, completed by what MTEB and the hub read."""
+    """Write a BEIR folder with the metadata that MTEB and the hub read."""
     written = _beir(folder, pool)
     mteb.describe(folder, pool, folder.name)
     return [*written, folder / "croissant.json"]
 
 
-FORMATS: dict[str, Callable[[Path, Pool], list[Path]]] = {
-    "beir": _beir,
-    "mteb": _mteb,
-    "trec": _trec,
-    "parquet": _parquet,
-}
-"""Formats of a pool, and who writes each."""
+_Writer = Callable[[Path, Pool], list[Path]]
+FORMATS: dict[str, _Writer] = {"beir": _beir, "mteb": _mteb, "trec": _trec, "parquet": _parquet}
+"""Writer of each format of a pool."""
 
 
 def query_table(pool: Pool) -> pa.Table:
-    """Return the queries: query_id, title, abstract, year and field; an ad-hoc query is all title, without year."""
+    """Return the queries: query_id, title, abstract, year, field; an ad-hoc query has only a title."""
     texts = [text for block in pool.query_texts() for text in block]
     return pa.table(
         {
@@ -140,7 +133,7 @@ def qrels_table(pool: Pool) -> pa.Table:
 
 
 def exclusion_table(pool: Pool) -> pa.Table:
-    """Return what each query's ranking leaves out: query_id and doc_id."""
+    """Return the candidates excluded from rankings: query_id and doc_id."""
     offsets, row = pool.exclusions
     return _pairs(pool, query_of(offsets), row)
 
@@ -159,7 +152,7 @@ def _years(pool: Pool, rows: Rows) -> pa.Array:
 def _documents(pool: Pool) -> Iterator[bytes]:
     ids = iter(pool.corpus.ids(pool.candidates))
     for block in pool.candidate_texts():
-        yield _JSON.encode_lines({"_id": next(ids), "title": t.title, "text": str(t.abstract)} for t in block)
+        yield _JSON.encode_lines({"_id": next(ids), "title": text.title, "text": str(text.abstract)} for text in block)
 
 
 def _queries(pool: Pool) -> Iterator[bytes]:
@@ -168,11 +161,11 @@ def _queries(pool: Pool) -> Iterator[bytes]:
         yield _JSON.encode_lines({"_id": next(ids), "text": " ".join(text).strip()} for text in block)
 
 
-def _tabbed(table: pa.Table) -> Iterator[bytes]:
+def _tsv(table: pa.Table) -> Iterator[bytes]:
     columns = [list(map(str, values.to_pylist())) for values in table.columns]
     lines = [table.column_names, *zip(*columns, strict=True)]
     for text in dict.fromkeys(text for line in lines for text in line):
-        if _UNFIT.search(text):
+        if _NOT_IN_TSV.search(text):
             raise InputError(
                 f"an id in a BEIR folder must be without tabs, line ends and a leading quote, got {text!r}",
                 "Export it with --format=trec or parquet",
@@ -181,5 +174,5 @@ def _tabbed(table: pa.Table) -> Iterator[bytes]:
 
 
 def unjudged(pool: Pool) -> int:
-    """Return how many queries have no judgement; readers of BEIR folders leave them out."""
+    """Return the number of queries without judgement, which readers of BEIR folders skip."""
     return len(pool.query_rows) - len(np.unique(column(pool.qrels, "query")))

@@ -1,7 +1,7 @@
-"""Rankings for other tools: TREC run, JSON, Parquet, and the files and objects of ranx.
+"""Export rankings to other tools: TREC run, JSON, Parquet, and the files and objects of ranx.
 
-Tools that sort by score alone leave ties in an order of their own. So all but the TREC file, whose readers break ties
-as we do, get scores in float64 that fall within a tie by the least step. Rounded to float32 they are ours again.
+Tools that sort by score alone order ties differently. So all formats but TREC, whose readers break ties as we do, have
+float64 scores that decrease within a tie by the smallest step. Rounded to float32 they are the original scores.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Run = dict[str, dict[str, float]]
 """Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
 FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")} | {"ranx": "lz4"}
-"""Formats of a ranking, and the ending of each file's name; ranx reads ``json`` too."""
+"""File name ending of each format of a ranking; ranx reads ``json`` too."""
 
 
 def run_dict(ranking: pa.Table, pool: Pool) -> Run:
-    """Return a ranking as a dictionary of every query; one without results has an empty dictionary."""
+    """Return a ranking as a dictionary of all queries; a query without results has an empty dictionary."""
     query, document, score = _columns(ranking, pool)
     run: Run = {query_id: {} for query_id in pool.query_ids()}
-    for number, (name, value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
-        run[number][name] = value
+    for position, (paper_id, score_value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
+        run[position][paper_id] = score_value
     return run
 
 
 def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
-    """Return a ranking as a :class:`ranx.Run`; queries without results are left out, which ranx cannot hold.
+    """Return a ranking as a :class:`ranx.Run`, without the queries that have no results, which ranx does not support.
 
     Raises:
         InputError: the ranking is empty.
@@ -53,9 +53,9 @@ def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
 
 
 def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec") -> None:
-    """Write a ranking, atomically; a name that ends in ``.gz`` is compressed.
+    """Write a ranking atomically in one of :data:`FORMATS`; a path that ends in ``.gz`` is compressed.
 
-    ``output`` is one of :data:`FORMATS`; ``tag`` is the name of the run in a TREC file.
+    ``tag`` is the name of the run in a TREC file.
     """
     check_format(output, FORMATS)
     if output.startswith("trec"):
@@ -74,13 +74,13 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
 
 
 def _columns(ranking: pa.Table, pool: Pool) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
-    """Return query id, document id and falling score of each entry."""
+    """Return query ids, document ids and strictly decreasing scores of the entries."""
     query, score = column(ranking, "query"), column(ranking, "score").astype(np.float64)
     names = pool.query_ids()
-    rows, place = np.unique(column(ranking, "row"), return_inverse=True)
+    rows, inverse = np.unique(column(ranking, "row"), return_inverse=True)
     ids = pool.corpus.ids(rows)
-    first = np.ones(len(query), dtype=bool)
-    first[1:] = (query[1:] != query[:-1]) | (score[1:] != score[:-1])
-    within = np.arange(len(query)) - np.flatnonzero(first)[np.cumsum(first) - 1]
-    falling = score - within * np.spacing(np.abs(score))
-    return [names[position] for position in query.tolist()], [ids[number] for number in place.tolist()], falling
+    is_first = np.ones(len(query), dtype=bool)
+    is_first[1:] = (query[1:] != query[:-1]) | (score[1:] != score[:-1])
+    position_in_tie = np.arange(len(query)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    strict_scores = score - position_in_tie * np.spacing(np.abs(score))
+    return [names[position] for position in query.tolist()], [ids[index] for index in inverse.tolist()], strict_scores

@@ -1,22 +1,21 @@
-"""Pools and rankings as frames, as :class:`pipeline.api.Workspace` gives them."""
+"""Pools and rankings as frames, returned by :class:`pipeline.api.Workspace`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
+from pipeline.exchange import rankings
 from pipeline.exchange.pools import candidate_table, qrels_table, query_table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class PoolView:
     """A pool as frames.
 
     Attributes:
-        pool: the pool by row numbers, as the stages read it.
-        task: what makes it; gives the pool to :meth:`Workspace.evaluate`.
+        pool: the pool by row, as the stages read it.
+        task: the task that makes it, for :meth:`Workspace.evaluate`.
     """
 
     pool: Pool
@@ -33,7 +32,7 @@ class PoolView:
 
     @property
     def name(self) -> str:
-        """Folder name of its artifact."""
+        """Folder name of the artifact."""
         return self.pool.artifact.name
 
     @cached_property
@@ -57,9 +56,9 @@ class RankingView:
     """A ranking as a frame.
 
     Attributes:
-        artifact: where it is.
-        pool: what it ranks.
-        system: what made it.
+        artifact: the stored ranking.
+        pool: the ranked pool.
+        system: name of the system.
     """
 
     artifact: Artifact
@@ -68,37 +67,26 @@ class RankingView:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (or 0)."""
-        import polars as pl
-
-        table = self._table
-        query, row = (table.column(name).to_numpy() for name in ("query", "row"))
-        ids = np.array(self.pool.pool.query_ids(), object)[query]
-        names = {"query_id": ids.tolist(), "paper_id": self.pool.pool.corpus.ids(row)}
-        entries = pl.DataFrame(names).with_columns(
-            pl.Series("rank", table.column("rank").to_numpy()), pl.Series("score", table.column("score").to_numpy())
-        )
+        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (else 0)."""
+        query, row, rank, score = (self._table.column(name).to_numpy() for name in ("query", "row", "rank", "score"))
+        query_ids = np.array(self.pool.pool.query_ids(), object)[query].tolist()
+        columns = {"query_id": query_ids, "paper_id": self.pool.pool.corpus.ids(row), "rank": rank, "score": score}
+        entries = pl.DataFrame(columns)
         judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
         return judged.with_columns(pl.col("grade").fill_null(0))
 
     def to_trec(self, path: str | Path) -> Path:
         """Write the ranking as a TREC run and return the path; white space in ids is escaped (docs/interchange.md)."""
-        from pipeline.exchange.rankings import write_ranking
-
-        write_ranking(Path(path), self._table, self.pool.pool, self.artifact.name)
+        rankings.write_ranking(Path(path), self._table, self.pool.pool, self.artifact.name)
         return Path(path)
 
     def to_ranx(self) -> Any:
         """Return the ranking as a ``ranx.Run``; ties keep their order."""
-        from pipeline.exchange.rankings import to_ranx
-
-        return to_ranx(self._table, self.pool.pool, self.system)
+        return rankings.to_ranx(self._table, self.pool.pool, self.system)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return ``{query_id: {paper_id: score}}``, as pytrec_eval and ir_measures take it; ties keep their order."""
-        from pipeline.exchange.rankings import run_dict
-
-        return run_dict(self._table, self.pool.pool)
+        return rankings.run_dict(self._table, self.pool.pool)
 
     @property
     def _table(self) -> pa.Table:
@@ -106,7 +94,5 @@ class RankingView:
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
-    import polars as pl
-
     frame: pl.DataFrame = pl.from_arrow(table)
     return frame

@@ -1,4 +1,4 @@
-"""Measuring a run by the definitions of the table or by ranx; average precision of parts of runs; chance levels."""
+"""Evaluates runs by the definitions of the table or by ranx; average precision of parts of runs; chance levels."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
-"""``numpy``: the definitions of the table. ``ranx``: the same values within 1e-12, after it compiled its kernels."""
+"""``numpy``: the definitions of the table. ``ranx``: the same values within 1e-12, after it has compiled kernels."""
 
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
-    """Return the value of each measure for each query.
+    """Return the values of measures for queries.
 
     Args:
-        qrels: relevant papers; every query has one.
-        run: retrieved papers of the same queries; a query that retrieved nothing scores 0.
-        measures: what to compute.
+        qrels: judgements; each query has a relevant paper.
+        run: retrieved papers of the same queries; a query without results scores 0.
+        measures: the measures.
         engine: one of :data:`ENGINES`.
 
     Returns:
-        Fractions, float64 ``[measures, queries]``, the same whatever the number of threads.
+        Fractions, float64 ``[measures, queries]``, independent of the number of threads.
 
     Raises:
-        InputError: a query has no positive, qrels and run are of different queries, there is no such engine, or it
-            lacks a measure.
-        StageError: numba finds no folder to cache the kernels of ranx in.
+        InputError: a query has no positive, qrels and run have different queries, or the engine is unknown or lacks a
+            measure.
+        StageError: numba finds no cache folder for the kernels of ranx.
     """
     check_engine(engine)
     check_measurable(qrels, run)
@@ -52,7 +52,7 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
 
 
 def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
-    """Return :func:`evaluate` of every query, float64 ``[measures, queries]``; NaN: it has no relevant paper."""
+    """Return :func:`evaluate` of all queries, float64 ``[measures, queries]``; NaN for queries without positives."""
     values = np.full((len(measures), len(qrels.offsets) - 1), np.nan)
     measurable = np.flatnonzero(qrels.positives())
     if len(measurable):
@@ -62,39 +62,39 @@ def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: st
 
 
 def check_engine(engine: str) -> None:
-    """Refuse an engine that is none of :data:`ENGINES`."""
+    """Raise InputError for an engine that is not in :data:`ENGINES`."""
     if engine not in ENGINES:
         raise InputError(f"there is no measure engine {engine!r}", nearest(engine, ENGINES))
 
 
 def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the average precision of every query in every ranking, float64 ``[queries, rankings]``.
+    """Return the average precision of queries in rankings, float64 ``[queries, rankings]``.
 
     Args:
-        ranks: int64 ``[relevant, rankings]``, from 1; 0 where a relevant paper was not retrieved; in any order within a
-            query.
-        offsets: int64 ``[queries + 1]``, where each query's relevant papers start; a query without any has NaN.
+        ranks: int64 ``[relevant, rankings]``, ranks of relevant papers from 1, in any order within a query; 0 if not
+            retrieved.
+        offsets: int64 ``[queries + 1]``, start of each query's relevant papers; a query without any has NaN.
     """
     query, positives = query_of(offsets), np.diff(offsets)
     values = np.empty((len(positives), ranks.shape[1]))
-    for number, column in enumerate(ranks.T):
+    for ranking, column in enumerate(ranks.T):
         order = np.lexsort((column, query))
         order = order[column[order] > 0]
         relevant = Relevant(query[order], column[order], np.ones(len(order), np.int64))
         with np.errstate(invalid="ignore"):
-            values[:, number] = MEASURES["map"].compute(Hits(relevant, relevant, positives, positives))
+            values[:, ranking] = MEASURES["map"].compute(Hits(relevant, relevant, positives, positives))
     return values
 
 
-def precision_among(qrels: Qrels, run: Run, kept: Mask) -> npt.NDArray[np.float64]:
-    """Return average precision with the papers ``kept`` alone, float64 ``[queries]``; NaN without positives.
+def precision_among(qrels: Qrels, run: Run, included: Mask) -> npt.NDArray[np.float64]:
+    """Return average precision among the papers ``included``, float64 ``[queries]``; NaN without positives.
 
-    ``kept`` is bool ``[papers of the corpus]``.
+    ``included`` is bool ``[papers of the corpus]``.
     """
-    cut = qrels.among(kept)
+    reduced = qrels.among(included)
     with np.errstate(invalid="ignore"):
-        precision = MEASURES["map"].compute(Hits.of(cut, run.among(kept)))
-    return np.where(cut.positives() > 0, precision, np.nan)
+        precision = MEASURES["map"].compute(Hits.of(reduced, run.among(included)))
+    return np.where(reduced.positives() > 0, precision, np.nan)
 
 
 DRAWS = 1_000
@@ -103,14 +103,14 @@ DRAWS = 1_000
 def by_chance(
     qrels: Qrels, candidates: npt.NDArray[np.int64], measures: Sequence[Measure], seed: int, draws: int = DRAWS
 ) -> npt.NDArray[np.float64]:
-    """Return the expected value of each measure of each query over random orders of all candidates.
+    """Return the expected values of measures for queries over random orders of all candidates.
 
     Args:
-        qrels: judgements; every query has a positive.
-        candidates: int64 ``[queries]``, how many papers each query ranks, the judged ones among them.
-        measures: what to compute.
+        qrels: judgements; each query has a positive.
+        candidates: int64 ``[queries]``, number of candidates of each query, judged ones included.
+        measures: the measures.
         seed: the user's seed.
-        draws: random orders; the standard error is the deviation between orders over its root.
+        draws: number of random orders; the standard error is the deviation between orders over its root.
 
     Returns:
         Fractions, float64 ``[measures, queries]``.
@@ -118,17 +118,17 @@ def by_chance(
     Raises:
         InputError: a query has more judged papers than candidates.
     """
-    others = qrels.others or Qrels(np.zeros_like(qrels.offsets), qrels.rows[:0], qrels.grades[:0])
+    other_papers = qrels.others or Qrels(np.zeros_like(qrels.offsets), qrels.rows[:0], qrels.grades[:0])
     positives = qrels.positives()
-    if (positives + others.positives() > candidates).any():
-        query = int(np.argmax(positives + others.positives() > candidates))
+    if (positives + other_papers.positives() > candidates).any():
+        query = int(np.argmax(positives + other_papers.positives() > candidates))
         raise InputError(
             f"query {query} ranks {candidates[query]} candidates, fewer than are judged", "Count all candidates"
         )
     # Orders are exchangeable: candidate 0 stands for the first positive, and so on.
-    below = (within(others.offsets) + positives[query_of(others.offsets)]).astype(np.uint32)
-    lower = Qrels(others.offsets, below, others.grades)
-    numbered = Qrels(qrels.offsets, within(qrels.offsets).astype(np.uint32), qrels.grades, lower)
+    other_rows = (within(other_papers.offsets) + positives[query_of(other_papers.offsets)]).astype(np.uint32)
+    numbered_others = Qrels(other_papers.offsets, other_rows, other_papers.grades)
+    numbered = Qrels(qrels.offsets, within(qrels.offsets).astype(np.uint32), qrels.grades, numbered_others)
     offsets = np.concatenate([[0], np.cumsum(candidates)])
     of_query, rows, random = query_of(offsets), within(offsets).astype(np.uint32), generator(seed, "random ranking")
     total = np.zeros((len(measures), len(candidates)))
@@ -139,18 +139,18 @@ def by_chance(
 
 
 def above_chance(values: npt.ArrayLike, chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return values standardised so that a random ranking has 0, and 1 stays; 0 where a random ranking has 1 too."""
+    """Return values standardised so that a random ranking has 0 and 1 stays 1; 0 if a random ranking has 1."""
     expected = np.asarray(chance, np.float64)
     gains = np.asarray(values, np.float64) - expected
     return np.divide(gains, 1 - expected, out=np.zeros_like(gains), where=expected < 1)
 
 
 _BLOCK_BYTES = 64 * 2**20
-"""Memory of the arrays handed to ranx at a time."""
+"""Memory of the arrays of one call of ranx."""
 
 _PAIR_BYTES = 16
 _PADDING = (-1.0, 0.0)
-"""Row and grade that fill up short lists: ranx drops grades below 1 first."""
+"""Row and grade that pad short lists; ranx ignores grades below 1."""
 
 Lists = npt.NDArray[np.float64]
 """``[queries, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
@@ -159,64 +159,64 @@ _lock = threading.Lock()
 
 
 def _by_ranx(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
-    """Return the values by ranx (Bassani 2022), through its array path: no dictionaries, no string ids, no sorting.
+    """Return the values by ranx (Bassani 2022), from arrays: no dictionaries, no string ids, no sorting.
 
-    * ranx does not define ties and ranks arrays by position: entries come in the one total order already
-      (:class:`pipeline.measure.inputs.Run` checks it), under scores that fall by one a rank.
-    * The ideal ranking of its NDCG is the order in which qrels are given: :class:`pipeline.measure.inputs.Qrels` has
-      them by falling grade.
-    * numba compiles its kernels, 3 to 4 s a measure, unless it finds them in its cache folder.
-    * ``ranx.evaluate`` fails on one lone measure with a cutoff, and leaves numba on one thread after fewer than ten
-      queries: its measure functions are called instead.
-    * Its thread pool aborts the process when two threads enter it: one lock.
+    * ranx does not define ties and ranks arrays by position. So entries are in the one total order
+      (:class:`pipeline.measure.inputs.Run` checks it), with scores that fall by one a rank.
+    * The ideal ranking of its NDCG is the order of the qrels: :class:`pipeline.measure.inputs.Qrels` sorts them by
+      descending grade.
+    * numba compiles its kernels, 3 to 4 s a measure, unless they are in its cache folder.
+    * ``ranx.evaluate`` fails for a single measure with a cutoff, and leaves numba on one thread after fewer than ten
+      queries. So we call its measure functions.
+    * Its thread pool aborts the process if two threads enter it, hence the lock.
     """
     for measure in measures:
         if measure.share or measure.relevant > 1 or not MEASURES[measure.name].ranx:
             raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine=ranx")
     values = np.zeros((len(measures), len(qrels.offsets) - 1))
-    for members in _blocks(qrels, run):
-        judged, ranked = _qrels_lists(qrels, members), _run_lists(run, members)
-        for number, measure in enumerate(measures):
+    for queries in _blocks(qrels, run):
+        qrels_lists, run_lists = _qrels_lists(qrels, queries), _run_lists(run, queries)
+        for index, measure in enumerate(measures):
             with _lock:
-                values[number, members] = _function_of_ranx(measure.name)(judged, ranked, measure.cutoff or 0)
+                values[index, queries] = _ranx_function(measure.name)(qrels_lists, run_lists, measure.cutoff or 0)
     return values
 
 
 def _blocks(qrels: Qrels, run: Run) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield queries with equally long lists, as many as fit in memory; those without results are left at 0.
+    """Yield blocks of queries with results, whose lists have equal length.
 
-    Equal lengths, because a padded list would change precision and F1 without a cutoff, which divide by it.
+    Padded lists would change precision and F1 without a cutoff, which divide by the length.
     """
     retrieved, positives = run.retrieved(), qrels.positives()
     for length in np.unique(retrieved[retrieved > 0]):
-        members = np.flatnonzero(retrieved == length)
-        widest = int(length) + int(positives[members].max())
-        step = max(1, _BLOCK_BYTES // (_PAIR_BYTES * widest))
-        for start in range(0, len(members), step):
-            yield members[start : start + step]
+        queries = np.flatnonzero(retrieved == length)
+        width = int(length) + int(positives[queries].max())
+        step = max(1, _BLOCK_BYTES // (_PAIR_BYTES * width))
+        for start in range(0, len(queries), step):
+            yield queries[start : start + step]
 
 
-def _run_lists(run: Run, members: npt.NDArray[np.int64]) -> Lists:
-    depth = int(run.offsets[members[0] + 1] - run.offsets[members[0]])
-    lists = np.empty((len(members), depth, 2))
-    lists[:, :, 0] = run.rows[run.offsets[members][:, None] + np.arange(depth)]
+def _run_lists(run: Run, queries: npt.NDArray[np.int64]) -> Lists:
+    depth = int(run.offsets[queries[0] + 1] - run.offsets[queries[0]])
+    lists = np.empty((len(queries), depth, 2))
+    lists[:, :, 0] = run.rows[run.offsets[queries][:, None] + np.arange(depth)]
     lists[:, :, 1] = np.arange(depth, 0, -1)
     return lists
 
 
-def _qrels_lists(qrels: Qrels, members: npt.NDArray[np.int64]) -> Lists:
-    starts, lengths = qrels.offsets[members], qrels.positives()[members]
-    within = np.arange(lengths.max())
-    real = within < lengths[:, None]
-    places = (starts[:, None] + within)[real]
-    lists = np.empty((*real.shape, 2))
+def _qrels_lists(qrels: Qrels, queries: npt.NDArray[np.int64]) -> Lists:
+    starts, lengths = qrels.offsets[queries], qrels.positives()[queries]
+    positions = np.arange(lengths.max())
+    filled = positions < lengths[:, None]
+    entries = (starts[:, None] + positions)[filled]
+    lists = np.empty((*filled.shape, 2))
     lists[:] = _PADDING
-    lists[real, 0] = qrels.rows[places]
-    lists[real, 1] = qrels.grades[places]
+    lists[filled, 0] = qrels.rows[entries]
+    lists[filled, 1] = qrels.grades[entries]
     return lists
 
 
-def _function_of_ranx(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:
+def _ranx_function(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:
     try:
         from ranx import metrics
     except RuntimeError as error:

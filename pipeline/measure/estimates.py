@@ -1,4 +1,4 @@
-"""Figures that are no means over queries: shares, correlations, variances and sample sizes, by closed forms."""
+"""Statistics other than means over queries: shares, correlations, variances and sample sizes, by closed forms."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval, mean_o
 
 POWER = 0.8
 ENOUGH = 0.1
-"""Share of the variance of a mean that may come from the draw of candidates."""
+"""Acceptable share of the variance of a mean from the draw of candidates."""
 FEWEST_PAIRS = 10
-"""A correlation of fewer exchangeable pairs (queries, systems) is not computed."""
+"""Minimum number of exchangeable pairs (queries, systems) of a correlation."""
 _FEWEST = 5
-"""Queries from which on a variance has an interval."""
+"""Minimum queries for the interval of a variance."""
 
 
 def share_between(groups: Sequence[Floats]) -> Interval:
-    """Return the share of the variance of some values that lies between groups, with its 95% interval.
+    """Return the share of the variance of values between groups, with its 95% interval.
 
-    Groups may have variances of their own: the interval inverts the noncentral F (Steiger 2004) of Brown & Forsythe's
-    test (1974) with the degrees of freedom of Mehrotra (1997). Where its lower end is above 0, that test rejects at
-    2.5%. NaN of fewer than two groups, or where one has fewer than two values or no variance.
+    Groups may have different variances: the interval inverts the noncentral F (Steiger 2004) of Brown & Forsythe's test
+    (1974) with the degrees of freedom of Mehrotra (1997). If its lower end is above 0, that test rejects at 2.5%. NaN
+    for fewer than two groups, or if a group has fewer than two values or no variance.
     """
     from scipy.special import fdtr, ncfdtrinc
 
@@ -34,12 +34,12 @@ def share_between(groups: Sequence[Floats]) -> Interval:
         return UNKNOWN
     sizes = np.array([len(values) for values in groups], np.float64)
     means, variances = (np.array([f(values) for values in groups]) for f in (np.mean, lambda v: v.var(ddof=1)))
-    part = sizes / sizes.sum()
-    parts = (1 - part) * variances
-    expected = parts.sum()  # the squares between groups that have one mean
-    between, within = (sizes * (means - (part * means).sum()) ** 2).sum(), (sizes * variances).sum()
-    first = expected**2 / ((variances**2 * (1 - 2 * part)).sum() + (part * variances).sum() ** 2)
-    second = expected**2 / (parts**2 / (sizes - 1)).sum()
+    weights = sizes / sizes.sum()
+    shares = (1 - weights) * variances
+    expected = shares.sum()  # the squares between groups that have one mean
+    between, within = (sizes * (means - (weights * means).sum()) ** 2).sum(), (sizes * variances).sum()
+    first = expected**2 / ((variances**2 * (1 - 2 * weights)).sum() + (weights * variances).sum() ** 2)
+    second = expected**2 / (shares**2 / (sizes - 1)).sum()
     f = between / expected
     ends = [
         float(ncfdtrinc(first, second, tail, f)) if fdtr(first, second, f) > tail else 0.0
@@ -51,14 +51,14 @@ def share_between(groups: Sequence[Floats]) -> Interval:
 
 
 def contrast(groups: Sequence[Floats], weights: Sequence[float], seed: int) -> tuple[Interval, float]:
-    """Return a weighted sum of the means of groups with its 95% bootstrap interval, and the p-value of Welch's t-test.
+    """Return a weighted sum of group means with its 95% bootstrap interval, and the p-value of Welch's t-test.
 
     Two groups with the weights 1 and -1 give the difference of their means. Groups are resampled independently. The
-    p-value is NaN where a group has one value, or all values of each are equal.
+    p-value is NaN if a group has one value, or all groups have equal values.
 
     Args:
-        groups: float64 ``[values]`` each.
-        weights: of the means.
+        groups: values of the groups, each float64 ``[values]``.
+        weights: weights of the means.
         seed: the user's seed.
     """
     from scipy.special import stdtr
@@ -77,64 +77,64 @@ def contrast(groups: Sequence[Floats], weights: Sequence[float], seed: int) -> t
 
 
 class Components(NamedTuple):
-    """Variance components of a query's value on one sample; the rest is between samples, query by query."""
+    """Variance components of a query's value on one sample; ``rest`` is their interaction."""
 
     queries: float
     samples: float
     rest: float
 
     def share(self, samples: int, queries: int) -> float:
-        """Return the share of the variance of a mean over queries and samples that more samples would lower."""
+        """Return the share of the variance of a mean over queries and samples that comes from samples."""
         drawn = self.samples / samples + self.rest / (samples * queries)
         total = drawn + self.queries / queries
         return drawn / total if total else 0.0
 
     def needed(self, queries: int) -> int:
-        """Return from how many samples on the draw of candidates has little of the variance (:data:`ENOUGH`)."""
+        """Return the number of samples above which they have an acceptable share of the variance (:data:`ENOUGH`)."""
         drawn, fixed = self.samples + self.rest / queries, self.queries / queries
         return max(1, math.ceil(drawn * (1 - ENOUGH) / (ENOUGH * fixed) - 1e-9)) if fixed else 1
 
 
 def components(values: Floats) -> Components:
-    """Return the variance components of values float64 ``[samples, queries]``; negative estimates are 0."""
+    """Return the variance components of values, float64 ``[samples, queries]``; negative estimates are 0."""
     samples, queries = values.shape
-    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
-    rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
-    between_queries = (samples * ((by_query - mean) ** 2).sum() / (queries - 1) - rest) / samples
-    between_samples = (queries * ((by_sample - mean) ** 2).sum() / (samples - 1) - rest) / queries
-    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(rest))
+    query_means, sample_means, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
+    residual = ((values - query_means - sample_means[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
+    between_queries = (samples * ((query_means - mean) ** 2).sum() / (queries - 1) - residual) / samples
+    between_samples = (queries * ((sample_means - mean) ** 2).sum() / (samples - 1) - residual) / queries
+    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(residual))
 
 
 def crossed_mean(values: Floats) -> Interval:
-    """Return the mean of values of crossed draws with its 95% t-interval: queries and samples are both drawn.
+    """Return the mean over crossed random queries and samples with its 95% t-interval.
 
     The variance is that of the balanced two-way random-effects model by its mean squares, with Satterthwaite's degrees
-    of freedom; of one sample, that between queries. A negative variance between samples is 0.
+    of freedom; for one sample, that between queries. A negative variance between samples is 0.
 
     Args:
-        values: float64 ``[samples, queries]``, of two queries or more.
+        values: float64 ``[samples, queries]``, with two or more queries.
     """
     from scipy.special import stdtrit
 
     samples, queries = values.shape
-    by_query, by_sample, mean = values.mean(axis=0), values.mean(axis=1), float(values.mean())
-    squares, freedoms = [samples * by_query.var(ddof=1)], [queries - 1]
+    query_means, sample_means, mean = values.mean(axis=0), values.mean(axis=1), float(values.mean())
+    squares, freedoms = [samples * query_means.var(ddof=1)], [queries - 1]
     if samples > 1:
         freedom = (samples - 1) * (queries - 1)
-        rest = ((values - by_query - by_sample[:, None] + mean) ** 2).sum() / freedom
-        if (between := queries * by_sample.var(ddof=1)) > rest:
-            squares, freedoms = [*squares, between, -rest], [*freedoms, samples - 1, freedom]
-    parts = np.array(squares) / (samples * queries)
-    variance = max(float(parts.sum()), 0.0)
-    freedom = variance**2 / float((parts**2 / np.array(freedoms)).sum()) if variance else np.inf
+        residual = ((values - query_means - sample_means[:, None] + mean) ** 2).sum() / freedom
+        if (between := queries * sample_means.var(ddof=1)) > residual:
+            squares, freedoms = [*squares, between, -residual], [*freedoms, samples - 1, freedom]
+    terms = np.array(squares) / (samples * queries)
+    variance = max(float(terms.sum()), 0.0)
+    freedom = variance**2 / float((terms**2 / np.array(freedoms)).sum()) if variance else np.inf
     margin = float(np.sqrt(variance) * stdtrit(freedom, (1 + LEVEL) / 2)) if variance else 0.0
     return mean, mean - margin, mean + margin
 
 
 def variance_interval(values: Floats) -> Interval:
-    """Return the variance (``n - 1``) of some values with its 95% interval for heavy tails (Bonett 2006).
+    """Return the variance (``n - 1``) of values with its 95% interval for heavy tails (Bonett 2006).
 
-    The ends of fewer than five values, or of equal ones, are NaN.
+    The ends are NaN for fewer than five values, or equal ones.
     """
     from scipy.stats import trim_mean
 
@@ -151,13 +151,13 @@ def variance_interval(values: Floats) -> Interval:
 
 
 def queries_needed(variance: float, difference: float, alpha: float, power: float = POWER) -> float:
-    """Return how many queries detect a mean difference by a paired two-sided test (Guenther 1981).
+    """Return the number of queries that detect a mean difference by a paired two-sided test (Guenther 1981).
 
     Args:
-        variance: of the differences of the queries.
+        variance: variance of the queries' differences.
         difference: mean difference.
-        alpha: level of the test; under Holm's correction over m tests, that of its first step is ``0.05 / m``.
-        power: probability that it is detected.
+        alpha: level of the test; the first step of Holm's correction over m tests has ``0.05 / m``.
+        power: probability of detection.
     """
     normal = NormalDist()
     tail = normal.inv_cdf(1 - alpha / 2)
@@ -165,29 +165,29 @@ def queries_needed(variance: float, difference: float, alpha: float, power: floa
 
 
 def detectable(variance: float, queries: int, alpha: float, power: float = POWER) -> float:
-    """Return the mean difference that some queries detect, the inverse of :func:`queries_needed`; NaN of too few."""
+    """Return the mean difference that ``queries`` detect, the inverse of :func:`queries_needed`; NaN for too few."""
     normal = NormalDist()
     tail = normal.inv_cdf(1 - alpha / 2)
-    room = queries - tail**2 / 2
-    return (tail + normal.inv_cdf(power)) * float(np.sqrt(variance / room)) if room > 0 else np.nan
+    remaining = queries - tail**2 / 2
+    return (tail + normal.inv_cdf(power)) * float(np.sqrt(variance / remaining)) if remaining > 0 else np.nan
 
 
 def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.integer]) -> Interval:
-    """Return the share of some items that are flagged, with its 95% interval over clusters; NaN of nothing.
+    """Return the share of flagged items, with its 95% interval over clusters; NaN without items.
 
-    Clopper and Pearson's interval at the effective number of items (Korn & Graubard 1998), which is what the variance
-    between clusters leaves, and the number of clusters where all items are alike.
+    It is Clopper and Pearson's interval at the effective number of items (Korn & Graubard 1998), from the variance
+    between clusters; if all items are alike, that is the number of clusters.
 
     Args:
         flags: bool ``[items]``.
-        cluster: what each item is drawn with (its query), int ``[items]``.
+        cluster: cluster of each item (its query), int ``[items]``.
     """
     from scipy.special import betaincinv, ndtri, stdtrit
 
     if not len(flags):
         return UNKNOWN
-    place = np.unique(cluster, return_inverse=True)[1]
-    sizes, flagged = np.bincount(place).astype(np.float64), np.bincount(place, flags)
+    index = np.unique(cluster, return_inverse=True)[1]
+    sizes, flagged = np.bincount(index).astype(np.float64), np.bincount(index, flags)
     clusters, items, tail = len(sizes), float(len(flags)), (1 - LEVEL) / 2
     value = float(flags.mean())
     variance = ((flagged - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
@@ -201,18 +201,18 @@ def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.inte
 
 
 def rank_correlation(first: Floats, second: Floats, level: float = LEVEL) -> Interval:
-    """Return Spearman's correlation with its interval; NaN where either is constant, or of fewer than ten pairs.
+    """Return Spearman's correlation with its interval; NaN if either is constant, or for fewer than ten pairs.
 
     The interval is Fisher's with the standard error of Bonett & Wright (2000). Pairs with a NaN are left out.
     """
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
-    known = ~(np.isnan(first) | np.isnan(second))
-    pairs = int(known.sum())
+    complete = ~(np.isnan(first) | np.isnan(second))
+    pairs = int(complete.sum())
     if pairs < FEWEST_PAIRS:
         return UNKNOWN
-    x, y = (rankdata(side[known]) - (pairs + 1) / 2 for side in (first, second))
+    x, y = (rankdata(values[complete]) - (pairs + 1) / 2 for values in (first, second))
     scale = float(np.sqrt((x**2).sum() * (y**2).sum()))
     if scale == 0:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""At which ranks the judged papers of each query were retrieved: all that a measure reads."""
+"""Ranks of the judged papers in the lists of their queries: the input of all measures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Integers = npt.NDArray[np.int64]
 
 
 class Relevant(NamedTuple):
-    """Judged papers of all queries, mostly relevant ones, sorted by query, then rank.
+    """Judged papers of all queries, usually relevant ones, sorted by query, then rank.
 
     Attributes:
         query: int64 ``[papers]``.
         rank: int64 ``[papers]``, from 1.
-        grade: int64 ``[papers]``, from 1 where the papers are relevant.
+        grade: int64 ``[papers]``, from 1 for relevant papers.
     """
 
     query: Integers
@@ -27,27 +27,27 @@ class Relevant(NamedTuple):
     grade: Integers
 
     def at(self, cutoff: int | Integers) -> Relevant:
-        """Return those at a rank up to a cutoff, one for all queries or one each."""
-        return self._of(self.rank <= (cutoff if isinstance(cutoff, int) else cutoff[self.query]))
+        """Return the papers up to a cutoff, one for all queries or one for each."""
+        return self._select(self.rank <= (cutoff if isinstance(cutoff, int) else cutoff[self.query]))
 
-    def graded(self, least: int) -> Relevant:
-        """Return those of a grade of ``least`` or more."""
-        return self._of(self.grade >= least)
+    def graded(self, min_grade: int) -> Relevant:
+        """Return the papers of grade ``min_grade`` or more."""
+        return self._select(self.grade >= min_grade)
 
     def below(self, grade: int) -> Relevant:
-        """Return those of a lower grade."""
-        return self._of(self.grade < grade)
+        """Return the papers of a lower grade."""
+        return self._select(self.grade < grade)
 
-    def _of(self, kept: npt.NDArray[np.bool_]) -> Relevant:
-        return Relevant(self.query[kept], self.rank[kept], self.grade[kept])
+    def _select(self, mask: npt.NDArray[np.bool_]) -> Relevant:
+        return Relevant(self.query[mask], self.rank[mask], self.grade[mask])
 
-    def above(self, others: Relevant) -> Integers:
-        """Return how many of ``others`` stand above each paper in the list of its query."""
-        places, other_places = (pairs(papers.query, papers.rank) for papers in (self, others))
-        return np.searchsorted(other_places, places) - np.searchsorted(others.query, self.query)
+    def above(self, other: Relevant) -> Integers:
+        """Return the number of papers of ``other`` above each paper in the list of its query, int64 ``[papers]``."""
+        positions, other_positions = (pairs(papers.query, papers.rank) for papers in (self, other))
+        return np.searchsorted(other_positions, positions) - np.searchsorted(other.query, self.query)
 
     def nth(self) -> Integers:
-        """Return the number of each paper among those of its query, from 1."""
+        """Return the index of each paper among those of its query, from 1, int64 ``[papers]``."""
         return np.arange(len(self.query)) - np.searchsorted(self.query, self.query) + 1
 
 
@@ -56,16 +56,15 @@ NONE = Relevant(*np.empty((3, 0), np.int64))
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """A run seen through its qrels.
+    """The judged papers of a run.
 
     Attributes:
-        retrieved: relevant papers at the rank where they were retrieved.
-        ideal: all relevant papers in the best possible order: falling grade.
-        positives: int64 ``[queries]``, relevant papers, retrieved or not.
-        counted: int64 ``[queries]``, ranks that count: papers retrieved, or the cutoff.
-        others: retrieved papers with a judgement that are not relevant, at their ranks; negative grades are as of
-            :class:`pipeline.measure.inputs.Qrels`.
-        negatives: int64 ``[queries]`` or 0, papers judged not relevant, retrieved or not.
+        retrieved: relevant papers at their ranks.
+        ideal: all relevant papers in the best order: descending grade.
+        positives: int64 ``[queries]``, number of relevant papers, retrieved or not.
+        counted: int64 ``[queries]``, number of ranks that count: papers retrieved, or the cutoff.
+        others: other judged papers at their ranks; :class:`pipeline.measure.inputs.Qrels` explains negative grades.
+        negatives: int64 ``[queries]`` or 0, number of papers judged not relevant, retrieved or not.
     """
 
     retrieved: Relevant
@@ -77,52 +76,52 @@ class Hits:
 
     @classmethod
     def of(cls, qrels: Qrels, run: Run) -> Hits:
-        """Look the judged papers up in a run of the same queries."""
+        """Return the hits of a run of the same queries."""
         ideal = Relevant(query_of(qrels.offsets), within(qrels.offsets) + 1, qrels.grades.astype(np.int64))
-        hits = cls(_found(qrels, run), ideal, qrels.positives(), run.retrieved())
+        hits = cls(_retrieved(qrels, run), ideal, qrels.positives(), run.retrieved())
         if qrels.others is None:
             return hits
-        refused = query_of(qrels.others.offsets)[qrels.others.grades == 0]
-        negatives = np.bincount(refused, minlength=len(hits.positives))
-        return replace(hits, others=_found(qrels.others, run), negatives=negatives)
+        nonrelevant = query_of(qrels.others.offsets)[qrels.others.grades == 0]
+        negatives = np.bincount(nonrelevant, minlength=len(hits.positives))
+        return replace(hits, others=_retrieved(qrels.others, run), negatives=negatives)
 
-    def graded(self, least: int) -> Hits:
-        """Return the hits where only papers of a grade of ``least`` or more are relevant."""
-        ideal, lower = self.ideal.graded(least), self.retrieved.below(least)
+    def graded(self, min_grade: int) -> Hits:
+        """Return the hits with papers of grade ``min_grade`` or more as the relevant ones."""
+        ideal, less_relevant = self.ideal.graded(min_grade), self.retrieved.below(min_grade)
         positives = np.bincount(ideal.query, minlength=len(self.positives))
-        others = [np.concatenate(columns) for columns in zip(lower, self.others, strict=True)]
+        others = [np.concatenate(columns) for columns in zip(less_relevant, self.others, strict=True)]
         order = np.lexsort((others[1], others[0]))
         return replace(
             self,
-            retrieved=self.retrieved.graded(least),
+            retrieved=self.retrieved.graded(min_grade),
             ideal=ideal,
             positives=positives,
             others=Relevant(*(column[order] for column in others)),
             negatives=self.negatives + self.positives - positives,
         )
 
-    def refused(self) -> Relevant:
+    def nonrelevant(self) -> Relevant:
         """Return the retrieved papers that are judged not relevant."""
         return self.others.graded(0)
 
     def condensed(self) -> Hits:
-        """Return the hits as if what is not judged were not retrieved."""
-        retrieved, refused = self.retrieved, self.refused()
-        places = [retrieved.nth() + retrieved.above(refused), refused.nth() + refused.above(retrieved)]
-        judged = np.bincount(np.concatenate([retrieved.query, refused.query]), minlength=len(self.positives))
+        """Return the hits in the list without unjudged papers."""
+        retrieved, nonrelevant = self.retrieved, self.nonrelevant()
+        ranks = [retrieved.nth() + retrieved.above(nonrelevant), nonrelevant.nth() + nonrelevant.above(retrieved)]
+        judged = np.bincount(np.concatenate([retrieved.query, nonrelevant.query]), minlength=len(self.positives))
         return replace(
             self,
-            retrieved=retrieved._replace(rank=places[0]),
-            others=refused._replace(rank=places[1]),
+            retrieved=retrieved._replace(rank=ranks[0]),
+            others=nonrelevant._replace(rank=ranks[1]),
             counted=judged,
         )
 
     def share(self, percent: int) -> Hits:
-        """Return the hits of the first ranks alone: a percentage of each query's, rounded down, at least one."""
+        """Return the hits of the first ``percent`` of each query's ranks, rounded down, at least one rank."""
         return self.at(np.maximum(self.counted * percent // 100, 1))
 
     def at(self, cutoff: int | Integers | None) -> Hits:
-        """Return the hits of the first ranks alone; None: of the whole run."""
+        """Return the hits up to a cutoff; None: of the whole run."""
         if cutoff is None:
             return self
         return replace(
@@ -134,8 +133,8 @@ class Hits:
         )
 
 
-def _found(judged: Qrels, run: Run) -> Relevant:
-    """Return the judged papers at the ranks where a run of the same queries retrieved them."""
+def _retrieved(judged: Qrels, run: Run) -> Relevant:
+    """Return the judged papers that a run of the same queries retrieved, at their ranks."""
     query = query_of(judged.offsets)
     ranks = ranks_of(run, query, judged.rows)
     order = np.lexsort((ranks, query))

@@ -1,14 +1,14 @@
-"""The measures: one table of name, definition and engine, and the names users type.
+"""The measures: one table of names, definitions and engines, and the parser of names.
 
-A measure is one function of :class:`pipeline.measure.hits.Hits` under the decorator :func:`measure`. The table
-:data:`MEASURES` is what the parser, the engines, ``mdcr show measures`` and the tests read.
+A measure is a function of :class:`pipeline.measure.hits.Hits` with the decorator :func:`measure`. The parser, the
+engines, ``mdcr show measures`` and the tests read the table :data:`MEASURES`.
 
 Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
-retrieved or not (Medić & Šnajder 2022, section 3.3). A query that retrieved nothing scores 0. A measure may ask for a
-higher grade (``precision(rel=2)@20``), or cut at a percentage of what each query retrieved (``ndcg%20``).
+retrieved or not (Medić & Šnajder 2022, section 3.3). A query without results scores 0. A measure may require a higher
+grade (``precision(rel=2)@20``), or cut at a percentage of the papers that each query retrieved (``ndcg%20``).
 
-What has no judgement counts as not relevant, but in ``bpref``, ``infap`` and the condensed measures, for pools that
-are judged in part.
+Unjudged papers count as not relevant, except in ``bpref``, ``infap`` and the condensed measures, which are for
+partially judged pools.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Definition:
 
     Attributes:
         name: canonical name.
-        label: what tables print.
-        compute: the definition: hits, cut already, to a value for each query.
-        ranx: name of the function of ``ranx.metrics`` that computes the same; empty without one.
-        aliases: other names users may type.
-        cuts: whether it takes a cutoff; the whole ranking counts without one.
-        higher_is_better: its direction: which of two systems a table marks as best, and a query counts for.
-        condensed: whether papers without a judgement are taken out first, before any cut (Sakai 2007).
+        label: name in tables.
+        compute: the definition: from hits up to the cutoff to a value for each query.
+        ranx: name of the same function of ``ranx.metrics``, or empty.
+        aliases: other names that users may type.
+        cuts: whether it takes a cutoff; without one the whole ranking counts.
+        higher_is_better: its direction, for the best system of a table and for wins.
+        condensed: whether unjudged papers are removed before any cut (Sakai 2007).
     """
 
     name: str
@@ -58,7 +58,7 @@ class Definition:
 
 
 MEASURES: dict[str, Definition] = {}
-"""Every measure by its name, in canonical order."""
+"""All measures by name, in canonical order."""
 
 
 def measure(
@@ -71,7 +71,7 @@ def measure(
     higher_is_better: bool = True,
     condensed: bool = False,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
-    """Enter a definition into the table; see :class:`Definition` for the arguments.
+    """Register a definition in the table; :class:`Definition` explains the arguments.
 
     Raises:
         InputError: the name is taken by another definition.
@@ -138,9 +138,9 @@ def f1(hits: Hits) -> Values:
 @measure("csfcube-r-precision", "CSF-R-Prec", cuts=False)
 def precision_at_last(hits: Hits) -> Values:
     """Precision at the rank of the last relevant paper that was retrieved, as CSFCube's authors compute it."""
-    last = np.zeros(len(hits.positives), np.int64)
-    np.maximum.at(last, hits.retrieved.query, hits.retrieved.rank)
-    return _sums(hits) / np.maximum(last, 1)
+    last_rank = np.zeros(len(hits.positives), np.int64)
+    np.maximum.at(last_rank, hits.retrieved.query, hits.retrieved.rank)
+    return _sums(hits) / np.maximum(last_rank, 1)
 
 
 @measure("csfcube-ndcg", "CSF-NDCG")
@@ -152,8 +152,8 @@ def ndcg_of_csfcube(hits: Hits) -> Values:
 @measure("judged", "Judged")
 def judged(hits: Hits) -> Values:
     """Judged papers over the cutoff, relevant or not; uncut: over the papers retrieved."""
-    refused = np.bincount(hits.refused().query, minlength=len(hits.positives))
-    return (_sums(hits) + refused) / np.maximum(hits.counted, 1)
+    nonrelevant = np.bincount(hits.nonrelevant().query, minlength=len(hits.positives))
+    return (_sums(hits) + nonrelevant) / np.maximum(hits.counted, 1)
 
 
 @measure("bpref", "bpref", cuts=False)
@@ -161,16 +161,16 @@ def binary_preference(hits: Hits) -> Values:
     """Mean over positives of the share of the first non-relevant judgements below them (Buckley & Voorhees 2004)."""
     query, positives = hits.retrieved.query, hits.positives
     worst = np.maximum(np.minimum(hits.negatives, positives), 1)[query]
-    return _sums(hits, 1 - np.minimum(hits.retrieved.above(hits.refused()), positives[query]) / worst) / positives
+    return _sums(hits, 1 - np.minimum(hits.retrieved.above(hits.nonrelevant()), positives[query]) / worst) / positives
 
 
 @measure("infap", "infAP", cuts=False)
 def inferred_average_precision(hits: Hits) -> Values:
     """MAP in which the precision above a relevant paper is estimated from the judged papers (Yilmaz & Aslam 2006)."""
-    papers, little = hits.retrieved, 1e-5  # trec_eval's constant
-    relevant, refused = papers.nth() - 1, papers.above(hits.refused())
-    pooled = relevant + refused + papers.above(hits.others.below(0))
-    share = (relevant + little) / (relevant + refused + 2 * little)
+    papers, epsilon = hits.retrieved, 1e-5  # trec_eval's constant
+    relevant, nonrelevant = papers.nth() - 1, papers.above(hits.nonrelevant())
+    pooled = relevant + nonrelevant + papers.above(hits.others.below(0))
+    share = (relevant + epsilon) / (relevant + nonrelevant + 2 * epsilon)
     return _sums(hits, (1 + pooled * share) / papers.rank) / hits.positives
 
 
@@ -187,7 +187,7 @@ def condensed_ndcg(hits: Hits) -> Values:
 
 
 def _normalised_gain(hits: Hits, discount: Callable[[Integers], Values]) -> Values:
-    """Return the discounted gain over that of the best order."""
+    """Return the discounted gain divided by that of the best order."""
 
     def gain(papers: Relevant) -> Values:
         return np.bincount(papers.query, papers.grade / discount(papers.rank), len(hits.positives)).astype(np.float64)
@@ -196,7 +196,7 @@ def _normalised_gain(hits: Hits, discount: Callable[[Integers], Values]) -> Valu
 
 
 def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:
-    """Return the sum of a weight over the hits of each query, rank by rank; without weights, their number."""
+    """Return the sums of weights over the hits of queries, rank by rank; without weights, their numbers."""
     return np.bincount(hits.retrieved.query, weights, len(hits.positives)).astype(np.float64)
 
 
@@ -208,13 +208,13 @@ _SPELLING = re.compile(
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of a ranking, perhaps of its first ranks alone; its value for a query is a fraction.
+    """A measure of a ranking with its cutoff; its value for a query is a fraction.
 
     Attributes:
         name: a key of :data:`MEASURES`.
-        cutoff: ranks that count, or None for the whole ranking.
-        relevant: the least grade that is relevant.
-        share: percentage of each query's retrieved papers that counts, rounded down; None: all.
+        cutoff: number of ranks that count, or None for the whole ranking.
+        relevant: the lowest relevant grade.
+        share: percentage of each query's retrieved papers that count, rounded down; None: all.
     """
 
     name: str
@@ -231,20 +231,20 @@ class Measure:
         return grade + (f"@{self.cutoff}" if self.cutoff else f"%{self.share}" if self.share else "")
 
     def compute(self, hits: Hits) -> Values:
-        """Return the value of each query from its hits, not yet cut."""
+        """Return the values of queries from the hits of whole rankings."""
         definition = MEASURES[self.name]
-        kept = hits if self.relevant == 1 else hits.graded(self.relevant)
-        kept = kept.condensed() if definition.condensed else kept
-        return definition.compute(kept.at(self.cutoff) if self.share is None else kept.share(self.share))
+        selected = hits if self.relevant == 1 else hits.graded(self.relevant)
+        selected = selected.condensed() if definition.condensed else selected
+        return definition.compute(selected.at(self.cutoff) if self.share is None else selected.share(self.share))
 
     @property
     def label(self) -> str:
-        """What tables print: ``MAP``, ``R@30``."""
+        """Name in tables: ``MAP``, ``R@30``."""
         return MEASURES[self.name].label + self._suffix
 
     @property
     def sign(self) -> int:
-        """1 where a higher value is better, -1 where a lower one is."""
+        """1 if higher is better, else -1."""
         return 1 if MEASURES[self.name].higher_is_better else -1
 
     @property
@@ -262,7 +262,7 @@ DEFAULT = (
     Measure("mrr"),
     Measure("r-precision"),
 )
-"""What is measured of every ranking, in canonical order: what papers on citation recommendation report."""
+"""Measures of all rankings by default, in canonical order: those of papers on citation recommendation."""
 
 
 def within(measures: Iterable[Measure], depth: int) -> tuple[Measure, ...]:
@@ -271,10 +271,10 @@ def within(measures: Iterable[Measure], depth: int) -> tuple[Measure, ...]:
 
 
 def check_depth(measures: Iterable[Measure], depth: int) -> None:
-    """Check that no measure has a cutoff beyond the depth of a ranking.
+    """Check that cutoffs are at most the depth of a ranking.
 
     Raises:
-        InputError: one has; the message names the deepest.
+        InputError: a measure has a deeper cutoff.
     """
     deepest = max(measures, key=lambda measure: measure.cutoff or 0, default=None)
     if deepest is not None and (deepest.cutoff or 0) > depth:
@@ -284,21 +284,20 @@ def check_depth(measures: Iterable[Measure], depth: int) -> None:
 
 
 def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
-    """Parse measures as users type them, such as ``ndcg@10,map@100`` or ``P@1 rr``, and return them in that order.
+    """Return the measures of a text such as ``ndcg@10,map@100`` or ``P@1 rr``, in that order.
 
-    Commas or white space separate names in a text. Case does not matter, aliases are understood, and a measure named
-    twice counts once.
+    Commas or white space separate names. Case is ignored, aliases are known, and repeated measures count once.
 
     Raises:
-        InputError: some are unknown (all of them are listed), or there is none.
+        InputError: measures are unknown, or there is none.
     """
     words = re.split(r"[,\s]+", text) if isinstance(text, str) else list(text)
     words = [word for word in words if word]
     parsed = {word: _parse(word) for word in words}
     bad = [word for word, measure in parsed.items() if measure is None]
     if bad:
-        listed = ", ".join(map(repr, bad))
-        raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {listed}", " ".join(_hint(word) for word in bad))
+        names = ", ".join(map(repr, bad))
+        raise InputError(f"unknown measure{'s' * (len(bad) > 1)} {names}", " ".join(_hint(word) for word in bad))
     if not words:
         raise InputError("no measure was named", f"Name some, such as {','.join(map(str, DEFAULT))}")
     return tuple(dict.fromkeys(measure for measure in parsed.values() if measure is not None))
@@ -314,7 +313,7 @@ def _parse(word: str) -> Measure | None:
     name = _canonical(match["name"]) if match else None
     if match is None or name is None or ((match["cutoff"] or match["share"]) and not MEASURES[name].cuts):
         return None
-    cutoff, share = (int(match[part]) if match[part] else None for part in ("cutoff", "share"))
+    cutoff, share = (int(match[group]) if match[group] else None for group in ("cutoff", "share"))
     return Measure(name, cutoff, int(match["relevant"] or 1), share)
 
 
@@ -323,10 +322,10 @@ def _canonical(typed: str) -> str | None:
 
 
 def _hint(word: str) -> str:
-    typed, at, cutoff = word.casefold().partition("@")
-    name = _canonical(typed)
+    name_typed, at, cutoff = word.casefold().partition("@")
+    name = _canonical(name_typed)
     if name is None:
-        return nearest(typed, MEASURES)
+        return nearest(name_typed, MEASURES)
     if not MEASURES[name].cuts:
         return f"{name} sets its own cutoff: write it without {at + cutoff!r}"
     return f"The cutoff of {word!r} must be an integer from 1, such as {name}@10"

@@ -1,11 +1,12 @@
 """Uncertainty of means over queries: bootstrap intervals, paired permutation tests, equivalence, Holm's correction.
 
-Everything is seeded, vectorised over rows of values that share their queries, and independent of the number of threads.
+All functions are seeded, vectorised over rows of values with the same queries, and independent of the threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +18,12 @@ from pipeline.measure.resampling import Floats as Floats
 from pipeline.measure.resampling import dots, resampled, sign_patterns
 
 Groups = Mapping[str, Floats]
-"""Values of each query by group (field, fold), float64 ``[rows, queries]``; the rows of all groups are the same.
+"""Values of queries by group (field, fold), float64 ``[rows, queries]``; all groups have the same rows.
 
-Groups are resampled independently, and their names decide the draws. Queries of one pool are one group."""
+Groups are resampled independently; their names seed the draws. Queries of one pool are one group."""
 
 Units = Mapping[str, Sequence[str]]
-"""What each query of each group is a draw of, such as its paper: queries of one unit are drawn and flipped as one."""
+"""Units of the queries of each group, such as their papers: queries of one unit are drawn and flipped together."""
 
 Interval = tuple[float, float, float]
 """Value, lower and upper end."""
@@ -30,22 +31,22 @@ Interval = tuple[float, float, float]
 UNKNOWN: Interval = (np.nan, np.nan, np.nan)
 RESAMPLES = 1_000
 TAIL_RESAMPLES = 10_000
-"""Resamples where the ends of an interval lie far out: those of BCa, and those of a level above 95%."""
+"""Resamples for intervals with extreme quantiles: BCa, and levels above 95%."""
 PERMUTATIONS = 10_000
 LEVEL = 0.95
 PERCENTILE_QUERIES = 100
-"""From so many queries on, percentile intervals are as wide as they say."""
+"""Minimum queries for percentile intervals, which are too short for fewer."""
 
 
 def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Floats:
-    """Return the mean of each row over queries drawn with replacement, for every resample.
+    """Return the mean of each row over queries drawn with replacement, for all resamples.
 
-    All rows share their draws, so differences between systems stay paired.
+    All rows share the draws, so differences between systems stay paired.
 
     Args:
         values: a row for each system or measure, float64 ``[rows, queries]``.
         seed: the user's seed.
-        item: what the queries are of (a field); different items draw independently.
+        item: name of the set of queries (a field); different items draw independently.
         resamples: number of draws.
 
     Returns:
@@ -55,18 +56,18 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
         InputError: there are no queries, or ``resamples`` is below 1.
     """
     queries = values.shape[1]
-    sums = [dots(values, times) for times in resampled(queries, seed=seed, item=item, resamples=resamples)]
+    sums = [dots(values, weights) for weights in resampled(queries, seed=seed, item=item, resamples=resamples)]
     means: Floats = np.concatenate(sums, axis=1) / queries
     return means
 
 
 def interval_kind(queries: int, groups: int = 1) -> str:
-    """Return the kind of interval of a mean over so many queries: ``percentile``, ``BCa`` or ``none`` (one query)."""
+    """Return the kind of interval of a mean over ``queries``: ``percentile``, ``BCa`` or ``none`` (one query)."""
     return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
 
 
 def simultaneous(intervals: int, level: float = LEVEL) -> float:
-    """Return the level of each of some intervals that are read together, by Bonferroni: all hold with ``level``."""
+    """Return the level of each of several intervals so that all hold together with ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(intervals, 1)
 
 
@@ -75,17 +76,16 @@ def _resamples(queries: int, groups: int, level: float) -> int:
 
 
 def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Return a confidence interval of means by the bootstrap: low, high, float64 ``[rows]`` each.
+    """Return bootstrap confidence intervals of means: low and high ends, each float64 ``[rows]``.
 
-    From 100 queries on it is the percentile interval. Below, that is too short, and the interval is bias-corrected and
-    accelerated (BCa, Efron 1987), at the level expanded for the degrees of freedom (Hesterberg 2015, section 5.2).
-    Values that are all equal have an interval of width zero, and so has one query, of which nothing is known.
+    From 100 queries on they are percentile intervals. These are too short for fewer queries, which get the
+    bias-corrected and accelerated interval (BCa, Efron 1987) at the level expanded for the degrees of freedom
+    (Hesterberg 2015, section 5.2). Equal values, or a single query, have an interval of width 0.
 
     Args:
         means: bootstrapped means, float64 ``[rows, resamples]``.
-        values: what they are means of, float64 ``[rows, queries]``; several for a mean of the means of several groups
-            (fields), each with queries of its own.
-        level: of confidence.
+        values: values of the queries, float64 ``[rows, queries]``; one array for each group (field) of a mean of means.
+        level: confidence level.
 
     Raises:
         InputError: ``level`` is not between 0 and 1.
@@ -136,19 +136,19 @@ def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails
 def paired_permutation(
     differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS
 ) -> Floats:
-    """Test whether two systems differ, by flipping the signs of their differences query by query.
+    """Test whether two systems differ by flipping the signs of their differences, query by query.
 
-    The test is two-sided, on the mean difference. Up to 13 queries, every pattern of signs is tried and the p-value is
-    exact. Beyond, patterns are drawn and the observed one is counted among them, so a p-value is never 0.
+    The test is two-sided, on the mean difference. Up to 13 queries, all patterns of signs are tried and the p-value is
+    exact. Beyond, patterns are drawn and the observed one counts as one of them, so p-values are above 0.
 
     Args:
-        differences: value of one system less that of the other, float64 ``[comparisons, queries]``.
+        differences: value of one system minus that of the other, float64 ``[comparisons, queries]``.
         seed: the user's seed.
-        item: what the queries are of (a field).
-        permutations: patterns drawn.
+        item: name of the set of queries (a field).
+        permutations: number of drawn patterns.
 
     Returns:
-        p-values, float64 ``[comparisons]``; 1 where no query differs.
+        p-values, float64 ``[comparisons]``; 1 if no query differs.
 
     Raises:
         InputError: there are no queries, or ``permutations`` is below 1.
@@ -177,9 +177,9 @@ def holm(p_values: npt.ArrayLike) -> Floats:
 
 
 class Means(NamedTuple):
-    """The mean over groups of each row, its bootstrap interval, and its resamples ``[rows, resamples]``.
+    """Means over groups of the rows, their bootstrap intervals, and their resamples ``[rows, resamples]``.
 
-    All rows share the queries drawn.
+    All rows share the draws.
     """
 
     value: Floats
@@ -197,9 +197,8 @@ def mean_of_means(
 ) -> Means:
     """Return the mean over groups of the mean over queries.
 
-    With ``units`` whole units are resampled, from all groups at once; a resampled mean is one over the queries drawn,
-    and over the groups that have any. Without ``resamples`` they are 1,000, or 10,000 where the interval is BCa or its
-    level is above 95%.
+    With ``units``, whole units are resampled from all groups at once; a resampled mean is over the drawn queries, and
+    over the groups that have any. By default there are 1,000 resamples, or 10,000 for BCa and for levels above 95%.
     """
     values = list(groups.values())
     if resamples is None:
@@ -212,25 +211,25 @@ def mean_of_means(
         return Means(means, *confidence_interval(draws, *values, level=level), draws)
     sums, sizes = by_unit(groups, units)
     item = next(iter(groups)) if len(groups) == 1 else "fields"
-    times = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
-    counts = [dots(size[None], times) for size in sizes]
-    drawn = [dots(of_group, times) / np.maximum(count, 1) for of_group, count in zip(sums, counts, strict=True)]
+    weights = np.concatenate(list(resampled(sizes.shape[1], seed=seed, item=item, resamples=resamples)))
+    counts = [dots(size[None], weights) for size in sizes]
+    drawn = [dots(group, weights) / np.maximum(count, 1) for group, count in zip(sums, counts, strict=True)]
     draws = np.sum(drawn, axis=0) / np.sum(np.array(counts) > 0, axis=0)
     influence = np.mean(_influence(groups, units), axis=0) + means[:, None]
     return Means(means, *confidence_interval(draws, influence, level=level), draws)
 
 
 def by_unit(groups: Groups, units: Units) -> tuple[Floats, Floats]:
-    """Return the sums of each group's values by unit ``[groups, rows, units]``, and its queries ``[groups, units]``."""
-    names = {name: place for place, name in enumerate(dict.fromkeys(unit for of in units.values() for unit in of))}
-    places = {group: np.array([names[unit] for unit in units[group]]) for group in groups}
-    sums = [[np.bincount(places[group], row, len(names)) for row in values] for group, values in groups.items()]
-    sizes = [np.bincount(places[group], minlength=len(names)) for group in groups]
+    """Return the sums of values by unit ``[groups, rows, units]``, and the numbers of queries ``[groups, units]``."""
+    index_of = {unit: index for index, unit in enumerate(dict.fromkeys(chain(*units.values())))}
+    indices = {group: np.array([index_of[unit] for unit in units[group]]) for group in groups}
+    sums = [[np.bincount(indices[group], row, len(index_of)) for row in values] for group, values in groups.items()]
+    sizes = [np.bincount(indices[group], minlength=len(index_of)) for group in groups]
     return np.array(sums), np.array(sizes, np.float64)
 
 
 def _influence(groups: Groups, units: Units) -> Floats:
-    """Return what each unit adds to the mean of each group, float64 ``[groups, rows, units]``; their mean is 0."""
+    """Return the influence of units on the means of groups, float64 ``[groups, rows, units]``, with mean 0."""
     sums, sizes = by_unit(groups, units)
     means = np.array([values.mean(axis=1, keepdims=True) for values in groups.values()])
     sizes = sizes[:, None, :]
@@ -239,30 +238,30 @@ def _influence(groups: Groups, units: Units) -> Floats:
 
 
 def interval(values: Floats, seed: int, item: str = "") -> Interval:
-    """Return the mean over queries with its interval; NaN where no query has a value.
+    """Return the mean over queries with its interval; NaN if no query has a value.
 
-    Several draws of a query's candidates are averaged query by query. Draws and queries are then both resampled (the
-    pigeonhole bootstrap, Owen 2007), one draw less than there are, or few draws would make it too short.
+    Several draws of a query's candidates are averaged query by query. Then both draws and queries are resampled (the
+    pigeonhole bootstrap, Owen 2007), with one draw fewer than there are, since few draws would make it too short.
 
     Args:
-        values: float64 ``[queries]`` or ``[draws, queries]``; NaN where a query has no positive of a kind.
+        values: float64 ``[queries]`` or ``[draws, queries]``; NaN for queries without a positive of a kind.
         seed: the user's seed.
-        item: what the queries are of (a field).
+        item: name of the set of queries (a field).
     """
     values = np.atleast_2d(values)
-    known = ~np.isnan(values)
-    values, known = (array[:, known.any(axis=0)] for array in (np.where(known, values, 0.0), known))
+    present = ~np.isnan(values)
+    values, present = (array[:, present.any(axis=0)] for array in (np.where(present, values, 0.0), present))
     draws, queries = values.shape
     if not queries:
         return UNKNOWN
-    of_query = (values.sum(axis=0) / known.sum(axis=0))[None]
+    of_query = (values.sum(axis=0) / present.sum(axis=0))[None]
     if draws == 1:
         return mean_of_means({item: of_query}, seed).at(0)
     random, means = generator(seed, "draws", item), []
-    for times in resampled(queries, seed=seed, item=item, resamples=_resamples(queries, 1, LEVEL)):
-        drawn = random.multinomial(draws - 1, np.full(draws, 1 / draws), len(times)).astype(np.float64)
-        sums, counts = (dots(np.ascontiguousarray(array.T, np.float64), drawn).T for array in (values, known))
-        weight = np.where(counts > 0, times, 0.0)
+    for weights in resampled(queries, seed=seed, item=item, resamples=_resamples(queries, 1, LEVEL)):
+        draw_weights = random.multinomial(draws - 1, np.full(draws, 1 / draws), len(weights)).astype(np.float64)
+        sums, counts = (dots(np.ascontiguousarray(array.T, np.float64), draw_weights).T for array in (values, present))
+        weight = np.where(counts > 0, weights, 0.0)
         total = (weight * sums / np.maximum(counts, 1)).sum(axis=1)
         size = weight.sum(axis=1)
         means.append(np.divide(total, size, out=np.full(len(size), of_query.mean()), where=size > 0))
@@ -271,18 +270,18 @@ def interval(values: Floats, seed: int, item: str = "") -> Interval:
 
 
 class Differences(NamedTuple):
-    """How two systems differ in each row: float64 ``[rows]``, and numbers of queries ``[rows]``.
+    """Differences of two systems in each row: float64 ``[rows]``, and numbers of queries, int64 ``[rows]``.
 
     Attributes:
         value: mean over groups of the mean difference.
         low: lower end of its bootstrap interval.
         high: upper end.
-        p_value: of the paired permutation test, not corrected for several rows.
-        effect: mean difference over the standard deviation of the differences (Cohen's d of pairs; of several groups
-            the mean of theirs); NaN of one query, or where all differences are equal.
-        wins: queries on which the first is better.
-        ties: on which they are equal.
-        losses: on which the second is better.
+        p_value: p-value of the paired permutation test, not corrected for several rows.
+        effect: mean difference over the standard deviation of the differences (Cohen's d of pairs; the mean over
+            groups); NaN for one query, or if all differences are equal.
+        wins: queries on which the first system is better.
+        ties: queries on which they are equal.
+        losses: queries on which the second system is better.
     """
 
     value: Floats
@@ -306,17 +305,17 @@ def paired_differences(
     permutations: int = PERMUTATIONS,
     level: float = LEVEL,
 ) -> Differences:
-    """Return how two systems differ, from the differences of their values.
+    """Return the differences of two systems.
 
     Args:
-        changes: value of the first system less that of the second.
+        changes: values of the first system minus those of the second.
         seed: the user's seed.
-        signs: 1 where more is better, else -1; one for all rows, or int ``[rows]``.
-        units: what is drawn and flipped as one; None: each query.
-        item: what the queries of the test are of; None: the group.
-        resamples: of the bootstrap; None as in :func:`mean_of_means`.
-        permutations: sign flips of the test.
-        level: of the interval.
+        signs: 1 if higher is better, else -1; one for all rows, or int ``[rows]``.
+        units: units that are drawn and flipped together; None: queries.
+        item: name of the set of queries of the test; None: the group.
+        resamples: resamples of the bootstrap; None as in :func:`mean_of_means`.
+        permutations: sign patterns of the test.
+        level: level of the interval.
     """
     means = mean_of_means(changes, seed, units=units, resamples=resamples, level=level)
     gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
@@ -333,9 +332,9 @@ def permutation_of_means(
     item: str | None = None,
     permutations: int = PERMUTATIONS,
 ) -> Floats:
-    """Return the p-value of each row's mean difference over groups by :func:`paired_permutation`, float64 ``[rows]``.
+    """Return p-values of the rows' mean differences over groups by :func:`paired_permutation`, float64 ``[rows]``.
 
-    Signs are flipped query by query, or unit by unit; a query weighs as much as its group has few.
+    Signs are flipped query by query, or unit by unit; the weight of a query is inverse to the size of its group.
     """
     name = next(iter(changes)) if len(changes) == 1 else "fields"
     weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
@@ -346,8 +345,8 @@ def permutation_of_means(
 def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
     """Return the mean difference over the standard deviation (``n - 1``) of the differences, float64 ``[rows]``.
 
-    Of several groups it is the mean of theirs. With ``units`` the deviation is that between units, each a mean over its
-    queries as they weigh in the group. NaN of one query or unit, or where all differences are equal.
+    For several groups it is the mean over groups. With ``units``, the deviation is between units, each the mean of its
+    queries by their weights in the group. NaN for one query or unit, or if all differences are equal.
     """
     effects = []
     for name, values in changes.items():
@@ -361,16 +360,16 @@ def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
 
 
 def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:
-    """Return the p-value of equivalence: that the mean difference over groups lies within a margin, float64 ``[rows]``.
+    """Return p-values of equivalence, that mean differences over groups are within a margin, float64 ``[rows]``.
 
-    Two one-sided t-tests (Schuirmann 1987); with several groups, which vary each in their own way, by Welch's degrees
-    of freedom. With ``units`` the test is over units, drawn from all groups at once. A group of one query, or a single
-    unit, proves nothing: 1.
+    Two one-sided t-tests (Schuirmann 1987), with Welch's degrees of freedom for several groups, whose variances may
+    differ. With ``units`` the test is over units, drawn from all groups at once. A group of one query, or a single
+    unit, gives 1.
 
     Args:
-        changes: value of the first system less that of the second.
-        margin: the largest difference that does not matter, set before the figures are seen; a fraction.
-        units: what is drawn as one; None: each query.
+        changes: values of the first system minus those of the second.
+        margin: the largest irrelevant difference, set before the figures are seen; a fraction.
+        units: units that are drawn together; None: queries.
 
     Raises:
         InputError: the margin is not positive.
@@ -380,21 +379,21 @@ def equivalence(changes: Groups, margin: float, units: Units | None = None) -> F
     if not margin > 0:
         raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
     means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
-    parts = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
-    if min(values.shape[1] for values in parts) < 2:
+    samples = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
+    if min(values.shape[1] for values in samples) < 2:
         return np.ones(len(means))
-    freedom = np.array([[values.shape[1] - 1] for values in parts])
-    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in parts])
+    freedom = np.array([[values.shape[1] - 1] for values in samples])
+    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in samples])
     error = np.sqrt(variances.sum(axis=0)) / len(variances)
-    room = margin - np.abs(means)
+    distance = margin - np.abs(means)
     constant = error == 0
     squares = np.where(constant, 1.0, (variances**2 / freedom).sum(axis=0))
     degrees = np.where(constant, 1.0, variances.sum(axis=0) ** 2 / squares)
-    p_values: Floats = stdtr(degrees, -room / np.where(constant, 1.0, error))
-    return np.where(constant, (room <= 0).astype(np.float64), p_values)
+    p_values: Floats = stdtr(degrees, -distance / np.where(constant, 1.0, error))
+    return np.where(constant, (distance <= 0).astype(np.float64), p_values)
 
 
 def percentiles(draws: Floats) -> tuple[float, float]:
-    """Return the 95% percentile interval of a statistic of each resample, which need not be a mean (F1, tau)."""
+    """Return the 95% percentile interval of resamples of any statistic (F1, tau)."""
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -1,9 +1,9 @@
 """TREC files of a pool and its rankings: topics, relevance judgements and runs.
 
-trec_eval ignores the order and the ranks of a file: it sorts by score, as float32, then by document id, both falling. A
-corpus numbers its papers in the byte order of their ids, so this is our total order, provided that scores keep every
-float32 digit and ids are written unchanged. White space separates the columns, so an id with white space is written in
-percent-encoding (:func:`escape`). Where that would reorder ties, the later score is lowered by the least float32 step.
+trec_eval ignores the order and the ranks of a file: it sorts by score, as float32, then by document id, both
+descending. Rows of a corpus are in the byte order of ids, so this is our total order if scores keep all float32 digits
+and ids are unchanged. White space separates columns, so ids with white space are percent-encoded (:func:`escape`). If
+that would reorder ties, the later score is lowered by the smallest float32 step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import column
 
 _BLOCK = 1 << 18
-"""Lines written at a time."""
+"""Lines of a block."""
 
 _ESCAPED = re.compile(r"[\s%]")
 
@@ -37,7 +37,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return the id that :func:`escape` wrote; a ``%`` that starts no valid code stays."""
+    """Return the id of an escaped one (:func:`escape`); invalid codes stay."""
     return unquote(text, errors="replace") if "%" in text else text
 
 
@@ -47,12 +47,12 @@ def run_lines(ranking: pa.Table, pool: Pool, tag: str) -> Iterator[bytes]:
     Args:
         ranking: schema :data:`pipeline.core.schema.RANKING`.
         pool: the pool it ranks.
-        tag: name of the run; escaped as ids are.
+        tag: name of the run; escaped like ids.
 
     Raises:
         InputError: an id or the tag is empty.
     """
-    yield from _lines(_lowered(ranking, pool), pool, "Q0", ("rank", "score"), _checked(tag, "run tag"))
+    yield from _lines(_lower_ties(ranking, pool), pool, "Q0", ("rank", "score"), _escaped_id(tag, "run tag"))
 
 
 def qrels_lines(pool: Pool) -> Iterator[bytes]:
@@ -68,18 +68,18 @@ def topic_lines(pool: Pool) -> Iterator[bytes]:
     """Yield the queries of a pool as blocks of lines ``query<TAB>text``, UTF-8; the text is title and abstract."""
     ids = iter(pool.query_ids())
     for block in pool.query_texts():
-        lines = (f"{_checked(next(ids), 'query id')}\t{' '.join(text).strip()}\n" for text in block)
+        lines = (f"{_escaped_id(next(ids), 'query id')}\t{' '.join(text).strip()}\n" for text in block)
         yield "".join(lines).encode()
 
 
 def write(path: Path, blocks: Iterable[bytes]) -> None:
-    """Write blocks of bytes atomically, compressed where the name ends in ``.gz``; equal blocks give equal bytes."""
-    with files.disk_errors(path), files.replacing(path) as temporary, _opened(temporary, path.suffix) as sink:
+    """Write blocks of bytes atomically, compressed if the name ends in ``.gz``; equal blocks give equal bytes."""
+    with files.disk_errors(path), files.replacing(path) as temporary, _open(temporary, path.suffix) as sink:
         sink.writelines(blocks)
 
 
 @contextmanager
-def _opened(path: Path, suffix: str) -> Iterator[BinaryIO]:
+def _open(path: Path, suffix: str) -> Iterator[BinaryIO]:
     with path.open("wb") as sink:
         if suffix != ".gz":
             yield sink
@@ -88,35 +88,35 @@ def _opened(path: Path, suffix: str) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", packed)
 
 
-def _lowered(ranking: pa.Table, pool: Pool) -> pa.Table:
-    """Return a ranking whose ties stay in order under the ids as they are written."""
-    rows, place = np.unique(column(ranking, "row"), return_inverse=True)
+def _lower_ties(ranking: pa.Table, pool: Pool) -> pa.Table:
+    """Return a ranking with lowered scores where escaped ids would reorder ties."""
+    rows, index = np.unique(column(ranking, "row"), return_inverse=True)
     plain = pool.corpus.ids(rows)
-    written = [escape(paper_id) for paper_id in plain]
-    if written == plain:
+    escaped = [escape(paper_id) for paper_id in plain]
+    if escaped == plain:
         return ranking
-    ids = [written[number] for number in place.tolist()]
+    ids = [escaped[position] for position in index.tolist()]
     query, score = column(ranking, "query"), column(ranking, "score").copy()
     for i in range(1, len(ids)):
-        last = score[i - 1]
-        if query[i] == query[i - 1] and (score[i] > last or (score[i] == last and ids[i] > ids[i - 1])):
-            score[i] = np.nextafter(last, np.float32(-np.inf))
+        previous = score[i - 1]
+        if query[i] == query[i - 1] and (score[i] > previous or (score[i] == previous and ids[i] > ids[i - 1])):
+            score[i] = np.nextafter(previous, np.float32(-np.inf))
     return ranking.set_column(ranking.schema.get_field_index("score"), "score", pa.array(score))
 
 
-def _lines(table: pa.Table, pool: Pool, second: str, values: Sequence[str], *last: str) -> Iterator[bytes]:
-    """Yield blocks of lines, without a Python object for each line."""
+def _lines(table: pa.Table, pool: Pool, constant: str, values: Sequence[str], *last: str) -> Iterator[bytes]:
+    """Yield blocks of lines, built by Arrow."""
     text = pa.large_string()
-    query_ids = [_checked(query_id, "query id") for query_id in pool.query_ids()]
+    query_ids = [_escaped_id(query_id, "query id") for query_id in pool.query_ids()]
     for start in range(0, table.num_rows, _BLOCK):
-        part = table.slice(start, _BLOCK)
-        rows, place = np.unique(column(part, "row"), return_inverse=True)
-        paper_ids = [_checked(paper_id, "paper id") for paper_id in pool.corpus.ids(rows)]
+        block = table.slice(start, _BLOCK)
+        rows, index = np.unique(column(block, "row"), return_inverse=True)
+        paper_ids = [_escaped_id(paper_id, "paper id") for paper_id in pool.corpus.ids(rows)]
         lines = pc.binary_join_element_wise(
-            pa.array(query_ids, text).take(part.column("query").combine_chunks()),
-            pa.scalar(second, text),
-            pa.array(paper_ids, text).take(pa.array(place)),
-            *(pc.cast(part.column(name).combine_chunks(), text) for name in values),
+            pa.array(query_ids, text).take(block.column("query").combine_chunks()),
+            pa.scalar(constant, text),
+            pa.array(paper_ids, text).take(pa.array(index)),
+            *(pc.cast(block.column(name).combine_chunks(), text) for name in values),
             *(pa.scalar(word, text) for word in last),
             pa.scalar(" ", text),
         )
@@ -125,8 +125,8 @@ def _lines(table: pa.Table, pool: Pool, second: str, values: Sequence[str], *las
         yield bytes(characters.slice(0, int(np.frombuffer(offsets, np.int64)[len(lines)])))
 
 
-def _checked(text: str, what: str) -> str:
-    """Return an id as it is written."""
+def _escaped_id(text: str, name: str) -> str:
+    """Return an escaped id; raise InputError if it is empty."""
     if not text:
-        raise InputError(f"a {what} is empty, and a TREC file has no place for it", "Rename it")
+        raise InputError(f"a {name} is empty, and a TREC file has no place for it", "Rename it")
     return escape(text)

@@ -1,9 +1,9 @@
-"""What every retrieval engine promises, and the ranking all of them return.
+"""The contract of retrieval engines, and the ranking that they return.
 
-An engine ranks candidates for queries by the one total order (:mod:`pipeline.core.order`) on **canonical scores**: the
-score of a pair is a function of its two stored vectors alone, never of the engine, the block, the tile or the thread
-that read it (:mod:`pipeline.retrieve.canonical` states it). So every exact engine returns the same bytes, and which one
-ran, on how many threads and in how much memory is execution, not identity.
+Engines rank candidates for queries in the one total order (:mod:`pipeline.core.order`) of **canonical scores**: the
+score of a pair depends on its two stored vectors alone, not on engine, block, tile or thread
+(:mod:`pipeline.retrieve.canonical` defines it). So all exact engines return the same bytes; engine, threads and memory
+are execution, not identity.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pipeline.core.schema import RANKING
 Metric = Literal["l2", "inner_product", "cosine"]
 Vectors = npt.NDArray[np.floating]
 Block = tuple[Rows, Vectors]
-"""Candidates that follow one another: rows uint32 ``[m]``, rising over all blocks, and vectors float16 or float32
-``[m, d]``. Engines may keep both, uncopied, while further blocks are read: they must not change."""
+"""Consecutive candidates: rows uint32 ``[m]``, rising over all blocks, and vectors float16 or float32 ``[m, d]``.
+Engines may keep both without copying while they read later blocks, so they must not change."""
 
 Exclusions = tuple[npt.NDArray[np.int64], Rows]
-"""CSR of the rows removed from each query's ranking before ranks are counted: offsets int64 ``[queries + 1]``, rows
-rising within a query (what :attr:`pipeline.corpus.pool.Pool.exclusions` gives)."""
+"""CSR of the rows removed from the rankings of queries before ranks are counted: offsets int64 ``[queries + 1]``, rows
+rising within a query (:attr:`pipeline.corpus.pool.Pool.exclusions`)."""
 
 Done = Callable[[int], None]
 
 MAX_SUBSETS = 64
-"""Maximum number of pools a pass (one bit of a uint64 mask each)."""
+"""Maximum number of pools per pass (one bit of a uint64 mask each)."""
 
 MAX_DEPTH = 65_535
 """Maximum depth: ranks are uint16."""
 
 LARGEST_BLOCK = 131_072
-"""Candidates read at once where memory allows. The survivors of each block are scored, so larger blocks score fewer;
-beyond this, fresh memory costs more than that saves (at 768 dimensions)."""
+"""Maximum candidates of a block. Larger blocks score fewer candidates, but beyond this size allocating memory costs
+more than that saves (at 768 dimensions)."""
 
 SMALLEST_BLOCK = 2_048
 
@@ -49,7 +49,7 @@ class Groups(NamedTuple):
     """Queries with one or more vectors each.
 
     Attributes:
-        offsets: int64 ``[q + 1]``, where the vectors of each query start.
+        offsets: int64 ``[q + 1]``, start of the vectors of each query.
         vectors: float16 or float32 ``[offsets[-1], d]``.
     """
 
@@ -61,8 +61,8 @@ class Subset(NamedTuple):
     """One of several pools that are searched with the same queries in one pass.
 
     Attributes:
-        candidates: its rows, rising; None where every candidate is one of it.
-        excluded: what is removed from its rankings.
+        candidates: its rows, rising; None for all candidates.
+        excluded: rows removed from its rankings.
     """
 
     candidates: Rows | None
@@ -76,7 +76,7 @@ class Ranking:
     Attributes:
         query: uint32 ``[n]``, position of the query.
         row: uint32 ``[n]``, row of the candidate.
-        score: float32 ``[n]``, higher is better; a squared L2 distance stands negated.
+        score: float32 ``[n]``, higher is better; squared L2 distances are negated.
         rank: uint16 ``[n]``.
     """
 
@@ -87,16 +87,16 @@ class Ranking:
 
     @classmethod
     def from_counts(cls, counts: npt.NDArray[np.int64], row: Rows, score: Scores) -> Ranking:
-        """Number entries that are in final order already, ``counts[q]`` of them for query ``q``."""
+        """Return a ranking of entries in final order, ``counts[q]`` of them for query ``q``."""
         ends = np.cumsum(counts)
         rank = np.arange(1, len(row) + 1) - np.repeat(ends - counts, counts)
         query = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         return cls(query, row, score, rank.astype(np.uint16))
 
     def of(self, queries: npt.NDArray[np.bool_]) -> Ranking:
-        """Return the entries of some queries, bool ``[queries]``; the others are left without results."""
-        kept = queries[self.query]
-        return Ranking(self.query[kept], self.row[kept], self.score[kept], self.rank[kept])
+        """Return the entries of chosen queries, bool ``[queries]``; other queries have no results."""
+        chosen = queries[self.query]
+        return Ranking(self.query[chosen], self.row[chosen], self.score[chosen], self.rank[chosen])
 
     def __len__(self) -> int:
         return len(self.row)
@@ -111,16 +111,22 @@ def ignored(_count: int) -> None:
 
 
 def block_rows(dimension: int, memory: int) -> int:
-    """Return how many candidates to read at once: their vectors, as stored and as float32, take half of ``memory``."""
+    """Return the candidates of a block: their vectors, as stored and as float32, take half of ``memory``."""
     return int(np.clip(memory // 2 // (8 * dimension + 16), SMALLEST_BLOCK, LARGEST_BLOCK))
 
 
 def check_depth(depth: int) -> None:
-    """Refuse a depth that a ranking cannot hold."""
+    """Raise InputError for a depth that a ranking cannot hold."""
     if not 1 <= depth <= MAX_DEPTH:
         raise InputError(f"depth {depth} is out of range", f"Choose 1 to {MAX_DEPTH}")
 
 
+def check_queries(name: str, rows: Exclusions, queries: int) -> None:
+    """Raise InputError unless a CSR of rows has as many queries as are searched."""
+    if len(rows[0]) != queries + 1:
+        raise InputError(f"{name} must have {queries:,} queries, got {len(rows[0]) - 1:,}", "Give both of one pool")
+
+
 def no_exclusions(queries: int) -> Exclusions:
-    """Return the exclusions of queries that have none."""
+    """Return empty exclusions of queries."""
     return np.zeros(queries + 1, np.int64), np.empty(0, np.uint32)

@@ -1,9 +1,9 @@
-"""Canonical scores: their definition by operations on tensors, and a kernel for the CPU.
+"""Canonical scores: their definition by tensor operations, and a kernel for the CPU.
 
-A canonical score is computed in float64 from the stored values, each exactly representable there, and rounded once to
-float32. Its terms are added in one fixed order (:func:`fixed_sum`), so that equal vectors tie exactly and no engine can
-differ in a bit. Each operation on tensors is a kernel of its own, so none is fused with the next, which would round
-once less: the bits on a GPU are those on the CPU.
+A canonical score is computed in float64 from the stored values, which float64 represents exactly, and rounded once to
+float32. Its terms are added in one fixed order (:func:`fixed_sum`), so equal vectors tie exactly and all engines agree
+bit by bit. Tensor operations are separate kernels; fused ones would round less often. So GPU and CPU give the same
+bits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pipeline.retrieve.base import Metric, Vectors
 SUMS = 64
 
 CODES: dict[Metric, int] = {"l2": 0, "inner_product": 1, "cosine": 2}
-"""Metrics as the kernel knows them."""
+"""Codes of metrics in the kernel."""
 
 _SHARE = 4_096
-"""Pairs that a thread scores at once, at least."""
+"""Minimum pairs of a chunk that one thread scores."""
 
 
 class Side(NamedTuple):
@@ -33,28 +33,28 @@ class Side(NamedTuple):
 
     Attributes:
         vectors: float32 ``[n, d]``, on any device.
-        offsets: int64 ``[papers + 1]``, where the vectors of each paper start; None: each has one.
+        offsets: int64 ``[papers + 1]``, start of the vectors of each paper; None: one vector a paper.
     """
 
     vectors: Tensor
     offsets: Tensor | None = None
 
     def spans(self, papers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the vectors of some papers start, and how many each has, int64 ``[n]`` both."""
+        """Return the start and the number of the vectors of papers, both int64 ``[n]``."""
         if self.offsets is None:
             return papers, torch.ones_like(papers)
         return self.offsets[papers], self.offsets[papers + 1] - self.offsets[papers]
 
 
 def fixed_sum(terms: Tensor) -> Tensor:
-    """Return the sum of each row of float64 ``[n, d]``, added in the fixed order, ``[n]``.
+    """Return the row sums of float64 ``[n, d]`` in the fixed order, ``[n]``.
 
-    Of :data:`SUMS` partial sums, number ``l`` adds the terms ``l, l + SUMS, l + 2 SUMS, ...`` in that order, and the
-    partial sums are folded in halves.
+    Of :data:`SUMS` partial sums, number ``l`` adds the terms ``l, l + SUMS, l + 2 SUMS, ...`` in that order. Then the
+    partial sums are added pairwise by halves.
     """
     sums = terms.new_zeros(len(terms), SUMS)
-    for part in terms.split(SUMS, dim=1):
-        sums[:, : part.shape[1]] += part
+    for chunk in terms.split(SUMS, dim=1):
+        sums[:, : chunk.shape[1]] += chunk
     width = SUMS
     while width > 1:
         width //= 2
@@ -63,15 +63,15 @@ def fixed_sum(terms: Tensor) -> Tensor:
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """Return the lengths of vectors ``[n, d]``, added in the fixed order, float64 ``[n]``."""
-    return torch.cat([_root(fixed_sum(part.double() ** 2)) for part in vectors.split(_SHARE)])
+    """Return the lengths of vectors ``[n, d]``, summed in the fixed order, float64 ``[n]``."""
+    return torch.cat([_root(fixed_sum(chunk.double() ** 2)) for chunk in vectors.split(_SHARE)])
 
 
 def _root(squares: Tensor) -> Tensor:
-    """Return square roots, rounded once: torch's are on a GPU, but not on the CPU, where MKL takes them."""
+    """Return correctly rounded square roots: torch's are so on a GPU, but not on the CPU, where it uses MKL."""
     if squares.device.type != "cpu":
         return squares.sqrt()
-    with np.errstate(invalid="ignore"):  # NaN is refused later, by name
+    with np.errstate(invalid="ignore"):  # check_lengths refuses NaN
         return torch.from_numpy(np.sqrt(squares.numpy()))
 
 
@@ -84,26 +84,26 @@ def tensor_scores(
     positions: Tensor,
     workers: int = 1,  # noqa: ARG001
 ) -> Tensor:
-    """Return canonical scores before their rounding, float64 ``[n]``: of each pair of papers its best pair of vectors.
+    """Return canonical scores before rounding, float64 ``[n]``: the best pair of vectors of each pair of papers.
 
     Args:
-        metric: which.
+        metric: the metric.
         queries: vectors of the queries.
         norms: float64, their lengths; read for cosine only.
         papers: vectors of the candidates.
-        owners: int64 ``[n]``, the query of each pair.
-        positions: int64 ``[n]``, its candidate.
-        workers: threads, on the CPU.
+        owners: int64 ``[n]``, queries of the pairs.
+        positions: int64 ``[n]``, candidates of the pairs.
+        workers: threads on the CPU.
     """
     (q_start, q_count), (x_start, x_count) = queries.spans(owners), papers.spans(positions)
     counts = q_count * x_count
     pair = torch.repeat_interleave(torch.arange(len(owners), device=owners.device), counts)
-    number = torch.arange(len(pair), device=owners.device) - (counts.cumsum(0) - counts)[pair]
-    left, right = q_start[pair] + number // x_count[pair], x_start[pair] + number % x_count[pair]
-    q, x = queries.vectors[left].double(), papers.vectors[right].double()
+    index = torch.arange(len(pair), device=owners.device) - (counts.cumsum(0) - counts)[pair]
+    query_vector, paper_vector = q_start[pair] + index // x_count[pair], x_start[pair] + index % x_count[pair]
+    q, x = queries.vectors[query_vector].double(), papers.vectors[paper_vector].double()
     scores = -fixed_sum((q - x) ** 2) if metric == "l2" else fixed_sum(q * x)
     if metric == "cosine":
-        length = norms[left] * _root(fixed_sum(x**2))
+        length = norms[query_vector] * _root(fixed_sum(x**2))
         scores = torch.where(length > 0, scores / length, 0.0)
     return torch.segment_reduce(scores, "max", lengths=counts) if len(pair) > len(owners) else scores
 
@@ -111,32 +111,32 @@ def tensor_scores(
 def score_pairs(
     metric: Metric, queries: Side, norms: Tensor, papers: Side, owners: Tensor, positions: Tensor, workers: int = 1
 ) -> Tensor:
-    """Return what :func:`tensor_scores` does, on the CPU, by a kernel in threads."""
-    near = positions.numpy() // (len(papers.vectors) // 65_536 + 1)  # 16 bits are sorted by radix
-    order = np.argsort(near.astype(np.uint16), kind="stable")  # a candidate is read from memory once
+    """Return the same as :func:`tensor_scores`, by a compiled kernel in threads on the CPU."""
+    bucket = positions.numpy() // (len(papers.vectors) // 65_536 + 1)  # 16 bits are sorted by radix
+    order = np.argsort(bucket.astype(np.uint16), kind="stable")  # reads each candidate from memory once
     scores: npt.NDArray[np.float64] = np.empty(len(order))
     q, x = queries.vectors.numpy(), papers.vectors.numpy()
     offsets, query_offsets = (
         np.empty(0, np.int64) if side.offsets is None else side.offsets.numpy() for side in (papers, queries)
     )
 
-    def share(some: npt.NDArray[np.int64]) -> None:
-        pairs = owners.numpy()[some], positions.numpy()[some]
-        scores[some] = pair_scores(CODES[metric], q, norms.numpy(), x, *pairs, offsets, query_offsets)
+    def score_chunk(chunk: npt.NDArray[np.int64]) -> None:
+        pairs = owners.numpy()[chunk], positions.numpy()[chunk]
+        scores[chunk] = pair_scores(CODES[metric], q, norms.numpy(), x, *pairs, offsets, query_offsets)
 
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(share, np.array_split(order, max(min(4 * workers, len(order) // _SHARE), 1))))
+        list(pool.map(score_chunk, np.array_split(order, max(min(4 * workers, len(order) // _SHARE), 1))))
     return torch.from_numpy(scores)
 
 
 def best_pair_score(query: Vectors, paper: Vectors, metric: Metric) -> np.float32:
-    """Return the canonical score of two papers: that of the best pair of their vectors ``[n, d]`` and ``[m, d]``."""
+    """Return the canonical score of two papers: their best pair of vectors ``[n, d]`` and ``[m, d]``."""
     sides = [
         Side(torch.from_numpy(np.asarray(vectors, np.float32)), torch.tensor([0, len(vectors)]))
         for vectors in (query, paper)
     ]
-    first = torch.zeros(1, dtype=torch.int64)
-    scores = score_pairs(metric, sides[0], lengths(sides[0].vectors), sides[1], first, first)
+    zero = torch.zeros(1, dtype=torch.int64)
+    scores = score_pairs(metric, sides[0], lengths(sides[0].vectors), sides[1], zero, zero)
     return np.float32(scores[0]) + np.float32(0)  # of the two zeros, the positive one
 
 
@@ -144,17 +144,17 @@ def best_pair_score(query: Vectors, paper: Vectors, metric: Metric) -> np.float3
 def pair_scores(
     code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any
 ) -> Any:
-    """Return what :func:`score_pairs` does, of arrays; offsets ``[0]``: each paper has one vector."""
+    """Return the same as :func:`score_pairs`, for arrays; empty offsets: one vector a paper."""
     scores = np.empty(len(owners))
     sums = np.empty(SUMS)
     for i in range(len(owners)):
-        first, last, start, end = positions[i], positions[i] + 1, owners[i], owners[i] + 1
+        x_start, x_end, q_start, q_end = positions[i], positions[i] + 1, owners[i], owners[i] + 1
         if len(offsets):
-            first, last = offsets[positions[i]], offsets[positions[i] + 1]
-            start, end = query_offsets[owners[i]], query_offsets[owners[i] + 1]
+            x_start, x_end = offsets[positions[i]], offsets[positions[i] + 1]
+            q_start, q_end = query_offsets[owners[i]], query_offsets[owners[i] + 1]
         best = -np.inf
-        for q in range(start, end):
-            for x in range(first, last):
+        for q in range(q_start, q_end):
+            for x in range(x_start, x_end):
                 score = _sum(queries[q], vectors[x], sums, code == 0)
                 if code == 0:
                     score = -score
@@ -168,21 +168,21 @@ def pair_scores(
 
 @compiled
 def _sum(a: Any, b: Any, sums: Any, squared: Any) -> Any:
-    """Return the squared distance or the inner product of two vectors, added in the fixed order."""
-    for place in range(SUMS):
-        sums[place] = 0.0
+    """Return the squared distance or the inner product of two vectors, summed in the fixed order."""
+    for lane in range(SUMS):
+        sums[lane] = 0.0
     for start in range(0, len(a), SUMS):
         left, right = a[start : start + SUMS], b[start : start + SUMS]
         if squared:
-            for place in range(len(left)):
-                difference = np.float64(left[place]) - np.float64(right[place])
-                sums[place] += difference * difference
+            for lane in range(len(left)):
+                difference = np.float64(left[lane]) - np.float64(right[lane])
+                sums[lane] += difference * difference
         else:
-            for place in range(len(left)):
-                sums[place] += np.float64(left[place]) * np.float64(right[place])
+            for lane in range(len(left)):
+                sums[lane] += np.float64(left[lane]) * np.float64(right[lane])
     width = SUMS
     while width > 1:
         width //= 2
-        for place in range(width):
-            sums[place] += sums[place + width]
+        for lane in range(width):
+            sums[lane] += sums[lane + width]
     return sums[0]

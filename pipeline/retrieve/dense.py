@@ -1,20 +1,20 @@
-"""Exact search by torch, on the CPU or a GPU: the default engine, and the proof that every exact engine has.
+"""Exact search by torch, on the CPU or a GPU: the default engine, and the proof of all exact engines.
 
-For each block of candidates an engine *nominates*: it scores the candidates that look best canonically, so that the
-lists have floors, and names a *goal* that no other candidate exceeds. A query whose goals do not exceed its floors is
-done. For any other, the block is searched again in float32 with the floors as goals. Where the error bounds
+For each block of candidates an engine *nominates*: it scores the most promising candidates canonically, which gives the
+lists floors, and returns a *goal* that no other candidate exceeds. A query whose goals do not exceed its floors is
+done. For other queries the block is searched again in float32 with the floors as goals. If the error bounds
 (:mod:`pipeline.retrieve.estimates`) separate nothing (thousands of equal vectors), that is brute force: slower, never
 approximate.
 
 The default engine multiplies tiles of a block with all queries, once for all pools. A tile is every n-th candidate, so
-the first is a sample of the block and gives the goals; every pair whose estimate and bound exceed one is scored. From
-the second block on, the floors of full lists are the goals, and few candidates are nominated. On a CPU each worker has
-a tile of its own.
+the first tile is a sample of the block and gives the goals; pairs whose estimate plus bound exceeds a goal are scored.
+From the second block on, the floors of full lists are the goals, and few candidates are nominated. On a CPU each worker
+has its own tile.
 
 Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
-:func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs that are scored (a sixteenth), 8
-bytes an entry of the results, and about 100 an entry of one pool's while new ones are merged. On a GPU, a block is sent
-while the one before is searched.
+:func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs to score (a sixteenth), 8 bytes for
+each entry of the results, and about 100 for each entry of one pool during a merge. On a GPU, a block is sent while the
+previous one is searched.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from pipeline.retrieve.estimates import Candidates
 from pipeline.retrieve.search import Search
 
 TILE = 8_192
-"""Vectors of a tile on the CPU, where memory allows."""
+"""Maximum vectors of a tile on the CPU."""
 
 _ENTRY = 64
-"""Bytes of an estimate, its mask, and its indices where every candidate reaches the threshold."""
+"""Bytes of an estimate with its mask and indices, if all candidates reach the threshold."""
 
 _LOW_PAYS, _GPU_PAYS = 4e9, 4e11
-"""Operations from which bfloat16, or a GPU under ``--device auto``, saves more time than starting it takes."""
+"""Operations above which bfloat16, or a GPU under ``--device auto``, saves more time than its start takes."""
 
 _FEW = 32
-"""Queries below which memory, not arithmetic, is what products wait for."""
+"""Queries below which products are bound by memory, not by arithmetic."""
 
 
 class DenseEngine(ABC):
-    """An exact nearest-neighbour search that reads its candidates once."""
+    """Exact nearest-neighbour search that reads candidates once."""
 
     def search_pools(
         self,
@@ -65,28 +65,28 @@ class DenseEngine(ABC):
         resources: Resources,
         done: Done = ignored,
     ) -> list[Ranking]:
-        """Return the ranking of each of several pools, from one pass over their union.
+        """Return the rankings of several pools from one pass over their union.
 
         Args:
-            queries: float16 or float32 ``[q, d]``, the same for every pool; or groups, where candidates may have
-                several vectors too: then their rows repeat, within one block, and the score of two papers is that of
-                their best pair of vectors (MaxSim).
-            blocks: the candidates of all pools, read once and in order; of as many vectors as memory takes
-                (:func:`pipeline.retrieve.base.block_rows`).
+            queries: float16 or float32 ``[q, d]``, the same for all pools; or groups, if papers have several vectors.
+                Then rows of candidates repeat within a block, and the score of two papers is that of their best pair
+                of vectors.
+            blocks: the candidates of all pools, read once and in order; their size is
+                :func:`pipeline.retrieve.base.block_rows`.
             subsets: the pools, at most :data:`pipeline.retrieve.base.MAX_SUBSETS`.
             metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
-            depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries where fewer remain.
-            resources: memory in bytes for everything but ``queries`` and the block at hand, threads, device.
+            depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries if fewer candidates remain.
+            resources: memory in bytes for everything but ``queries`` and the current block, threads, device.
             done: progress callback; receives the number of candidates processed since the last call.
 
         Raises:
-            InputError: wrong shapes, rows that do not rise, vectors that are not finite or too large for float32, or a
-                device that is not there.
+            InputError: shapes are wrong, rows do not rise, vectors are not finite or too large for float32, or the
+                device is missing.
         """
         search = Search(queries, metric, depth, subsets, resources, self.device(resources))
         try:
             with _one_thread():
-                for block in _ahead(search.blocks(blocks), search.device):
+                for block in _prefetch(search.blocks(blocks), search.device):
                     if search.queries:
                         self._rank(search, block)
                     done(len(block.rows))
@@ -98,68 +98,69 @@ class DenseEngine(ABC):
             ) from error
 
     def device(self, resources: Resources) -> torch.device:  # noqa: ARG002
-        """Return where the search runs."""
+        """Return the device of the search."""
         return torch.device("cpu")
 
     @abstractmethod
     def nominate(self, search: Search, block: Candidates) -> Tensor:
-        """Score the candidates of a block that look best.
+        """Score the most promising candidates of a block.
 
         Returns:
-            What ``e`` of any other candidate is at most, float32 ``[pools, queries]``; -inf where there is no other.
+            An upper bound of ``e`` of all other candidates, float32 ``[pools, queries]``; -inf if there are none.
         """
 
     def _rank(self, search: Search, block: Candidates) -> None:
         before = search.best.lists().clone()
         goal = self.nominate(search, block)
         needed = search.needed()
-        unsure = (goal > needed).any(0).nonzero()[:, 0]
-        if len(unsure):
-            search.best.put(unsure, before[:, unsure])
-            scan(search, block, unsure, needed[:, unsure])
+        unproven = (goal > needed).any(0).nonzero()[:, 0]
+        if len(unproven):
+            search.best.replace(unproven, before[:, unproven])
+            scan(search, block, unproven, needed[:, unproven])
 
 
 def scan(
-    search: Search, block: Candidates, queries: Tensor, goal: Tensor, *, low: bool = False, guess: bool = False
+    search: Search, block: Candidates, queries: Tensor, goal: Tensor, *, bfloat16: bool = False, guess: bool = False
 ) -> Tensor:
     """Score the candidates of a block that may exceed a goal in one of their pools.
 
     Args:
-        search: where the scores go.
+        search: receives the scores.
         block: the candidates.
         queries: int64 ``[q]``, rising.
         goal: float32 ``[pools, q]``.
-        low: whether products are of bfloat16.
-        guess: whether the first tile, a sample, gives a goal where there is none.
+        bfloat16: whether to multiply in bfloat16.
+        guess: whether the first tile, a sample, gives missing goals.
 
     Returns:
         The goal.
     """
-    estimates, count = search.estimates(low), min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
+    estimates = search.estimates(bfloat16)
+    count = min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
 
-    def exceeding(first: int, some: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return pairs of a tile and some of the queries that may exceed their goal: what is to be scored."""
-        torch.set_num_threads(1)  # a worker has a setting of its own
-        tile = estimates.tile(block, first, count, queries[some])
+    def exceeding(offset: int, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the pairs of a tile and of some queries that may exceed their goal, as :meth:`Search.rescore` does."""
+        torch.set_num_threads(1)  # the setting is local to a thread
+        tile = estimates.tile(block, offset, count, queries[chunk])
         members = block.members[tile.positions]
-        if guess and first == 0:
-            for pool in (goal[:, some] == -torch.inf).any(1).nonzero()[:, 0]:
+        if guess and offset == 0:
+            for pool in (goal[:, chunk] == -torch.inf).any(1).nonzero()[:, 0]:
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
-                goal[pool, some] = torch.maximum(goal[pool, some], sampled)
-        limits = goal[:, some]
-        owners, columns, most = tile.above(limits.amin(0))
+                goal[pool, chunk] = torch.maximum(goal[pool, chunk], sampled)
+        limits = goal[:, chunk]
+        owners, columns, bounds = tile.above(limits.amin(0))
         pools = torch.zeros_like(owners)
         for pool, limit in enumerate(limits):
-            pools |= (most > limit[owners]).long() << pool
-        return queries[some[owners]], tile.positions[columns], pools & members[columns], most
+            pools |= (bounds > limit[owners]).long() << pool
+        return queries[chunk[owners]], tile.positions[columns], pools & members[columns], bounds
 
     cpu = search.device.type == "cpu"
     workers = search.resources.workers if cpu else 1
-    every = torch.arange(len(queries), device=search.device)
-    parts = every.split(max(-(-len(every) // workers), _FEW))
-    for jobs in ([(0, some) for some in parts], [(first, every) for first in range(1, count)]):
-        found = in_order(lambda job: exceeding(*job), jobs, workers) if cpu else starmap(exceeding, jobs)
-        for pairs in found:
+    all_queries = torch.arange(len(queries), device=search.device)
+    chunks = all_queries.split(max(-(-len(all_queries) // workers), _FEW))
+    for jobs in ([(0, chunk) for chunk in chunks], [(offset, all_queries) for offset in range(1, count)]):
+        results = in_order(lambda job: exceeding(*job), jobs, workers) if cpu else starmap(exceeding, jobs)
+        for pairs in results:
             search.rescore(block, *pairs)
     return goal
 
@@ -168,46 +169,45 @@ class ExactEngine(DenseEngine):
     """Products of tiles; see :class:`DenseEngine`.
 
     Args:
-        operations: of the products to come, where known; they decide in which precision and on which device ``auto``
-            makes them.
-        low: whether products are of bfloat16; None: where that is faster.
+        operations: expected number of operations, 0 if unknown; decides precision, and the device of ``auto``.
+        bfloat16: whether to multiply in bfloat16; None: if that is faster.
     """
 
-    def __init__(self, operations: float = 0.0, *, low: bool | None = None) -> None:
-        self.operations, self.low = operations, low
+    def __init__(self, operations: float = 0.0, *, bfloat16: bool | None = None) -> None:
+        self.operations, self.bfloat16 = operations, bfloat16
 
     def device(self, resources: Resources) -> torch.device:
-        """Return where the search runs; ``auto`` is a GPU where there is one and the search is worth starting it."""
+        """Return the device of the search; ``auto`` is a GPU if there is one and the search is large enough."""
         name = "cpu" if resources.device == "auto" and self.operations < _GPU_PAYS else resources.device
-        number = gpu_number(name, gpus(), "torch", "Choose --device=cpu, or install torch for CUDA")
-        return torch.device("cpu") if number is None else torch.device("cuda", number)
+        index = gpu_number(name, gpus(), "torch", "Choose --device=cpu, or install torch for CUDA")
+        return torch.device("cpu") if index is None else torch.device("cuda", index)
 
     def nominate(self, search: Search, block: Candidates) -> Tensor:
-        """Score what may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
-        low = search.side.offsets is None and self._low_pays(search)
+        """Score candidates that may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
+        bfloat16 = search.side.offsets is None and self._use_bfloat16(search)
         queries = torch.arange(search.queries, device=search.device)
-        return scan(search, block, queries, search.needed(), low=low, guess=True)
+        return scan(search, block, queries, search.needed(), bfloat16=bfloat16, guess=True)
 
-    def _low_pays(self, search: Search) -> bool:
-        if self.low is not None:
-            return self.low
+    def _use_bfloat16(self, search: Search) -> bool:
+        if self.bfloat16 is not None:
+            return self.bfloat16
         if search.device.type == "cuda":
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
         return search.queries >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
 
 
 def tile_size(search: Search) -> int:
-    """Return how many vectors fit in a tile: those of all workers take an eighth of memory, or half of a GPU's."""
-    room, most = search.resources.memory // 8 // search.resources.workers, TILE
+    """Return the vectors of a tile: tiles of all workers take an eighth of memory, that of a GPU half of its memory."""
+    memory, largest = search.resources.memory // 8 // search.resources.workers, TILE
     if search.device.type == "cuda":
         cached = torch.cuda.memory_reserved(search.device) - torch.cuda.memory_allocated(search.device)
-        room, most = (torch.cuda.mem_get_info(search.device)[0] + cached) // 2, 1 << 17
-    return int(np.clip(room // (_ENTRY * max(len(search.side.vectors), 1)), 64, most))
+        memory, largest = (torch.cuda.mem_get_info(search.device)[0] + cached) // 2, 1 << 17
+    return int(np.clip(memory // (_ENTRY * max(len(search.side.vectors), 1)), 64, largest))
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let torch use one thread: the workers are ours. Threads of torch wait actively for each other."""
+    """Restrict torch to one thread, since we run the workers and torch's threads busy-wait."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -216,8 +216,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _ahead(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:
-    """Yield blocks; on a GPU, each is sent on a stream of its own while the one before is searched."""
+def _prefetch(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:
+    """Yield blocks; on a GPU, a separate stream sends the next block while the current one is searched."""
     if device.type != "cuda":
         yield from blocks
         return
@@ -230,25 +230,25 @@ def _ahead(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candi
             return block
 
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(send)
-        while (block := coming.result()) is not None:
-            coming = pool.submit(send)
+        future = pool.submit(send)
+        while (block := future.result()) is not None:
+            future = pool.submit(send)
             yield block
             torch.cuda.current_stream(device).synchronize()  # nothing reads the block any more
 
 
 def gpus() -> int:
-    """Return how many GPUs torch can use."""
+    """Return the number of GPUs that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 @functools.cache
 def bfloat16_pays() -> bool:
-    """Whether this processor multiplies bfloat16 much faster than float32: some milliseconds of products tell."""
+    """Return whether this processor multiplies bfloat16 much faster than float32, measured in some milliseconds."""
     seconds = []
     with _one_thread():
-        for kind in (torch.float32, torch.bfloat16):
-            a, b = torch.ones((128, 768), dtype=kind), torch.ones((1_024, 768), dtype=kind)
+        for dtype in (torch.float32, torch.bfloat16):
+            a, b = torch.ones((128, 768), dtype=dtype), torch.ones((1_024, 768), dtype=dtype)
             times = []
             for _ in range(5):
                 start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Search engines by name: exact search, and approximate indexes with their settings. No torch, no Faiss is loaded."""
+"""Search engines by name: exact search, and approximate indexes with their settings. Loads neither torch nor Faiss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARAMETERS: dict[Kind, tuple[str, ...]] = {
     "ivf-gpu": ("cells", "probes"),
     "cagra": ("links", "search"),
 }
-"""What can be set of an index."""
+"""Parameters of each index."""
 
 
 def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
@@ -30,7 +30,7 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
 
     Args:
         name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
-        operations: of the products it will make (two an element of a vector, a pair), where that is known.
+        operations: expected number of operations (two for each component of a pair of vectors), 0 if unknown.
     """
     if name in ("auto", "exact"):
         from pipeline.retrieve.dense import ExactEngine
@@ -45,17 +45,17 @@ def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """What decides what an approximate search finds.
+    """Settings that decide the results of an approximate search.
 
     Attributes:
         kind: ``ivf`` (inverted lists of k-means cells), ``hnsw`` (a navigable small-world graph), ``ivf-gpu`` (as
             ``ivf``, on a GPU) or ``cagra`` (a graph, on a GPU).
-        cells: of IVF, as a multiple of the square root of the number of vectors.
-        probes: of IVF, cells looked at, as a share of the cells.
-        links: of HNSW and CAGRA, a vector; HNSW's lowest layer and CAGRA have twice as many.
-        build: of HNSW, vectors looked at for each one inserted.
-        search: of HNSW and CAGRA, vectors looked at for a query, as a multiple of the depth.
-        seed: of k-means.
+        cells: cells of IVF, as a multiple of the square root of the number of vectors.
+        probes: cells that IVF visits for a query, as a share of all cells.
+        links: links of a vector in HNSW and CAGRA; HNSW's lowest layer and CAGRA have twice as many.
+        build: vectors that HNSW visits for each inserted vector.
+        search: vectors that HNSW and CAGRA visit for a query, as a multiple of the depth.
+        seed: seed of k-means.
     """
 
     kind: Kind
@@ -83,24 +83,24 @@ class IndexSettings:
 
     @property
     def name(self) -> str:
-        """The kind and what was set of it, as :func:`parse_settings` reads it."""
+        """The kind and its changed parameters, in the syntax of :func:`parse_settings`."""
         usual = {parameter.name: parameter.default for parameter in fields(self)}
         changed = [f"{key}={value:g}" for key in _PARAMETERS[self.kind] if (value := getattr(self, key)) != usual[key]]
         return f"{self.kind}:{','.join(changed)}" if changed else self.kind
 
 
 def parse_settings(text: str) -> IndexSettings | None:
-    """Return the settings that a name means, such as ``ivf`` or ``hnsw:links=16,search=4``; None: no such index.
+    """Return the settings of an index name, such as ``ivf`` or ``hnsw:links=16,search=4``; None if it is unknown.
 
     Raises:
-        InputError: an index of that kind has no such parameter, or it is out of range.
+        InputError: a parameter is unknown or out of range.
     """
-    head, _, rest = text.partition(":")
+    head, _, parameters = text.partition(":")
     kind = next((kind for kind in KINDS if kind == head), None)
     if kind is None:
         return None
     values: dict[str, Any] = {}
-    for piece, key, value in pairs(rest) if rest else []:
+    for piece, key, value in pairs(parameters) if parameters else []:
         if key not in _PARAMETERS[kind]:
             raise InputError(f"{kind} has no parameter {key!r}", nearest(key, _PARAMETERS[kind]))
         try:

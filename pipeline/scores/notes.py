@@ -12,8 +12,7 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.prefilter import PrefilterConfig, has_text
-from pipeline.corpus.prefilter import sentence as metadata_gaps
+from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
 from pipeline.measure.engines import precision_among
 from pipeline.measure.statistics import mean_of_means
@@ -39,7 +38,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _significance(table, runs),
         _collection(table, runs) if given else _pools(table),
         _missing(runs),
-        metadata_gaps(map(json.loads, pools["metadata_gaps"])),
+        describe_gaps(map(json.loads, pools["metadata_gaps"])),
         _text_only(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
         "" if given else _origins(runs),
         _trained_on(table["system"].unique(maintain_order=True)),

@@ -76,7 +76,7 @@ FACTS = {
 }
 """What is known of each ranking besides. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.prefilter.counted`), ``replaced`` says that other tunings were left out."""
+(:func:`pipeline.corpus.prefilter.count_marks`), ``replaced`` says that other tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,

@@ -1,4 +1,4 @@
-"""Interface of releases to corpus building: independent parts, read in batches of papers."""
+"""Interface between releases and corpus building: independent parts, read in batches of papers."""
 
 from __future__ import annotations
 
@@ -30,38 +30,42 @@ RAW_PAPERS = pa.schema(
         pa.field("doi_key", pa.uint64(), nullable=False),
     ]
 )
-"""Papers as a source gives them. Title and abstract are normalised (:func:`pipeline.core.text.normalise`), empty where
-missing; sentences that are given stand one a line (:func:`pipeline.core.text.one_a_line`). ``year`` is
-:data:`pipeline.core.schema.NO_YEAR` where missing; ``fields`` is a mask of :data:`pipeline.core.fields.FIELD_BIT`;
-``outbound`` holds the distinct :func:`pipeline.core.text.id_keys` of the cited ids, self removed; ``n_inbound`` counts
-the distinct citing ids, self removed; ``doi_key`` is the :func:`pipeline.core.text.doi_key` of the paper's DOI, 0 where
-missing."""
+"""Papers of a source.
+
+- ``title``, ``abstract``: normalised (:func:`pipeline.core.text.normalise`), empty if missing; given sentences are
+  separated by line ends (:func:`pipeline.core.text.one_a_line`).
+- ``year``: :data:`pipeline.core.schema.NO_YEAR` if missing.
+- ``fields``: bit mask of :data:`pipeline.core.fields.FIELD_BIT`.
+- ``outbound``: distinct :func:`pipeline.core.text.id_keys` of the cited papers, without the paper itself.
+- ``n_inbound``: number of distinct citing papers, without the paper itself.
+- ``doi_key``: :func:`pipeline.core.text.doi_key` of the DOI, 0 if missing.
+"""
 
 BATCH_ROWS = 8_192
-"""Papers of one batch, about."""
+"""Approximate number of papers in a batch."""
 
 BATCH_CHARS = 2**24
-"""Characters of one batch, about: a batch ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
+"""Approximate number of characters in a batch: it ends with the paper that exceeds this, or :data:`BATCH_ROWS`."""
 
 BATCH_EDGES = 262_144
-"""Citations of one batch, about."""
+"""Approximate number of citations in a batch."""
 
 MAX_TEXT = 1_000_000
-"""Characters of a title, an abstract or a query, as the release writes it, that are kept; the rest is cut off."""
+"""Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
 
 UNFINISHED = ".fetching"
-"""A file in a release's folder for as long as it is being fetched."""
+"""Name of a file that is in a release's folder while it is being fetched."""
 
 
 @dataclass(kw_only=True)
 class Batch:
-    """Records of a release, with what was counted in reading them.
+    """Records of a release and their counts.
 
     Attributes:
-        read: records read, kept or not.
-        dropped: records dropped, by reason; ``read`` is the number of records kept and dropped.
-        noted: other things worth counting (a field name that is none of the 19, an impossible year), by name.
-        examples: the first bad records, each as ``reason: file:line: excerpt``.
+        read: number of records, kept or dropped.
+        dropped: number of dropped records by reason.
+        noted: other counts by name, such as unknown field names and impossible years.
+        examples: the first bad records, as ``reason: file:line: excerpt``.
     """
 
     read: int
@@ -69,12 +73,12 @@ class Batch:
     noted: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
-    def add_counts(self, other: Batch) -> None:
-        """Add what another batch counted."""
-        self.read += other.read
-        self.dropped += other.dropped
-        self.noted += other.noted
-        self.examples += other.examples
+    def add_counts(self, batch: Batch) -> None:
+        """Add the counts of another batch."""
+        self.read += batch.read
+        self.dropped += batch.dropped
+        self.noted += batch.noted
+        self.examples += batch.examples
 
 
 @dataclass
@@ -94,7 +98,7 @@ class Abstracts(Batch):
 
 @dataclass
 class Citations(Batch):
-    """Citations, by uint64 :func:`pipeline.core.text.id_keys`; an edge may come more than once, and counts once."""
+    """Citations, by uint64 :func:`pipeline.core.text.id_keys`; repeated edges count once."""
 
     citing: Keys
     cited: Keys
@@ -102,16 +106,16 @@ class Citations(Batch):
 
 @dataclass(frozen=True)
 class QuerySet:
-    """Queries that are not papers, with their judgements, from a BEIR or TREC folder.
+    """Queries that are not papers, with their judgements.
 
     Attributes:
         query_ids: ids, sorted.
-        texts: their texts, normalised; sentences that are given one a line.
-        judgements: ``(query id, paper id, grade)`` of each judgement; no pair comes twice.
-        noted: queries and judgements that are left out, by reason.
-        examples: the first of them, each as ``reason: file:line: excerpt``.
-        exclusions: ``(query id, paper id)`` that a query's ranking leaves out; None: the release names none.
-        ranked: each query's id and those of the only papers it ranks; a query without an entry ranks all of them.
+        texts: normalised texts of the queries; given sentences are one a line.
+        judgements: ``(query id, paper id, grade)``, distinct pairs.
+        noted: number of dropped queries and judgements by reason.
+        examples: the first of these, as ``reason: file:line: excerpt``.
+        exclusions: ``(query id, paper id)`` that rankings exclude; None: the release has no such list.
+        ranked: query id and candidate ids of the queries with a candidate list; other queries rank all papers.
     """
 
     query_ids: Sequence[str]
@@ -125,13 +129,13 @@ class QuerySet:
 
 @dataclass(frozen=True, kw_only=True)
 class Release(ABC):
-    """A release on disk, or a generated one. Instances travel to worker processes by pickling.
+    """A release on disk, or a generated one. Instances are pickled for worker processes.
 
     Attributes:
         source: name of the source, such as ``s2orc2020``.
-        allow_empty: accept files without data and a release of which no paper is kept.
-        max_text: longer texts are cut after this many characters, and counted.
-        contexts: file of citation contexts (:mod:`pipeline.sources.contexts`), which are the queries; None: none.
+        allow_empty: accept files without data, and a release without a kept paper.
+        max_text: maximum number of characters of a text; longer texts are cut and counted.
+        contexts: file of citation contexts (:mod:`pipeline.sources.contexts`) that become the queries, or None.
     """
 
     source: ClassVar[str]
@@ -145,42 +149,42 @@ class Release(ABC):
 
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """Return what decides the content, as plain data: checksums of the files, or the generator's settings."""
+        """Return the identity of the content as plain data: checksums of the files, or the generator's settings."""
 
     @abstractmethod
     def parts(self) -> Sequence[str]:
-        """Return the names of the parts, in the release's order; each is read on its own, in any process."""
+        """Return the names of the parts, in the release's order; parts are read independently, in any process."""
 
     @abstractmethod
     def read(self, part: str) -> Iterator[Any]:
-        """Yield what one part holds, in its order: :class:`PaperBatch` es, of a :class:`JoinedRelease` tables."""
+        """Yield the batches of one part, in order; those of a :class:`JoinedRelease` may be of other tables."""
 
     def queries(self) -> QuerySet | None:
-        """Return the queries the release brings; most bring none."""
+        """Return the queries of the release, or None."""
         return None
 
     def stated(self) -> Mapping[str, int]:
-        """Return about how many rows its publisher says that each table has; empty where that is not known."""
+        """Return the publisher's approximate number of rows by table; empty if unknown."""
         return {}
 
 
 class JoinedRelease(Release):
-    """A release in several tables, which are joined by id while a corpus is built; its parts are those of all tables.
+    """A release with several tables, which corpus building joins by paper id. A part belongs to one table.
 
-    ``read`` yields papers (with what abstracts and references they bring), :class:`Abstracts` and :class:`Citations`.
-    Of several abstracts of one paper the first counts, in the order of the parts.
+    ``read`` yields :class:`PaperBatch`, :class:`Abstracts` or :class:`Citations`. If a paper has several abstracts, the
+    first in the order of the parts is used.
     """
 
     @abstractmethod
     def joined_bytes(self) -> int:
-        """Return roughly the bytes of memory of all tables together; it decides the number of partitions."""
+        """Return the approximate memory of all tables together, in bytes; it determines the number of partitions."""
 
 
-def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
-    """Return the files of a release below ``folder``, sorted by name with numbers as numbers.
+def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[Path]:
+    """Return the files of a release below ``folder``, in natural order (``part2`` before ``part10``).
 
     Raises:
-        InputError: the folder is missing, holds no such file, or is not fetched to its end; a match is not a file.
+        InputError: the folder is missing, has no such file, or was not fetched completely; a match is not a file.
     """
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
@@ -189,13 +193,13 @@ def find_files(folder: Path, patterns: Sequence[str], what: str) -> list[Path]:
     check_files(paths)
     if not paths:
         raise InputError(
-            f"{folder} holds no {what} ({', '.join(patterns)})", "Give the folder that holds the release's files"
+            f"{folder} holds no {description} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )
     return sorted(paths, key=_natural)
 
 
 def check_files(paths: Iterable[Path]) -> None:
-    """Refuse folders, devices and broken links among paths that have the name of a file."""
+    """Raise InputError if a path is a folder, a device or a broken link."""
     for path in paths:
         if not path.is_file():
             kind = "a broken link" if path.is_symlink() else "a folder or a device"
@@ -203,7 +207,7 @@ def check_files(paths: Iterable[Path]) -> None:
 
 
 def check_finished(folder: Path) -> None:
-    """Refuse the folder of a release that is being fetched, or was when the fetch was killed."""
+    """Raise InputError if the release in a folder is being fetched, or its fetch was killed."""
     if (folder / UNFINISHED).is_file():
         raise InputError(
             f"{folder} is not fetched to its end",
@@ -212,30 +216,30 @@ def check_finished(folder: Path) -> None:
 
 
 def fingerprint(paths: Sequence[Path], folder: Path) -> dict[str, str]:
-    """Return a checksum for each file of a release, by its path below ``folder``.
+    """Return a checksum of each file of a release, by path below ``folder``.
 
-    Every file is hashed whole, except gzip files over 16 MiB. Of those the size, both ends and 64 blocks between are
-    hashed: the end holds the checksum of the content, so any change shows. In a file of several gzip members, a change
-    that keeps the size shows only in the last member and in the blocks.
+    Files are hashed completely, except gzip files over 16 MiB: of these the size, both ends and 64 blocks between. The
+    end of a gzip file has the checksum of its content, so any change shows. In a file with several gzip members, a
+    change that keeps the size shows only in the last member and in the hashed blocks.
     """
     with ThreadPoolExecutor() as threads:
         checksums = threads.map(_fingerprint, paths)
         return {path.relative_to(folder).as_posix(): checksum for path, checksum in zip(paths, checksums, strict=True)}
 
 
-_WHOLE = 16 * 2**20
-_BLOCK = 64 * 2**10
+_MAX_HASHED_WHOLE = 16 * 2**20
+_BLOCK_BYTES = 64 * 2**10
 
 
 def _fingerprint(path: Path) -> str:
     size = path.stat().st_size
-    if path.suffix != ".gz" or size <= _WHOLE:
+    if path.suffix != ".gz" or size <= _MAX_HASHED_WHOLE:
         return files.sha256(path)
     hashed = hashlib.sha256(str(size).encode())
     with path.open("rb") as handle:
         for block in range(66):
-            handle.seek(min(block * (size // 65), size - _BLOCK))
-            hashed.update(handle.read(_BLOCK))
+            handle.seek(min(block * (size // 65), size - _BLOCK_BYTES))
+            hashed.update(handle.read(_BLOCK_BYTES))
     return "sampled:" + hashed.hexdigest()
 
 

@@ -1,8 +1,8 @@
 """BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and TREC folders.
 
-A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, names what a query's ranking leaves out.
-Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text), judgements
-also TREC qrels (query, iteration, document, grade, between spaces); all plain or gzip.
+A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, lists papers that rankings exclude.
+Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text). Judgements
+may also be TREC qrels (query, iteration, document, grade, separated by spaces). All files may be gzip.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_lines, read_records
 
 _GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
-_LARGEST_GRADE = 32_767
+_MAX_GRADE = 32_767
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Beir(FileRelease):
     """A BEIR data set.
 
     Attributes:
-        judged: split of the judgements, which are ``qrels/SPLIT`` or ``qrels.SPLIT``, with ``.tsv`` or ``.txt``.
+        judged: split of the judgements: the file ``qrels/SPLIT`` or ``qrels.SPLIT``, with ``.tsv`` or ``.txt``.
     """
 
     judged: str = "test"
@@ -39,89 +39,89 @@ class Beir(FileRelease):
     def _file(self, stem: str) -> Path:
         stems = {"corpus": ("corpus", "collection"), "queries": ("queries", f"queries.{self.judged}")}[stem]
         names = [f"{stem}.{end}" for stem in stems for end in ("jsonl", "jsonl.gz", "tsv", "tsv.gz")]
-        there = [self.folder / name for name in names if (self.folder / name).is_file()]
-        return there[0] if there else find_files(self.folder, names, f"BEIR {stem}")[0]
+        existing = [self.folder / name for name in names if (self.folder / name).is_file()]
+        return existing[0] if existing else find_files(self.folder, names, f"BEIR {stem}")[0]
 
     def _qrels(self) -> Path:
-        there = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
-        of_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(there)}
-        if self.judged not in of_split:
+        files = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
+        by_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(files)}
+        if self.judged not in by_split:
             raise InputError(
-                f"{self.folder} has no judgements of split {self.judged!r}", nearest(self.judged, of_split)
+                f"{self.folder} has no judgements of split {self.judged!r}", nearest(self.judged, by_split)
             )
-        return of_split[self.judged]
+        return by_split[self.judged]
 
     @property
-    def _excluding(self) -> Path:
+    def _exclusions_path(self) -> Path:
         return self.folder / "exclusions.tsv"
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the split."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
-        paths += [self._excluding] * self._excluding.is_file()
+        paths += [self._exclusions_path] * self._exclusions_path.is_file()
         return {"files": fingerprint(paths, self.folder), "split": self.judged}
 
     def files(self) -> list[Path]:
-        """Return the one file of documents."""
+        """Return the file of documents."""
         return [self._file("corpus")]
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        for number, document in _texts(path, tally):
+        for line_number, document in _texts(path, tally):
             if document.id in (None, ""):
-                tally.drop("no_paper_id", number)
+                tally.drop("no_paper_id", line_number)
             else:
                 yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
     def queries(self) -> QuerySet | None:
-        """Return the queries that the split judges, and their judgements; of several with one id the first.
+        """Return the judged queries of the split and their judgements; the first of several with the same id.
 
         Raises:
-            InputError: a query or a judgement cannot be read, a judged query is missing, or nothing is judged.
+            InputError: a query or a judgement cannot be read, a judged query is missing, or there is no judgement.
         """
         path = self._file("queries")
         judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
-        grades = _first(read_judgements(self._qrels()), "judgement", "grade", judgements)
+        grades = _keep_first(read_judgements(self._qrels()), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:
             raise InputError(
                 f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
             )
-        texts = _first(self._query_texts(path, judged, queries), "query", "text", queries)
+        texts = _keep_first(self._query_texts(path, judged, queries), "query", "text", queries)
         missing = sorted(judged - texts.keys())
         if missing:
             raise InputError(f"{path} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
         ids = sorted(texts)
         return QuerySet(
             ids,
-            [texts[i] for i in ids],
+            [texts[query_id] for query_id in ids],
             [(query, paper, grade) for (query, paper), grade in grades.items()],
             judgements.dropped + queries.dropped + queries.noted,
             judgements.examples + queries.examples,
-            list(self._exclusions()) if self._excluding.is_file() else None,
+            list(self._exclusions()) if self._exclusions_path.is_file() else None,
         )
 
     def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
-        """Yield (line number, id, text) of each judged query."""
+        """Yield (line number, id, text) of the judged queries."""
         strict = _StrictTally(path)
-        for number, query in _texts(path, strict):
+        for line_number, query in _texts(path, strict):
             if query.id in (None, ""):
-                strict.drop("no_query_id", number)
+                strict.drop("no_query_id", line_number)
             elif str(query.id) in judged:
-                yield number, str(query.id), normalise(tally.cut(query.text))
+                yield line_number, str(query.id), normalise(tally.cut(query.text))
             else:
-                tally.pass_over("query_not_judged")
+                tally.drop_expected("query_not_judged")
 
     def _exclusions(self) -> Iterator[tuple[str, str]]:
-        """Yield (query id, paper id) of each line after the header."""
-        for number, line in read_lines(self._excluding):
+        """Yield (query id, paper id) of the lines after the header."""
+        for line_number, line in read_lines(self._exclusions_path):
             query, _, paper = (line or b"").decode("utf-8", "replace").rstrip("\r").partition("\t")
             if not query or not paper or "\t" in paper:
                 raise InputError(
-                    f"{self._excluding}:{number} must be query-id and corpus-id, with a tab between them",
+                    f"{self._exclusions_path}:{line_number} must be query-id and corpus-id, with a tab between them",
                     "Export the folder again, or remove the file",
                 )
-            if number > 1:
+            if line_number > 1:
                 yield query, paper
 
 
@@ -129,33 +129,33 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-def _first(rows: Iterable[tuple[int, _Key, _Value]], what: str, value_name: str, tally: Tally) -> dict[_Key, _Value]:
-    """Return the first value of each key, and count the later ones; apart where the value differs."""
-    first: dict[_Key, _Value] = {}
-    for number, key, value in rows:
-        if key in first:
-            other = "" if value == first[key] else f"_other_{value_name}"
-            tally.drop(f"{what}_repeated{other}", number, " ".join(key) if isinstance(key, tuple) else str(key))
+def _keep_first(rows: Iterable[tuple[int, _Key, _Value]], kind: str, label: str, tally: Tally) -> dict[_Key, _Value]:
+    """Return the first value of each key. Later ones are dropped, under another reason if the value differs."""
+    values: dict[_Key, _Value] = {}
+    for line_number, key, value in rows:
+        if key in values:
+            suffix = "" if value == values[key] else f"_other_{label}"
+            tally.drop(f"{kind}_repeated{suffix}", line_number, " ".join(key) if isinstance(key, tuple) else str(key))
         else:
-            first[key] = value
-    return first
+            values[key] = value
+    return values
 
 
 def read_judgements(path: Path) -> Iterator[tuple[int, tuple[str, str], int]]:
-    """Yield (line, (query id, paper id), grade) of a file of BEIR or TREC; InputError if a line is no judgement."""
-    for number, line in read_lines(path):
+    """Yield (line number, (query id, paper id), grade) of BEIR or TREC qrels; InputError if a line is malformed."""
+    for line_number, line in read_lines(path):
         text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
         columns = text.split("\t") if "\t" in text else text.split()
-        if number == 1 and columns and columns[-1].strip() == "score":
+        if line_number == 1 and columns and columns[-1].strip() == "score":
             continue
         readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
-        if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _LARGEST_GRADE:
+        if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _MAX_GRADE:
             raise InputError(
-                f"{path}:{number} is not a judgement",
-                "Each line needs query-id, corpus-id, score, or the four columns of TREC qrels, in UTF-8; "
-                f"the score is an integer from -{_LARGEST_GRADE} to {_LARGEST_GRADE}",
+                f"{path}:{line_number} is not a judgement",
+                "Each line must have query-id, corpus-id and score, or the four columns of TREC qrels, in UTF-8; "
+                f"the score is an integer from -{_MAX_GRADE} to {_MAX_GRADE}",
             )
-        yield number, (columns[0], columns[-2]), int(columns[-1])
+        yield line_number, (columns[0], columns[-2]), int(columns[-1])
 
 
 class _Text(msgspec.Struct, rename={"id": "_id"}):
@@ -165,24 +165,24 @@ class _Text(msgspec.Struct, rename={"id": "_id"}):
 
 
 class _StrictTally(Tally):
-    """Refuses bad queries: a benchmark needs all of them."""
+    """Raises InputError for bad queries, since a benchmark needs all of them."""
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
 
 
 def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
-    """Yield (line number, text) of each line of documents or queries."""
+    """Yield (line number, record) of documents or queries."""
     if ".tsv" not in path.suffixes:
         yield from read_records(path, _Text, tally)
         return
-    for number, line in read_lines(path):
+    for line_number, line in read_lines(path):
         try:
             columns = (line or b"").decode().rstrip("\r").split("\t")
         except UnicodeDecodeError:
-            tally.drop("bad_utf8", number, line or b"")
+            tally.drop("bad_utf8", line_number, line or b"")
             continue
         if line is None or len(columns) not in (2, 3):
-            tally.drop("line_too_long" if line is None else "bad_columns", number, line or b"")
+            tally.drop("line_too_long" if line is None else "bad_columns", line_number, line or b"")
         else:
-            yield number, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])
+            yield line_number, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])

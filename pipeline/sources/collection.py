@@ -1,4 +1,4 @@
-"""A user's own collection: JSON lines or Parquet, with a map from our columns to the collection's."""
+"""A user's own collection: JSON lines or Parquet, with a mapping from our columns to the collection's."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
-"""Our columns of a paper; all but ``paper_id`` may be missing."""
+"""Columns of a paper; all but ``paper_id`` are optional."""
 
-_KEYS_SHOWN = 100
-"""Keys of a record without id that an error may name."""
+_MAX_KEYS = 100
+"""Maximum number of keys remembered from a record without id, for the error message."""
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Read a map such as ``paper_id=id,title=headline``; columns of :data:`COLUMNS` it does not name keep our names."""
+    """Return the collection's name of each of :data:`COLUMNS`, given like ``paper_id=id,title=headline``."""
     columns = {name: name for name in COLUMNS}
-    for piece, ours, theirs in pairs(text or ""):
-        if not piece:
+    for entry, ours, theirs in pairs(text or ""):
+        if not entry:
             continue
         if ours not in COLUMNS:
             raise InputError(f"--columns maps {ours!r}, which is not a column of ours", nearest(ours, COLUMNS))
@@ -45,8 +45,8 @@ class JsonLines(FileRelease):
     """A folder of JSON lines, or one file.
 
     Attributes:
-        columns: a map as :func:`parse_columns` reads it; a dot leads into a JSON object.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        columns: a mapping for :func:`parse_columns`; ``a.b`` is the key ``b`` of the object ``a``.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     columns: str | None = None
@@ -56,7 +56,7 @@ class JsonLines(FileRelease):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parse_columns(self.columns)  # before files are looked for
+        parse_columns(self.columns)  # refuses a bad mapping before files are searched
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
@@ -75,34 +75,34 @@ class JsonLines(FileRelease):
         return find_files(self.folder, self.patterns, f"{self.source} files")
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums, the map and the settings."""
+        """Return the files' checksums, the mapping and the settings."""
         return {**super().identity(), "columns": self.names}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records that have an id, InputError if none has; a mapped column that none has is counted."""
+        """Yield the records with an id; InputError if none has one. Mapped columns without any value are counted."""
         keys: set[str] = set()
         with_id = 0
-        unseen = {theirs for ours, theirs in self.names.items() if ours != theirs}
-        for number, record in self._records(path, tally):
-            value = _lookup(record, self.names["paper_id"])
-            if value is None or value == "":
-                keys.update(itertools.islice(record, _KEYS_SHOWN))
-                tally.drop("no_paper_id", number)
+        never_found = {theirs for ours, theirs in self.names.items() if ours != theirs}
+        for line_number, record in self._records(path, tally):
+            paper_id = _lookup(record, self.names["paper_id"])
+            if paper_id is None or paper_id == "":
+                keys.update(itertools.islice(record, _MAX_KEYS))
+                tally.drop("no_paper_id", line_number)
                 continue
             with_id += 1
-            if unseen:
-                unseen -= {name for name in unseen if _lookup(record, name) is not None}
+            if never_found:
+                never_found -= {name for name in never_found if _lookup(record, name) is not None}
             try:
                 paper = self._paper(record)
             except (ValueError, OverflowError, msgspec.ValidationError) as error:
-                tally.drop("wrong_type", number, str(error))
+                tally.drop("wrong_type", line_number, str(error))
             else:
                 yield paper
         if keys and not with_id:
-            wanted = self.names["paper_id"]
-            hint = nearest(wanted, sorted(keys)).rstrip("?")
-            raise InputError(f"no record of {path} has an id in {wanted!r}", f"{hint}; use --columns")
-        tally.noted.update({f"column_never_found: {name}": 1 for name in unseen})
+            id_name = self.names["paper_id"]
+            hint = nearest(id_name, sorted(keys)).rstrip("?")
+            raise InputError(f"no record of {path} has an id in {id_name!r}", f"{hint}; use --columns")
+        tally.noted.update({f"column_never_found: {name}": 1 for name in never_found})
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
@@ -136,8 +136,8 @@ class ParquetFiles(JsonLines):
         paper_id = self.names["paper_id"]
         if paper_id.partition(".")[0] not in names:
             raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
-        wanted = {name.partition(".")[0] for name in self.names.values()}
-        return read_columns(path, [name for name in names if name in wanted], tally)
+        mapped = {name.partition(".")[0] for name in self.names.values()}
+        return read_columns(path, [name for name in names if name in mapped], tally)
 
 
 class _Record(msgspec.Struct):
@@ -152,7 +152,7 @@ class _Record(msgspec.Struct):
 
 
 def _lookup(record: Any, name: str) -> Any:
-    """Return what ``name`` leads to; a key that holds a dot comes before a path."""
+    """Return the value at ``name``: a key, else a path of keys separated by dots."""
     if name in record:
         return record[name]
     for step in name.split("."):
@@ -163,7 +163,7 @@ def _lookup(record: Any, name: str) -> Any:
 
 
 def _year(value: Any) -> int | None:
-    """Return the year of a number, a date, or a text that begins with four digits. ValueError if it is not a year."""
+    """Return the year of a number, a date, or a text that begins with four digits; ValueError if there is none."""
     if value is None or value == "" or value != value:
         return None
     if isinstance(value, datetime.date):

@@ -1,7 +1,7 @@
 """Citation contexts as queries: JSON lines with ``context``, ``cited`` (an id or several), ``year`` and ``citing``.
 
-CiteRAG, unarXive and the contexts of Semantic Scholar are written so in a few lines. An ``id`` names a context;
-without one it is the citing paper's, with the number of the line.
+CiteRAG, unarXive and the contexts of Semantic Scholar are easy to convert. Without an ``id``, a context has the id of
+its citing paper with the line number.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ class _Context(msgspec.Struct):
 
 @dataclass(frozen=True)
 class ContextSet(QuerySet):
-    """Citation contexts; ``asked`` has the id of each one's citing paper, empty for none, and its year."""
+    """Citation contexts; ``origins`` has the id of each citing paper, empty if unknown, and the year."""
 
-    asked: tuple[tuple[str, int], ...] = ()
+    origins: tuple[tuple[str, int], ...] = ()
 
 
 def read_contexts(path: Path, max_text: int) -> ContextSet:
-    """Read a file of contexts; of several with one id the first counts, and nothing cites itself.
+    """Return the contexts of a file: the first of several with the same id, without citations of the citing paper.
 
     Raises:
-        InputError: it holds no context.
+        InputError: the file has no context.
     """
-    tally, found = Tally(path, max_text), dict[str, tuple[str, list[str], tuple[str, int]]]()
-    for number, record in read_records(path, _Context, tally):
+    tally, contexts = Tally(path, max_text), dict[str, tuple[str, list[str], tuple[str, int]]]()
+    for line_number, record in read_records(path, _Context, tally):
         text, citing = normalise(tally.cut(record.context)), str(record.citing)
         cited = record.cited if isinstance(record.cited, list) else [record.cited]
         papers = sorted({str(paper) for paper in cited} - {citing, ""})
-        name = f"{citing}:{number}" if record.id is None else str(record.id)
-        wrong = {"no_context": not text, "no_cited": not papers, "impossible_year": record.year not in YEARS}
-        reasons = [reason for reason, is_so in {**wrong, "context_repeated": name in found}.items() if is_so]
+        context_id = f"{citing}:{line_number}" if record.id is None else str(record.id)
+        defects = {"no_context": not text, "no_cited": not papers, "impossible_year": record.year not in YEARS}
+        reasons = [reason for reason, holds in {**defects, "context_repeated": context_id in contexts}.items() if holds]
         if reasons:
-            tally.drop(reasons[0], number, name)
+            tally.drop(reasons[0], line_number, context_id)
         else:
-            found[name] = text, papers, (citing, record.year)
-    if not found:
+            contexts[context_id] = text, papers, (citing, record.year)
+    if not contexts:
         remedy = 'Write lines like {"context": "...", "cited": "id", "year": 2019, "citing": "id"}'
         raise InputError(f"{path} must hold a context, got none", remedy)
-    ids = sorted(found)
+    ids = sorted(contexts)
     return ContextSet(
         ids,
-        [found[name][0] for name in ids],
-        [(name, paper, 1) for name in ids for paper in found[name][1]],
+        [contexts[context_id][0] for context_id in ids],
+        [(context_id, paper, 1) for context_id in ids for paper in contexts[context_id][1]],
         tally.dropped + tally.noted,
         tally.examples,
-        asked=tuple(found[name][2] for name in ids),
+        origins=tuple(contexts[context_id][2] for context_id in ids),
     )

@@ -1,6 +1,6 @@
-"""CSFCube (Mysore et al. 2021) and collections in its layout: papers of labelled sentences, pools judged by facet.
+"""CSFCube (Mysore et al. 2021) and collections in its layout: papers with labelled sentences, judgements by facet.
 
-A query is a paper and a facet, ``1198964_method``; its text is the paper's sentences of that facet.
+A query is a paper and a facet, such as ``1198964_method``; its text is the paper's sentences of that facet.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ FACETS: Mapping[str, tuple[str, ...]] = {
     "method": ("method",),
     "result": ("result",),
 }
-"""Labels of the sentences of each facet, as the authors assign them."""
+"""Sentence labels of each facet, as the authors define them."""
 
 NOT_JUDGED = -1
-"""The grade of a candidate that an annotator left out."""
+"""Grade of a candidate that an annotator did not judge."""
 
 _QUERIES, _CITED = "queries.tsv", "cited_pairs.tsv"
 _GRADES = re.compile(r"relevance_\w+")
 
-Judged = dict[str, dict[str, list[Any]]]
-"""An annotation file: by query paper, ``cands`` (ids) and lists of grades beside them, such as ``relevance_adju``."""
+Annotations = dict[str, dict[str, list[Any]]]
+"""An annotation file by query paper: ``cands`` (ids), and parallel lists of grades such as ``relevance_adju``."""
 
 
 class Document(msgspec.Struct):
-    """A paper as its sentences, under the names of either release: a label such as ``method_label`` for each."""
+    """A paper with labelled sentences (``method_label``), with the key names of both releases."""
 
     corpusid: str | int | None = None
     paper_id: str | int | None = None
@@ -52,18 +52,18 @@ class Document(msgspec.Struct):
 
     @property
     def id(self) -> str:
-        """The paper's id; empty without one."""
+        """The paper's id; empty if missing."""
         identifier = self.paper_id if self.corpusid is None else self.corpusid
         return "" if identifier is None else str(identifier)
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
-        """Label, without its ending, and text of each sentence that is not blank."""
+        """(label without ``_label``, text) of the sentences that are not blank."""
         labels = [label.removesuffix("_label") for label in self.labels or self.pred_labels]
         texts = map(normalise, self.sents or self.abstract)
         return [(label, text) for label, text in zip(labels, texts, strict=True) if text]
 
-    def of_facet(self, facet: str) -> str:
+    def facet_text(self, facet: str) -> str:
         """The sentences of one facet, one a line."""
         return one_a_line(text for label, text in self.sentences if label in FACETS[facet])
 
@@ -72,16 +72,16 @@ class Document(msgspec.Struct):
 class Csfcube(FileRelease):
     """A collection in CSFCube's layout.
 
-    The folder holds ``docs.jsonl.gz`` (or ``abstracts-*.jsonl``); ``*pid2anns*-FACET.json`` or, before anything is
-    judged, ``queries.tsv`` (paper id, facet); and, where there are citations, ``cited_pairs.tsv``.
+    The folder has ``docs.jsonl.gz`` (or ``abstracts-*.jsonl``); ``*pid2anns*-FACET.json`` or, without judgements,
+    ``queries.tsv`` (paper id, facet); and optionally ``cited_pairs.tsv``.
     """
 
     source = "csfcube"
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums."""
-        more = [*self.annotations().values(), self.folder / _CITED, self.folder / _QUERIES]
-        paths = [*self.files(), *(path for path in more if path.is_file())]
+        optional = [*self.annotations().values(), self.folder / _CITED, self.folder / _QUERIES]
+        paths = [*self.files(), *(path for path in optional if path.is_file())]
         return {"files": fingerprint(paths, self.folder)}
 
     def files(self) -> list[Path]:
@@ -96,8 +96,8 @@ class Csfcube(FileRelease):
         return paths
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the papers with their sentences as the abstract; a paper that has none is counted."""
-        cited = self._cited()
+        """Yield the papers with their sentences as abstract; papers without sentences are counted."""
+        citations = self._citations()
         for document in _documents(path, tally):
             tally.noted["paper_without_sentences"] += not document.sentences
             yield Paper(
@@ -105,53 +105,54 @@ class Csfcube(FileRelease):
                 title=document.title,
                 abstract=one_a_line(text for _, text in document.sentences),
                 year=document.year,
-                outbound=cited.get(document.id),
+                outbound=citations.get(document.id),
                 lined=True,
             )
 
     def documents(self, ids: set[str]) -> dict[str, Document]:
-        """Return some papers by id; those the files lack are left out."""
-        read = (document for path in self.files() for document in _documents(path, Tally(path)))
-        return {document.id: document for document in read if document.id in ids}
+        """Return the papers that the files have, by id."""
+        documents = (document for path in self.files() for document in _documents(path, Tally(path)))
+        return {document.id: document for document in documents if document.id in ids}
 
-    def _cited(self) -> dict[str, list[str]]:
-        cited_by: dict[str, list[str]] = {}
+    def _citations(self) -> dict[str, list[str]]:
+        references: dict[str, list[str]] = {}
         for _, citing, cited in _pairs(self.folder / _CITED, "citing and cited paper id"):
-            cited_by.setdefault(citing, []).append(cited)
-        return cited_by
+            references.setdefault(citing, []).append(cited)
+        return references
 
-    def asked(self) -> list[tuple[str, str]]:
-        """Return (paper id, facet) of each query: of the annotation files, else of ``queries.tsv``."""
+    def query_facets(self) -> list[tuple[str, str]]:
+        """Return (paper id, facet) of the queries, from the annotation files, else from ``queries.tsv``."""
         files = self.annotations()
         if files:
-            return [(query, facet) for facet, path in files.items() for query in read_judged(path)]
+            return [(query, facet) for facet, path in files.items() for query in read_annotations(path)]
         path = self.folder / _QUERIES
         if not path.is_file():
             raise InputError(f"{self.folder} has neither *pid2anns*-FACET.json nor {_QUERIES}", "Give one of them")
-        return [(q, checked_facet(facet, f"{path}:{n}")) for n, q, facet in _pairs(path, "paper id and facet")]
+        pairs = _pairs(path, "paper id and facet")
+        return [(query, checked_facet(facet, f"{path}:{line_number}")) for line_number, query, facet in pairs]
 
     def queries(self) -> QuerySet:
-        """Return a query for each paper and facet, and its judgements (``relevance_adju``).
+        """Return the queries and their judgements (``relevance_adju``).
 
-        A query without a sentence of its facet is left out and counted; so are judgements of the query itself.
+        Queries without a sentence of their facet are dropped and counted, and so are judgements of the query itself.
 
         Raises:
-            InputError: a query's paper is missing, or an annotation file is not of the layout.
+            InputError: a query's paper is missing, or an annotation file is malformed.
         """
-        asked, noted, examples = self.asked(), Counter[str](), list[str]()
-        documents = self.documents({query for query, _ in asked})
+        query_facets, noted, examples = self.query_facets(), Counter[str](), list[str]()
+        documents = self.documents({query for query, _ in query_facets})
         texts: dict[str, str] = {}
-        for query, facet in asked:
+        for query, facet in query_facets:
             if query not in documents:
                 raise InputError(f"query {query} ({facet}) must be a paper of {self.folder}", "Add its abstract")
-            if text := documents[query].of_facet(facet):
+            if text := documents[query].facet_text(facet):
                 texts[query_id(query, facet)] = text
             else:
                 noted["query_without_sentences_of_its_facet"] += 1
                 examples.append(f"query_without_sentences_of_its_facet: {query_id(query, facet)}")
         judgements = []
         for facet, path in self.annotations().items():
-            for query, lists in read_judged(path, "relevance_adju").items():
+            for query, lists in read_annotations(path, "relevance_adju").items():
                 for paper, grade in zip(lists["cands"], lists["relevance_adju"], strict=True):
                     if paper == query or grade == NOT_JUDGED:
                         noted["judgement_of_the_query_itself" if paper == query else "candidate_not_judged"] += 1
@@ -163,43 +164,43 @@ class Csfcube(FileRelease):
 
 
 def _documents(path: Path, tally: Tally) -> Iterator[Document]:
-    for number, document in read_records(path, Document, tally):
+    for line_number, document in read_records(path, Document, tally):
         labels = document.labels or document.pred_labels
         if not document.id:
-            tally.drop("no_paper_id", number)
+            tally.drop("no_paper_id", line_number)
         elif len(labels) != len(document.sents or document.abstract):
-            tally.drop("labels_not_of_sentences", number, document.id)
+            tally.drop("labels_not_of_sentences", line_number, document.id)
         else:
             yield document
 
 
 def query_id(paper: str, facet: str) -> str:
-    """Return the id of a query, as the authors' splits name it."""
+    """Return the id of a query, as in the authors' splits."""
     return f"{paper}_{facet}"
 
 
-def checked_facet(name: str, place: str) -> str:
-    """Return a facet's name. InputError if there is no such facet."""
+def checked_facet(name: str, origin: str) -> str:
+    """Return a facet's name; InputError if there is no such facet."""
     if name not in FACETS:
         raise InputError(
-            f"the facet in {place} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)
+            f"the facet in {origin} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)
         )
     return name
 
 
-def read_judged(path: Path, needed: str | None = None) -> Judged:
-    """Return an annotation file, ids as text; ``needed`` is a list of grades that every query must have.
+def read_annotations(path: Path, required: str | None = None) -> Annotations:
+    """Return an annotation file, with ids as text; ``required`` is a list of grades that every query must have.
 
     Raises:
-        InputError: it is not of the layout; the query and the list are named.
+        InputError: the file is malformed.
     """
     try:
-        judged = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
+        annotations = msgspec.convert(files.given_json(path), dict[str, dict[str, list[str | int]]])
     except msgspec.ValidationError as error:
         raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
-    read: Judged = {}
-    for query, lists in judged.items():
-        for name in ("cands", needed):
+    checked: Annotations = {}
+    for query, lists in annotations.items():
+        for name in ("cands", required):
             if name is not None and name not in lists:
                 raise InputError(f"query {query} of {path} has no {name}", "See docs/facets.md")
         papers = list(map(str, lists["cands"]))
@@ -218,14 +219,14 @@ def read_judged(path: Path, needed: str | None = None) -> Judged:
                 raise InputError(
                     f"a grade of query {query} of {path} must be -1 (none) to 3, got {wrong[0]!r}", f"Correct {name}"
                 )
-        read[query] = {"cands": papers, **grades}
-    return read
+        checked[query] = {"cands": papers, **grades}
+    return checked
 
 
-def _pairs(path: Path, what: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, first, second) of a table of two columns; nothing where there is no file."""
-    for number, line in read_lines(path) if path.is_file() else ():
+def _pairs(path: Path, content: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, first column, second column) of a table; nothing if there is no file."""
+    for line_number, line in read_lines(path) if path.is_file() else ():
         columns = (line or b"").decode("utf-8", "replace").split()
         if len(columns) != 2:
-            raise InputError(f"{path}:{number} must be {what}, got {len(columns)} columns", "Correct the line")
-        yield number, columns[0], columns[1]
+            raise InputError(f"{path}:{line_number} must be {content}, got {len(columns)} columns", "Correct the line")
+        yield line_number, columns[0], columns[1]

@@ -1,6 +1,6 @@
-"""How each release's own subjects become the 19 fields of the Microsoft Academic Graph; ``mdcr show fields`` prints it.
+"""Mappings from the releases' subjects to the 19 fields of the Microsoft Academic Graph (``mdcr show fields``).
 
-A subject that is not listed here is counted and gives the paper no field.
+Subjects that are not listed here are counted, and the paper gets no field from them.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from pipeline.core.fields import MAG_FIELDS
 
 FOLDED = {name.casefold(): name for name in MAG_FIELDS}
-"""The 19 fields by their names in lower case: OpenAlex ("Computer science") and S2AG have capitals of their own."""
+"""The 19 fields by lower-case name, since OpenAlex ("Computer science") and S2AG capitalise differently."""
 
 S2_SOURCES = ("s2-fos-model", "external", "any")
-"""Whose fields of study S2AG lists: Semantic Scholar's own classifier, or the Microsoft Academic Graph until 2021."""
+"""Sources of fields of study in S2AG: Semantic Scholar's classifier, or the Microsoft Academic Graph (until 2021)."""
 
 S2_OTHERS = ("Agricultural and Food Sciences", "Education", "Law", "Linguistics")
-"""Categories of S2AG that are none of the 19 and are only counted."""
+"""Categories of S2AG that are not among the 19 fields and are only counted."""
 
 OPENALEX_FIELDS = {
     11: ("Agricultural and Biological Sciences", "Biology"),
@@ -44,7 +44,7 @@ OPENALEX_FIELDS = {
     35: ("Dentistry", "Medicine"),
     36: ("Health Professions", "Medicine"),
 }
-"""The 26 fields of OpenAlex topics, by number: name, and the field it counts as."""
+"""The 26 fields of OpenAlex topics by number: name, and our field."""
 
 OPENALEX_SUBFIELDS = {
     1202: ("History", "History"),
@@ -54,10 +54,10 @@ OPENALEX_SUBFIELDS = {
     3305: ("Geography, Planning and Development", "Geography"),
     3320: ("Political Science and International Relations", "Political Science"),
 }
-"""Subfields of OpenAlex topics that say more than their field: without them four of the 19 would have no paper."""
+"""Subfields of OpenAlex topics that are mapped before their field; without them four of the 19 would be empty."""
 
 OPENALEX_SOURCES = ("auto", "concepts", "topics")
-"""Where a work's fields come from: level-0 concepts, the primary topic, or the topic only where no concept counts."""
+"""Sources of a work's fields: level-0 concepts, the primary topic, or (``auto``) the topic if no concept counts."""
 
 MAPPINGS = {
     "S2AG category": [*((name, name) for name in MAG_FIELDS), *((name, "-") for name in S2_OTHERS)],
@@ -65,4 +65,4 @@ MAPPINGS = {
     "OpenAlex field (primary topic)": list(OPENALEX_FIELDS.values()),
     "OpenAlex subfield (before its field)": list(OPENALEX_SUBFIELDS.values()),
 }
-"""Every mapping, for printing: (subject of the release, field it counts as)."""
+"""All mappings for printing: (subject of the release, our field)."""

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub: what a commit or a branch of one holds."""
+"""Listings of data sets on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _File(msgspec.Struct):
 
 
 class Listing(msgspec.Struct):
-    """The files of one commit, ``sha``."""
+    """The files of the commit ``sha``."""
 
     sha: str
     siblings: list[_File] = []
@@ -39,19 +39,19 @@ class HubFiles:
         return self._files
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file: its address names a commit."""
+        """Return the file unchanged: its address names a commit."""
         return remote
 
 
-def endpoint_of(given: str | None) -> str:
-    """Return the hub's address: as given, or its own, or that of ``HF_ENDPOINT``."""
+def hub_address(endpoint: str | None) -> str:
+    """Return the hub's address: ``endpoint``, else ``HF_ENDPOINT``, else the official one."""
     from huggingface_hub.constants import ENDPOINT
 
-    return given or ENDPOINT
+    return endpoint or ENDPOINT
 
 
 def list_files(session: httpx.Client, endpoint: str, dataset: str, revision: str, remedy: str) -> Listing:
-    """Return the files of a data set ``ORGANISATION/NAME`` at a commit or branch; StageError if it cannot be listed."""
+    """Return the listing of a data set ``ORGANISATION/NAME`` at a commit or branch; StageError if that fails."""
     url = f"{endpoint}/api/datasets/{dataset}/revision/{quote(revision, safe='')}?blobs=True"
     try:
         answer = ask(session, url, patient=False)
@@ -63,7 +63,7 @@ def list_files(session: httpx.Client, endpoint: str, dataset: str, revision: str
     raise StageError(f"data set {dataset} cannot be listed on the hub ({problem})", remedy)
 
 
-def remote(endpoint: str, dataset: str, listing: Listing, file: _File, place: str) -> Remote:
-    """Return a file of a listing as what to fetch into ``place``."""
+def remote_file(endpoint: str, dataset: str, listing: Listing, file: _File, name: str) -> Remote:
+    """Return a file of a listing, to be fetched as ``name``."""
     folder = f"{endpoint}/datasets/{dataset}/resolve/{quote(listing.sha, safe='')}"
-    return Remote(place, f"{folder}/{quote(file.rfilename)}", file.size, sha256=file.lfs.sha256 if file.lfs else None)
+    return Remote(name, f"{folder}/{quote(file.rfilename)}", file.size, sha256=file.lfs.sha256 if file.lfs else None)

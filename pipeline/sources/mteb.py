@@ -1,7 +1,7 @@
-"""Retrieval and reranking tasks of MTEB (Muennighoff et al. 2023), read by the installed package ``mteb``.
+"""Retrieval and reranking tasks of MTEB (Muennighoff et al. 2023), read with the installed package ``mteb``.
 
-The package says which data set a task has, and turns its files into documents, queries, judgements, instructions and
-lists to rerank. The files are a copy of the data set's repository on the Hugging Face hub.
+The package maps tasks to data sets, and reads documents, queries, judgements, instructions and lists to rerank from a
+copy of the data set's repository on the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
 from pipeline.sources.download import RECORD
-from pipeline.sources.hub import HubFiles, endpoint_of, list_files, remote
+from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally
 
@@ -36,14 +36,14 @@ LISTS = {
         "ChemRxivRetrieval",
     )
 }
-"""Names that stand for several tasks."""
+"""Lists of tasks by name."""
 
-_READ = "documents"
-"""The one part of a task."""
+_PART = "documents"
+"""Name of a task's only part."""
 
 
 def task_names(text: str) -> list[str]:
-    """Return the tasks that a user names with commas, those of :data:`LISTS` in place of a list's name."""
+    """Return the task names in a comma-separated text; names of :data:`LISTS` are expanded."""
     typed = [name.strip() for name in text.split(",") if name.strip()]
     return list(dict.fromkeys(task for name in typed for task in LISTS.get(name, (name,))))
 
@@ -52,15 +52,15 @@ def find_task(name: str) -> Any:
     """Return a task of the installed package, without data.
 
     Raises:
-        InputError: the package is not installed, or has no task of texts that retrieves or reranks by that name.
+        InputError: the package is not installed, or has no such text retrieval or reranking task.
     """
     mteb = optional("mteb", f"task {name}")
     try:
         task = mteb.get_task(name)
     except KeyError as error:
-        known = f"{error.args[0]}".removeprefix("KeyError: ")
+        suggestion = f"{error.args[0]}".removeprefix("KeyError: ")
         raise InputError(
-            f"mteb {mteb.__version__} has no task {name!r}", f"{known}; lists: {', '.join(LISTS)}"
+            f"mteb {mteb.__version__} has no task {name!r}", f"{suggestion}; lists: {', '.join(LISTS)}"
         ) from error
     if not hasattr(task, "ignore_identical_ids") or task.metadata.modalities != ["text"]:
         raise InputError(f"{name} must retrieve or rerank texts, got {task.metadata.type}", "Choose another task")
@@ -69,12 +69,12 @@ def find_task(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Mteb(FileRelease):
-    """One task, with one split and one subset of its data set.
+    """A task, with one split and one subset of its data set.
 
     Attributes:
-        task: its name in the package.
-        judged: split; empty: the first that the task evaluates.
-        subset: language, or another part of the data set; empty where there is one alone.
+        task: name in the package.
+        judged: split; empty: the first evaluated split of the task.
+        subset: language or other part of the data set; may be empty if there is only one.
     """
 
     task: str = ""
@@ -86,32 +86,32 @@ class Mteb(FileRelease):
         super().__post_init__()
         if not self.task:
             raise InputError("source mteb must have a task, got none", "Name it like --task SCIDOCS")
-        task, below = find_task(self.task), self.folder / folder_of(self.task)
+        task, subfolder = find_task(self.task), self.folder / folder_of(self.task)
         subsets = task.metadata.hf_subsets
         chosen = self.subset or (subsets[0] if len(subsets) == 1 else "")
         if chosen not in subsets:
-            given = f"got {self.subset!r}" if self.subset else f"which has {len(subsets)}"
-            raise InputError(f"--subset must be one of {self.task}, {given}", nearest(self.subset, subsets))
-        found = {"subset": chosen, "judged": self.judged or task.eval_splits[0]}
-        for name, value in {**found, "folder": below if below.is_dir() else self.folder}.items():
+            got = f"got {self.subset!r}" if self.subset else f"which has {len(subsets)}"
+            raise InputError(f"--subset must be one of {self.task}, {got}", nearest(self.subset, subsets))
+        values = {"subset": chosen, "judged": self.judged or task.eval_splits[0]}
+        for name, value in {**values, "folder": subfolder if subfolder.is_dir() else self.folder}.items():
             object.__setattr__(self, name, value)
 
     def files(self) -> list[Path]:
         """Return all files of the data set that are not hidden.
 
         Raises:
-            InputError: the folder has none, or is not fetched to its end.
+            InputError: the folder has none, or was not fetched completely.
         """
         check_finished(self.folder)
         paths = [path for path in sorted(self.folder.rglob("*")) if not path.is_dir() and path.name != RECORD]
-        paths = [path for path in paths if not any(part[0] == "." for part in path.relative_to(self.folder).parts)]
+        paths = [path for path in paths if not any(name[0] == "." for name in path.relative_to(self.folder).parts)]
         check_files(paths)
         if not paths:
             raise InputError(f"{self.folder} holds no data of {self.task}", f"mdcr fetch mteb --task {self.task}")
         return paths
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and commit, task, split and subset, and whether a query's own id is ignored."""
+        """Return the files' checksums and commit, task, split and subset, and whether identical ids are ignored."""
         record = files.read_json(self.folder / RECORD) or {}
         return {
             "files": fingerprint(self.files(), self.folder),
@@ -121,59 +121,59 @@ class Mteb(FileRelease):
         }
 
     def parts(self) -> Sequence[str]:
-        """Return the one part."""
-        return [_READ]
+        """Return the only part."""
+        return [_PART]
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:  # noqa: ARG002
-        """Yield the documents, as papers without year, field or references."""
-        for number, document in enumerate(self._data()["corpus"], 1):
+        """Yield the documents as papers without year, field or references."""
+        for document_number, document in enumerate(self._data()["corpus"], 1):
             if document["id"] in (None, ""):
-                tally.drop("no_paper_id", number)
+                tally.drop("no_paper_id", document_number)
             else:
                 yield Paper(id=str(document["id"]), title=document.get("title"), abstract=document["text"])
 
     def queries(self) -> QuerySet | None:
-        """Return the queries that have a judgement, each followed by its instruction, and what each may rank.
+        """Return the judged queries, with instructions appended, their judgements and their candidate lists.
 
         Raises:
-            InputError: a judged query is missing, or a query is no text.
+            InputError: a judged query is missing, or a query is not a text.
         """
         data, tally = self._data(), Tally(self.folder / "queries", self.max_text)
         texts = {}
         for query in data["queries"]:
             if not isinstance(query["text"], str):
                 raise InputError(f"queries of {self.task} must be texts, got {query['text']!r:.60}", "Choose another")
-            asked = " ".join(filter(None, (query["text"], query.get("instruction"))))
-            texts[str(query["id"])] = normalise(tally.cut(asked))
-        judged, listed = data["relevant_docs"], data.get("top_ranked")
-        if missing := sorted(judged.keys() - texts.keys()):
+            text = " ".join(filter(None, (query["text"], query.get("instruction"))))
+            texts[str(query["id"])] = normalise(tally.cut(text))
+        qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
+        if missing := sorted(qrels.keys() - texts.keys()):
             raise InputError(f"{self.task} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
-        ids = sorted(texts.keys() & judged.keys())
+        ids = sorted(texts.keys() & qrels.keys())
         return QuerySet(
             ids,
             [texts[query] for query in ids],
-            [(query, paper, int(grade)) for query in ids for paper, grade in judged[query].items()],
+            [(query, paper, int(grade)) for query in ids for paper, grade in qrels[query].items()],
             tally.noted,
-            ranked=[] if listed is None else [(query, listed.get(query) or []) for query in ids],
+            ranked=[] if top_ranked is None else [(query, top_ranked.get(query) or []) for query in ids],
         )
 
     def _data(self) -> Mapping[str, Any]:
-        return _loaded(self.folder, self.task, self.judged, self.subset)
+        return _load_data(self.folder, self.task, self.judged, self.subset)
 
 
 @functools.lru_cache(1)
-def _loaded(folder: Path, name: str, split: str, subset: str) -> Mapping[str, Any]:
-    """Return corpus, queries, judgements and lists of a task as the package reads them from a folder."""
+def _load_data(folder: Path, name: str, split: str, subset: str) -> Mapping[str, Any]:
+    """Return corpus, queries, judgements and candidate lists of a task, read by the package from a folder."""
     task = find_task(name)
     datasets = optional("datasets", f"task {name}")
     datasets.disable_progress_bars()
-    place = {**task.metadata.dataset, "path": str(folder.resolve())}
-    task.metadata = task.metadata.model_copy(update={"dataset": place})
+    dataset = {**task.metadata.dataset, "path": str(folder.resolve())}
+    task.metadata = task.metadata.model_copy(update={"dataset": dataset})
     task.filter_eval_splits([split])
     if task.metadata.is_multilingual:
         task.filter_languages(None, hf_subsets=[subset])
     try:
-        _check_split(datasets, place["path"], name, split, subset)
+        _check_split(datasets, dataset["path"], name, split, subset)
         task.load_data()
         task.convert_v1_dataset_format_to_v2(None)
         data: Mapping[str, Any] = task.dataset[subset][split]
@@ -186,32 +186,32 @@ def _loaded(folder: Path, name: str, split: str, subset: str) -> Mapping[str, An
 
 
 def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -> None:
-    """Refuse a split without judgements: the package takes the only split there is in place of any other."""
+    """Raise InputError if the split has no judgements; the package would silently use the only existing split."""
     configurations = {"default", "qrels", f"{subset}-qrels"} & {*datasets.get_dataset_config_names(path)}
-    splits = {found for config in configurations for found in datasets.get_dataset_split_names(path, config)}
+    splits = {available for config in configurations for available in datasets.get_dataset_split_names(path, config)}
     if splits and split not in splits:
         raise InputError(f"{name} has no judgements of split {split!r}", nearest(split, sorted(splits)))
 
 
 def folder_of(task: str) -> str:
-    """Return the name of the folder that a task's data set is fetched into."""
+    """Return the folder name of a task's data set."""
     return file_name(task, kept="._-")
 
 
 def corpus_name(task: str) -> str:
-    """Return what the corpus of a task is called."""
+    """Return the corpus name of a task."""
     return folder_of(task).lower()
 
 
 def catalogue(session: httpx.Client, task: str, endpoint: str | None) -> HubFiles:
-    """Return the files of a task's data set, at the commit that the installed package names."""
+    """Return the files of a task's data set at the commit that the installed package specifies."""
     dataset = find_task(task).metadata.dataset
-    by_hand = f"hf download {dataset['path']} --repo-type dataset --revision {dataset['revision']} --local-dir"
-    remedy = f"Where there is a network: {by_hand} FOLDER/{folder_of(task)}; then --source mteb --input FOLDER"
-    address = endpoint_of(endpoint)
+    command = f"hf download {dataset['path']} --repo-type dataset --revision {dataset['revision']} --local-dir"
+    remedy = f"Where there is a network: {command} FOLDER/{folder_of(task)}; then --source mteb --input FOLDER"
+    address = hub_address(endpoint)
     listing = list_files(session, address, dataset["path"], dataset["revision"], remedy)
-    shown = [file for file in listing.siblings if not any(part[:1] == "." for part in file.rfilename.split("/"))]
-    if not shown:
+    visible = [file for file in listing.siblings if not any(name[:1] == "." for name in file.rfilename.split("/"))]
+    if not visible:
         raise StageError(f"the hub lists no files of {dataset['path']}", "Check --endpoint and HF_ENDPOINT")
-    remotes = [remote(address, dataset["path"], listing, file, file.rfilename) for file in shown]
+    remotes = [remote_file(address, dataset["path"], listing, file, file.rfilename) for file in visible]
     return HubFiles(f"mteb-{folder_of(task)}-{listing.sha}", remotes)

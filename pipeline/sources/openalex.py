@@ -1,4 +1,4 @@
-"""OpenAlex snapshots (Priem et al. 2022): works of the layout of 2023 and of the JSONL and Parquet layouts of 2026."""
+"""OpenAlex snapshots (Priem et al. 2022): works in the layout of 2023 and the JSONL and Parquet layouts of 2026."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pipeline.sources.openalex_files import Layout
 from pipeline.sources.papers import FileRelease, Paper, distinct_references
 from pipeline.sources.records import Tally, read_records, read_rows
 
-_MOST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 
 
-class _Named(msgspec.Struct):
+class _Entity(msgspec.Struct):
     id: int | str | None = None  # a number, or an address that ends in one
 
 
 class _Topic(msgspec.Struct):
-    field: _Named | None = None
-    subfield: _Named | None = None
+    field: _Entity | None = None
+    subfield: _Entity | None = None
 
 
 class _Concept(msgspec.Struct):
@@ -43,7 +43,7 @@ class _Concept(msgspec.Struct):
 
 
 class Work(msgspec.Struct):
-    """What is read of a work."""
+    """The fields of a work that are read."""
 
     id: str | None = None
     title: str | None = None
@@ -66,10 +66,10 @@ class OpenAlex(FileRelease):
     """A snapshot on disk: its root, or the folder of one of its formats.
 
     Attributes:
-        fields_from: where a work's fields come from, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
-        min_concept_score: score from which a level-0 concept counts; ancestors that nothing chose have 0.
-        include_xpac: keep the works that OpenAlex's own interface leaves out for their quality.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        fields_from: source of a work's fields, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
+        min_concept_score: minimum score of a level-0 concept; ancestors of assigned concepts have 0.
+        include_xpac: keep the works that OpenAlex's interface excludes for low quality.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     fields_from: str = "auto"
@@ -91,12 +91,12 @@ class OpenAlex(FileRelease):
 
     @functools.cached_property
     def layout(self) -> Layout:
-        """Where the works are."""
+        """Layout of the snapshot."""
         return Layout.find(self.folder)
 
     @property
     def root(self) -> Path:
-        """The folder of the works."""
+        """Folder of the works."""
         return self.layout.works
 
     def files(self) -> list[Path]:
@@ -109,31 +109,31 @@ class OpenAlex(FileRelease):
         return {**super().identity(), "merged_ids": merged_ids}
 
     def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the works of one file; CorruptError if it is damaged, or holds not as many as the manifest says."""
-        merged, read = read_merged(self.layout.merged), 0
+        """Yield the works of one file; CorruptError if it is damaged, or their number differs from the manifest."""
+        merged, record_count = read_merged(self.layout.merged), 0
         for batch in super().read(part):
-            read += batch.read
+            record_count += batch.read
             yield merged.apply(batch)
-        listed = self.layout.manifest.get(part)
-        if listed and listed.records not in (None, read) and not self.allow_truncated:
-            said = f"its manifest says {listed.records:,}"
-            raise CorruptError(f"{self.root / part} holds {read:,} works, {said}", "Fetch it again")
+        entry = self.layout.manifest.get(part)
+        if entry and entry.records not in (None, record_count) and not self.allow_truncated:
+            expected = f"its manifest says {entry.records:,}"
+            raise CorruptError(f"{self.root / part} holds {record_count:,} works, {expected}", "Fetch it again")
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the works but those that are retracted, paratext or of low quality."""
+        """Yield the works, except retracted ones, paratext and those of low quality."""
         if path.suffix == ".parquet":
-            works = read_rows(path, Work, tally, needed="id")
+            works = read_rows(path, Work, tally, required="id")
         else:
             works = read_records(path, Work, tally, allow_truncated=self.allow_truncated)
-        for number, work in works:
+        for record_number, work in works:
             paper_id = short_id(work.id or "")
             if reason := self._reason_to_drop(work):
-                tally.drop(reason, number, paper_id)
+                tally.drop(reason, record_number, paper_id)
                 continue
             try:
                 paper = self._paper(paper_id, work)
             except (ValueError, msgspec.DecodeError) as error:
-                tally.drop("wrong_type", number, str(error))
+                tally.drop("wrong_type", record_number, str(error))
             else:
                 yield paper
 
@@ -154,7 +154,7 @@ class OpenAlex(FileRelease):
             year=work.publication_year,
             fields=self._fields(work),
             outbound=[short_id(work_id) for work_id in work.referenced_works or ()],
-            inbound=min(max(work.cited_by_count or 0, 0), _MOST),
+            inbound=min(max(work.cited_by_count or 0, 0), _MAX_INT32),
             doi=work.doi,
         )
 
@@ -180,10 +180,10 @@ def short_id(address: str) -> str:
 def plain_abstract(
     index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None, max_text: int = MAX_TEXT
 ) -> str:
-    """Return the text of an inverted index: its words in the order of their positions; gaps are closed.
+    """Return the text of an inverted index: its words in the order of their positions, without gaps.
 
     The index is a mapping, pairs (a Parquet map) or JSON (a Parquet string), which may raise
-    :class:`msgspec.DecodeError`. The text ends with the word that exceeds ``max_text``: a long word may have many
+    :class:`msgspec.DecodeError`. The text ends with the word that exceeds ``max_text``, since a long word may have many
     positions.
     """
     if isinstance(index, str):
@@ -191,14 +191,14 @@ def plain_abstract(
     if not index:
         return ""
     pairs = index.items() if isinstance(index, dict) else index
-    placed = [(place, word) for word, places in pairs for place in places or ()]
-    words: list[str | None] = [None] * len(placed)
+    occurrences = [(position, word) for word, positions in pairs for position in positions or ()]
+    words: list[str | None] = [None] * len(occurrences)
     try:
-        for place, word in placed:
-            words[place] = word
+        for position, word in occurrences:
+            words[position] = word
     except IndexError:  # gaps between the positions
-        placed.sort()
-        words = [word for _, word in placed]
+        occurrences.sort()
+        words = [word for _, word in occurrences]
     text = [word for word in words if word is not None]
     if sum(map(len, text)) + len(text) > max_text:
         ends = accumulate(len(word) + 1 for word in text)
@@ -207,37 +207,37 @@ def plain_abstract(
 
 
 def topic_fields(topic: _Topic) -> list[str]:
-    """Return the field a topic counts as: by its subfield where that says more, else by its field."""
-    for thing, table in ((topic.subfield, OPENALEX_SUBFIELDS), (topic.field, OPENALEX_FIELDS)):
-        number = short_id(str(thing.id)) if thing else ""
-        if number.isascii() and number.isdecimal() and int(number) in table:
-            return [table[int(number)][1]]
+    """Return the field of a topic, in a list: that of its subfield if mapped, else that of its field."""
+    for entity, table in ((topic.subfield, OPENALEX_SUBFIELDS), (topic.field, OPENALEX_FIELDS)):
+        entity_id = short_id(str(entity.id)) if entity else ""
+        if entity_id.isascii() and entity_id.isdecimal() and int(entity_id) in table:
+            return [table[int(entity_id)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []
 
 
 class Merged(NamedTuple):
-    """Works that became part of another: keys rising, and what each one is now."""
+    """Keys of works that were merged into others, rising, and the keys of those others."""
 
     ids: Keys
     into: Keys
 
     def apply(self, batch: PaperBatch) -> PaperBatch:
-        """Drop the merged works of a batch, and let references to merged works mean what they became part of."""
+        """Drop the merged works of a batch, and redirect references to merged works."""
         papers = batch.papers
         keys = id_keys(papers.column("paper_id"))
-        _, gone = places(self.ids, keys)
-        if gone.any():
-            papers, keys = papers.filter(pa.array(~gone)), keys[~gone]
-            batch.dropped["merged_into_another"] += int(np.count_nonzero(gone))
+        _, is_merged = places(self.ids, keys)
+        if is_merged.any():
+            papers, keys = papers.filter(pa.array(~is_merged)), keys[~is_merged]
+            batch.dropped["merged_into_another"] += int(np.count_nonzero(is_merged))
         outbound = papers.column("outbound")
         cited = outbound.flatten().to_numpy()
-        place, moved = places(self.ids, cited)
-        if moved.any():
+        positions, cites_merged = places(self.ids, cited)
+        if cites_merged.any():
             lengths = np.asarray(pc.list_value_length(outbound))
-            offsets, kept = distinct_references(keys, lengths, np.where(moved, self.into[place], cited))
-            batch.noted["references_redirected_to_merged"] += int(np.count_nonzero(moved))
-            batch.noted["references_repeated_or_self"] += len(cited) - len(kept)
-            lists = pa.LargeListArray.from_arrays(offsets, kept, type=papers.schema.field("outbound").type)
+            offsets, distinct = distinct_references(keys, lengths, np.where(cites_merged, self.into[positions], cited))
+            batch.noted["references_redirected_to_merged"] += int(np.count_nonzero(cites_merged))
+            batch.noted["references_repeated_or_self"] += len(cited) - len(distinct)
+            lists = pa.LargeListArray.from_arrays(offsets, distinct, type=papers.schema.field("outbound").type)
             papers = papers.set_column(papers.schema.names.index("outbound"), papers.schema.field("outbound"), lists)
         batch.papers = papers
         return batch
@@ -245,27 +245,27 @@ class Merged(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def read_merged(paths: tuple[Path, ...]) -> Merged:
-    """Read the CSV files of merged ids, once a process; of several lines of a work the last counts.
+    """Return the merged ids of CSV files, cached per process; the last line of a work counts.
 
-    Holds 16 bytes a merged work, about 80 while it reads. CorruptError if a file is no such CSV or ids go in a circle.
+    Uses 16 bytes a merged work, about 80 while reading. CorruptError if a file is malformed or ids form a cycle.
     """
     tables = [_read_csv(path) for path in paths]
-    none = np.empty(0, np.uint64)
+    no_keys = np.empty(0, np.uint64)
     ids, into = (
-        np.concatenate([none, *(id_keys(table.column(name).combine_chunks()) for table in tables)])
+        np.concatenate([no_keys, *(id_keys(table.column(name).combine_chunks()) for table in tables)])
         for name in ("id", "merge_into_id")
     )
-    rising, last = np.unique(ids[::-1], return_index=True)
-    into = into[::-1][last]
+    merged_ids, last_lines = np.unique(ids[::-1], return_index=True)
+    into = into[::-1][last_lines]
     for _ in range(64):
-        place, again = places(rising, into)
-        again &= into[place] != into
-        if not again.any():
+        positions, chained = places(merged_ids, into)
+        chained &= into[positions] != into
+        if not chained.any():
             break
-        into = np.where(again, into[place], into)
-    if again.any() or np.any(into == rising):
-        raise CorruptError(f"the merged ids of {paths[0].parent} go in a circle", "Fetch them again")
-    return Merged(rising, into)
+        into = np.where(chained, into[positions], into)
+    if chained.any() or np.any(into == merged_ids):
+        raise CorruptError(f"the merged ids of {paths[0].parent} form a cycle", "Fetch them again")
+    return Merged(merged_ids, into)
 
 
 def _read_csv(path: Path) -> pa.Table:
@@ -277,6 +277,6 @@ def _read_csv(path: Path) -> pa.Table:
     except (pa.ArrowInvalid, KeyError, OSError) as error:
         raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
     prefix = r"^https://openalex\.org/"
-    for number, name in enumerate(table.column_names):
-        table = table.set_column(number, name, pc.replace_substring_regex(table.column(name), prefix, ""))
+    for index, name in enumerate(table.column_names):
+        table = table.set_column(index, name, pc.replace_substring_regex(table.column(name), prefix, ""))
     return table

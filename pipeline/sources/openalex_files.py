@@ -1,4 +1,4 @@
-"""Files of an OpenAlex snapshot: their layout on disk, the manifest, and the public bucket they are fetched from."""
+"""Files of an OpenAlex snapshot: the layout on disk, the manifest, and the public bucket."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import msgspec
 from pipeline.core.errors import CorruptError, InputError, StageError, nearest
 from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
-from pipeline.sources.remote import Remote, ask, bare, plain_name
+from pipeline.sources.remote import Remote, ask, plain_name, public_url
 
-_PLACES = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
-_MERGED = ("data/merged_ids/works", "legacy-data/merged_ids/works")
-_LEVELS = ("data", "legacy-data", "jsonl", "parquet", "works")
+_WORKS_FOLDERS = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
+_MERGED_FOLDERS = ("data/merged_ids/works", "legacy-data/merged_ids/works")
+_FOLDER_NAMES = ("data", "legacy-data", "jsonl", "parquet", "works")
 _MANIFESTS = ("manifest.json", "manifest")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One copy of the works on disk.
+    """The works of a snapshot on disk.
 
     Attributes:
         works: folder of ``updated_date=*/part_*``.
         suffix: ``.gz`` (JSON lines) or ``.parquet``.
-        merged: CSV files of merged ids; none in the layout of 2026.
+        merged: CSV files of merged ids; the layout of 2026 has none.
     """
 
     works: Path
@@ -41,30 +41,31 @@ class Layout:
 
     @classmethod
     def find(cls, folder: Path) -> Layout:
-        """Find the one copy of the works below ``folder``: the snapshot's root, or the folder of any of its formats."""
-        places = {folder / place.removeprefix(above) for place in _PLACES for above in ("", "data/", "legacy-data/")}
+        """Return the layout of the works below ``folder``: the snapshot's root, or the folder of one format."""
+        prefixes = ("", "data/", "legacy-data/")
+        folders = {folder / name.removeprefix(prefix) for name in _WORKS_FOLDERS for prefix in prefixes}
         copies = [
-            (place, suffix)
-            for place in (folder, *sorted(places))
+            (path, suffix)
+            for path in (folder, *sorted(folders))
             for suffix in (".gz", ".parquet")
-            if next(place.glob(f"updated_date=*/[!.]*{suffix}"), None)
+            if next(path.glob(f"updated_date=*/[!.]*{suffix}"), None)
         ]
         if not copies:
-            find_files(folder, [f"{place}/updated_date=*/part_*" for place in _PLACES], "OpenAlex works")
+            find_files(folder, [f"{name}/updated_date=*/part_*" for name in _WORKS_FOLDERS], "OpenAlex works")
         if len(copies) > 1:
-            listed = " and ".join(f"{place} ({suffix})" for place, suffix in copies)
-            raise InputError(f"{folder} holds the works twice: {listed}", "Give one of the two with --input")
+            found = " and ".join(f"{path} ({suffix})" for path, suffix in copies)
+            raise InputError(f"{folder} holds the works twice: {found}", "Give one of the two with --input")
         works, suffix = copies[0]
         roots = [folder]
-        while roots[-1].name in _LEVELS:
+        while roots[-1].name in _FOLDER_NAMES:
             roots.append(roots[-1].parent)
         check_finished(roots[-1])
-        merged = {path for root in roots for place in _MERGED for path in (root / place).glob("[!.]*.csv*")}
+        merged = {path for root in roots for name in _MERGED_FOLDERS for path in (root / name).glob("[!.]*.csv*")}
         check_files(merged)
         return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
-        """Return the files of works. CorruptError if one that the manifest lists is not there, or has another size."""
+        """Return the files of works. CorruptError if a file of the manifest is missing or has another size."""
         paths = find_files(self.works, (f"updated_date=*/*{self.suffix}",), "OpenAlex works")
         listed = self.manifest
         missing = [name for name in listed if not (self.works / name).is_file()]
@@ -83,7 +84,7 @@ class Layout:
 
     @functools.cached_property
     def manifest(self) -> dict[str, Listed]:
-        """What the manifest says of each file, by path below ``works``; empty where there is none."""
+        """Entries of the manifest by path below ``works``; empty if there is no manifest."""
         for name in _MANIFESTS:
             path = self.works / name
             if path.is_file():
@@ -92,7 +93,7 @@ class Layout:
 
 
 class Listed(msgspec.Struct, rename={"bytes": "content_length", "records": "record_count"}):
-    """What a manifest says of one file."""
+    """A manifest's entry of one file."""
 
     bytes: int | None = None
     records: int | None = None
@@ -110,9 +111,9 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
-    """Return the files of works that a manifest lists, by path below the folder of works, else CorruptError.
+    """Return the entries of a manifest by path below the folder of works; CorruptError if it is not a manifest.
 
-    Both kinds are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
+    Both layouts are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
     """
     try:
         manifest = msgspec.json.decode(text, type=_Manifest)
@@ -126,8 +127,8 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
 
 ENDPOINT = "https://openalex.s3.amazonaws.com"
 
-_PAGES = 10_000
-"""Pages of the longest listing that is read, ten million objects."""
+_MAX_PAGES = 10_000
+"""Maximum number of pages of a listing: ten million objects."""
 
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
@@ -139,12 +140,12 @@ FORMATS = {
         ("legacy-data/merged_ids/works/", "data/merged_ids/works/"),
     ),
 }
-"""By format: folders of works and of merged ids in the bucket; the first that exists counts. The layout until 2025
-(``legacy``) moved in 2026; later ones have no merged ids."""
+"""Folders of works and of merged ids in the bucket, by format; the first existing one is used. The layout until 2025
+(``legacy``) moved in 2026; later layouts have no merged ids."""
 
 
 class S3Object(NamedTuple):
-    """One object of a listing."""
+    """An object of a listing."""
 
     key: str
     bytes: int
@@ -153,14 +154,14 @@ class S3Object(NamedTuple):
 
 
 def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000) -> Iterator[S3Object]:
-    """Yield the objects below a prefix of a bucket, page after page (ListObjectsV2)."""
+    """Yield the objects below a prefix of a bucket (ListObjectsV2, page by page)."""
     query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
     tokens = set[str]()
-    where = bare(bucket)
-    for _ in range(_PAGES):
+    address = public_url(bucket)
+    for _ in range(_MAX_PAGES):
         answer = ask(session, f"{bucket}/?{urlencode(query)}")
         if answer.status_code != 200:
-            raise StageError(f"{where} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
+            raise StageError(f"{address} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
         try:
             root = ET.fromstring(answer.content)  # noqa: S314  # expat refuses entity bombs since 2.4.1
             if not root.tag.endswith("ListBucketResult"):
@@ -172,30 +173,30 @@ def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int =
                 yield S3Object(key, integer(size), etag, modified)
         except (ET.ParseError, ValueError) as error:
             raise StageError(
-                f"{where} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
+                f"{address} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
             ) from error
         token = root.findtext(f"{_NAMESPACE}NextContinuationToken")
         if not token:
             return
         if token in tokens:
-            raise StageError(f"{where} repeats a page of its listing of {prefix}", "Check --endpoint")
+            raise StageError(f"{address} repeats a page of its listing of {prefix}", "Check --endpoint")
         tokens.add(token)
         query["continuation-token"] = token
-    raise StageError(f"{where} lists {prefix} on more than {_PAGES:,} pages", "Check --endpoint")
+    raise StageError(f"{address} lists {prefix} on more than {_MAX_PAGES:,} pages", "Check --endpoint")
 
 
 class OpenAlexCatalogue:
-    """One format of the snapshot (:data:`FORMATS`) in the bucket, which has one snapshot at a time."""
+    """One format (:data:`FORMATS`) of the current snapshot in the bucket."""
 
     def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
         if kind not in FORMATS:
             raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
         self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
         works, merged = FORMATS[kind]
-        self._works = self._first(works)
+        self._works = self._first_listed(works)
         if not self._works:
-            raise InputError(f"{bare(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
-        self._merged = self._first(merged)
+            raise InputError(f"{public_url(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
+        self._merged = self._first_listed(merged)
 
     @property
     def name(self) -> str:
@@ -205,11 +206,11 @@ class OpenAlexCatalogue:
     def files(self) -> list[Remote]:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
-        listed = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
+        sha256_of = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
         remotes = []
         for key, size, etag, _ in (*self._merged, *self._works):
             md5 = re.fullmatch(r'"?([0-9a-f]{32})"?', etag)
-            sha256 = listed.get(key.rpartition("works/")[2])
+            sha256 = sha256_of.get(key.rpartition("works/")[2])
             remotes.append(Remote(key, f"{self._endpoint}/{quote(key)}", size, md5[1] if md5 else None, sha256))
         return remotes
 
@@ -219,16 +220,16 @@ class OpenAlexCatalogue:
         if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
             raise InputError(
                 f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
-                "Run the same command again: it fetches the new one, into a folder of its own",
+                "Run the same command again to fetch the new snapshot, into another folder",
             )
         return remote
 
-    def _first(self, prefixes: tuple[str, ...]) -> list[S3Object]:
+    def _first_listed(self, prefixes: tuple[str, ...]) -> list[S3Object]:
         for prefix in prefixes:
             stored = list_objects(self._session, self._endpoint, prefix)
-            kept = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
-            if any(file.key.endswith((".gz", ".parquet")) for file in kept):
-                return kept
+            data = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
+            if any(file.key.endswith((".gz", ".parquet")) for file in data):
+                return data
         return []
 
     def _manifest(self, stored: S3Object) -> dict[str, Listed]:

@@ -1,4 +1,4 @@
-"""From raw records to batches of papers: text rules, reference keys, impossible years, unknown fields."""
+"""Convert raw records to batches of papers: text rules, reference keys, impossible years, unknown fields."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, MAX_TEXT, RAW_PAPERS,
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
-"""Years a paper can have; any other year counts as missing."""
+"""Possible years of a paper; any other year counts as missing."""
 
 _REFERENCE_CHARS = 32
-"""What a reference counts in :data:`BATCH_CHARS`; its string takes about as much memory as so many characters."""
+"""Characters that a reference counts in :data:`BATCH_CHARS`: about the memory of its string."""
 
 
 class Paper(msgspec.Struct, kw_only=True, gc=False):
-    """A paper as its release writes it.
+    """A paper as in its release.
 
-    ``inbound`` has the distinct ids of the papers that cite it, or is their number. In a ``lined`` abstract each line
-    is a sentence that the release gives (:func:`pipeline.core.text.one_a_line`).
+    ``inbound`` is the distinct ids of the citing papers, or their number. The lines of a ``lined`` abstract are
+    sentences given by the release (:func:`pipeline.core.text.one_a_line`).
     """
 
     id: str
@@ -47,17 +47,17 @@ class Paper(msgspec.Struct, kw_only=True, gc=False):
 
 @dataclass(frozen=True)
 class FileRelease(Release):
-    """A release in files, of which each is a part. Its own fields are settings that decide the content.
+    """A release whose parts are files. The fields of subclasses are settings that decide the content.
 
     Attributes:
-        folder: where the files are.
+        folder: folder of the files.
     """
 
     folder: Path
 
     @property
     def root(self) -> Path:
-        """The folder below which parts are named."""
+        """Folder that the names of parts are relative to."""
         return self.folder
 
     @abstractmethod
@@ -66,15 +66,15 @@ class FileRelease(Release):
 
     @abstractmethod
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the papers of one file; the records that are not kept go to ``tally``."""
+        """Yield the kept papers of one file; count dropped records in ``tally``."""
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings."""
-        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _SHARED}
+        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _COMMON_FIELDS}
         return {"files": fingerprint(self.files(), self.root), **settings}
 
     def parts(self) -> Sequence[str]:
-        """Return the files, by path below :attr:`root`."""
+        """Return the paths of the files below :attr:`root`."""
         return [path.relative_to(self.root).as_posix() for path in self.files()]
 
     def read(self, part: str) -> Iterator[Any]:
@@ -83,11 +83,11 @@ class FileRelease(Release):
         return buffer.batches(self.papers(self.root / part, buffer))
 
 
-_SHARED = {field.name for field in fields(FileRelease)}
+_COMMON_FIELDS = {field.name for field in fields(FileRelease)}
 
 
 class PaperBuffer(Tally):
-    """Collects the papers of one file and hands them out as :class:`PaperBatch` es."""
+    """Collects the papers of one file into batches."""
 
     def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
         super().__init__(path, max_text)
@@ -107,7 +107,7 @@ class PaperBuffer(Tally):
         self._chars = 0
 
     def add(self, paper: Paper) -> None:
-        """Add one paper. Its values go to columns at once: that is faster than to keep the objects."""
+        """Add a paper. Its values go to columns at once, which is faster than keeping the objects."""
         cited = paper.outbound or ()
         title, abstract = self.cut(paper.title), self.cut(paper.abstract)
         if paper.lined:
@@ -126,11 +126,11 @@ class PaperBuffer(Tally):
 
     @property
     def full(self) -> bool:
-        """Whether the buffer holds a batch of papers."""
+        """Whether the buffer has enough papers for a batch."""
         return len(self._ids) >= BATCH_ROWS or self._chars >= BATCH_CHARS
 
     def batches(self, papers: Iterable[Paper]) -> Iterator[PaperBatch]:
-        """Yield papers in batches; the last one, which may be empty, has the rest of what was counted."""
+        """Yield papers in batches; the last batch, which may be empty, has the remaining counts."""
         for paper in papers:
             self.add(paper)
             if self.full:
@@ -138,7 +138,7 @@ class PaperBuffer(Tally):
         yield self.flush()
 
     def flush(self) -> PaperBatch:
-        """Return the papers added, and what was counted, since the last flush."""
+        """Return the papers and the counts since the last flush."""
         self.read += len(self._ids)
         ids = pa.array(self._ids, pa.large_string())
         offsets, cited = distinct_references(id_keys(ids), np.array(self._lengths, np.int64), id_keys(self._cited))
@@ -179,14 +179,14 @@ def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys)
     """Remove self-citations and repetitions from each paper's references.
 
     Args:
-        keys: uint64 ``[n]``, key of each paper.
-        lengths: int64 ``[n]``, number of references each paper lists.
-        cited: uint64 ``[sum(lengths)]``, keys of the references, paper after paper.
+        keys: keys of the papers, uint64 ``[n]``.
+        lengths: number of references of each paper, int64 ``[n]``.
+        cited: concatenated keys of the references, uint64 ``[sum(lengths)]``.
 
     Returns:
-        offsets int64 ``[n + 1]`` and the references kept, rising within a paper.
+        Offsets, int64 ``[n + 1]``, and the remaining references, uint64, rising within a paper.
     """
     owner = np.repeat(np.arange(len(keys), dtype=np.min_scalar_type(len(keys))), lengths)  # 16 bits sort fast
-    others = cited != keys[owner]
-    owner, cited = distinct_pairs(owner[others], cited[others])
+    is_other = cited != keys[owner]
+    owner, cited = distinct_pairs(owner[is_other], cited[is_other])
     return offsets_of(owner, len(keys)), cited

@@ -1,6 +1,6 @@
-"""The sources, by the names users type, with the options each has on the command line.
+"""The sources by name, with their options on the command line.
 
-Reader modules are loaded when a release is opened: the command line imports this module to print its help.
+Reader modules are imported when a release is opened, since the command line imports this module for its help.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-    """An option of a source: a parameter of its release.
+    """An option of a source: a parameter of its release; ``fields_from`` is ``--fields-from``.
 
-    Users type ``--fields-from`` for ``fields_from``. ``parse`` makes a value of the text; None: a flag without a value.
-    ``default`` is used where the option is not given; None: the release's own.
+    ``parse`` converts the text to a value; None: a flag without a value. ``default`` None: the default of the release.
     """
 
     name: str
@@ -33,8 +32,8 @@ class Option(NamedTuple):
 class Source(NamedTuple):
     """A kind of release.
 
-    ``opener`` is ``package.module:callable``, with a dot in front for one of this room. It takes the folder (if it
-    ``has_folder``) and the options, and returns a :class:`pipeline.sources.base.Release`.
+    ``opener`` is ``package.module:callable``; a leading dot means this package. It takes the folder (if ``has_folder``)
+    and the options, and returns a :class:`pipeline.sources.base.Release`.
     """
 
     opener: str
@@ -104,13 +103,13 @@ COMMON = (
 
 
 def register(name: str, source: Source) -> None:
-    """Enter a source of another package, for ``mdcr corpus --source NAME``; InputError if the name is taken."""
+    """Add a source of another package, for ``mdcr corpus --source NAME``; InputError if the name is taken."""
     if SOURCES.setdefault(name, source) != source:
         raise InputError(f"there is a source {name!r} already", "Give yours another name")
 
 
 def all_options() -> dict[str, list[tuple[str, Option]]]:
-    """Return the options of all sources by name, each with the sources that have it."""
+    """Return (source, option) pairs of all sources by option name."""
     options: dict[str, list[tuple[str, Option]]] = {}
     for name, source in SOURCES.items():
         for option in (*source.options, *COMMON):
@@ -118,20 +117,20 @@ def all_options() -> dict[str, list[tuple[str, Option]]]:
     return options
 
 
-def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> Release:
+def open_release(source: str, folder: Path | None, typed: Mapping[str, Any]) -> Release:
     """Return the release of a source.
 
-    ``given`` are options as users type them: text by name, True for a flag; None where an option is not given.
-    InputError if the source is unknown or lacks its folder, or an option is unknown to it or has a bad value.
+    ``typed`` are the options by name, as users type them: text, True for a flag, None if not given. InputError if the
+    source is unknown or its folder is missing, or if an option is unknown or has a bad value.
     """
     if source not in SOURCES:
         raise InputError(f"there is no source {source!r}", nearest(source, SOURCES))
     kind = SOURCES[source]
     if kind.has_folder and folder is None:
-        raise InputError(f"source {source} needs the folder of the release", "Give it with --input")
+        raise InputError(f"source {source} must have the folder of the release", "Give it with --input")
     options = {option.name: option for option in (*kind.options, *COMMON)}
     values = {name: option.default for name, option in options.items() if option.default is not None}
-    for name, text in given.items():
+    for name, text in typed.items():
         if text is None or text is False:
             continue
         if name not in options:
@@ -143,8 +142,8 @@ def open_release(source: str, folder: Path | None, given: Mapping[str, Any]) -> 
             raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
     module, _, opener = kind.opener.partition(":")
     release = getattr(importlib.import_module(module, __package__), opener)
-    opened: Release = release(folder, **values) if kind.has_folder else release(**values)
-    return opened
+    instance: Release = release(folder, **values) if kind.has_folder else release(**values)
+    return instance
 
 
 def _flag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Remote files, catalogues of them, and small HTTP requests."""
+"""Remote files, their catalogues, and small HTTP requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.core.progress import say, span
 from pipeline.core.text import without_credentials
 
 ATTEMPTS = 6
-"""Attempts without a byte of progress before a request is given up."""
+"""Maximum number of attempts without progress."""
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
@@ -25,12 +25,12 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = 10
 
 _MAX_ANSWER = 8 * 2**20
-"""Bytes of the longest answer that is read whole; the longest listings have a few hundred kilobytes."""
+"""Maximum size of a response in bytes; the longest listings have a few hundred kilobytes."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """One file to fetch: its path below the folder, an address, which may expire, and what is listed of it."""
+    """A file to fetch: path below the folder, an address, which may expire, and size and checksums if listed."""
 
     name: str
     url: str
@@ -39,33 +39,33 @@ class Remote:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        for part in self.name.split("/"):
-            plain_name(part)
+        for name in self.name.split("/"):
+            plain_name(name)
 
 
 def plain_name(name: str) -> str:
-    """Return a server's name of a release, folder or file, if it is plain, visible and of at most 200 characters."""
+    """Return a server's name of a release, folder or file; InputError unless it is plain, visible and short."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+ -]{0,199}", name):
         raise InputError(f"the server's name {name!r} is not allowed", "Report it")
     return name
 
 
 class Catalogue(Protocol):
-    """A release as its publisher lists it."""
+    """A publisher's listing of a release."""
 
     @property
     def name(self) -> str:
-        """Name of the release, such as ``s2ag-2026-09-17``: the folder it goes into."""
+        """Name of the release, such as ``s2ag-2026-09-17``, and of its folder."""
 
     def files(self) -> Sequence[Remote]:
-        """Return its files."""
+        """Return the files."""
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return a file with a fresh address, in place of an expired one; any thread may call."""
+        """Return a file with a fresh address in place of an expired one; thread-safe."""
 
 
 def client() -> httpx.Client:
-    """Return an HTTP client for many threads, with the proxies of the environment."""
+    """Return a thread-safe HTTP client with the proxies of the environment."""
     return httpx.Client(
         headers={"User-Agent": f"mdcr/{pipeline.__version__}", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(60, connect=30),
@@ -77,62 +77,64 @@ def client() -> httpx.Client:
 def ask(
     session: httpx.Client, url: str, headers: Mapping[str, str] | None = None, *, patient: bool = True
 ) -> httpx.Response:
-    """Return the answer to a small GET, repeated after transient errors; another origin does not get ``headers``.
+    """Return the response to a small GET, repeated after transient errors; other origins do not get ``headers``.
 
-    A refused connection counts as transient if ``patient``: the server may be about to start. StageError if the server
-    cannot be reached, fails repeatedly, or sends more than 8 MiB.
+    A refused connection is transient if ``patient``, since the server may be starting. StageError if the server cannot
+    be reached, fails repeatedly, or sends more than 8 MiB.
     """
+    private = dict(headers or {})
     for attempt in range(1, ATTEMPTS + 1):
-        answer = None
+        response = None
         try:
-            answer = _redirected(session, session.build_request("GET", url, headers=dict(headers or {})), headers or {})
+            response = _follow_redirects(session, session.build_request("GET", url, headers=private), private)
         except (httpx.RequestError, httpx.InvalidURL) as error:
-            raise_if_hopeless(url, error, patient)
+            raise_if_permanent(url, error, patient)
             problem = f"{type(error).__name__}: {error}"
         else:
-            if answer.status_code not in TRANSIENT:
-                return answer
-            problem = f"HTTP {answer.status_code}"
+            if response.status_code not in TRANSIENT:
+                return response
+            problem = f"HTTP {response.status_code}"
         if attempt < ATTEMPTS:
-            wait(url, problem, max(pause(attempt, None), pause(0, answer)))
-    raise StageError(f"{bare(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network; try again")
+            wait(url, problem, max(pause(attempt, None), pause(0, response)))
+    raise StageError(f"{public_url(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network")
 
 
-def raise_if_hopeless(url: str, error: Exception, patient: bool = True) -> None:
-    """Raise an error where further attempts cannot succeed: no such host, malformed, refused and not ``patient``."""
+def raise_if_permanent(url: str, error: Exception, patient: bool = True) -> None:
+    """Raise an error if retrying cannot help: unknown host, malformed address, or refused and not ``patient``."""
     cause: BaseException | None = error
+    address = public_url(url)
     while cause is not None:
         reason = ""
         if isinstance(cause, socket.gaierror):
-            reason = f"no address is known of its host ({cause.strerror})"
+            reason = f"its host is unknown ({cause.strerror})"
         elif isinstance(cause, ConnectionRefusedError) and not patient:
             reason = "the connection is refused"
         if reason:
-            raise StageError(f"{bare(url)} cannot be reached: {reason}", "Check the network and --endpoint") from error
+            raise StageError(f"{address} cannot be reached: {reason}", "Check the network and --endpoint") from error
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        raise InputError(f"{bare(url)!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
+        raise InputError(f"{address!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
 
 
 def wait(url: str, problem: str, seconds: float, stop: threading.Event | None = None) -> None:
-    """Wait before the next attempt, or until ``stop`` is set, and say why."""
+    """Print the problem and wait before the next attempt, or until ``stop`` is set."""
     if seconds:
-        say(f"{bare(url)}: {problem}; the next attempt is in {span(seconds)}")
+        say(f"{public_url(url)}: {problem}; the next attempt is in {span(seconds)}")
     sleep(seconds, stop)
 
 
 def sleep(seconds: float, stop: threading.Event | None = None) -> None:
-    """Sleep, or until ``stop`` is set."""
+    """Sleep until the time is over or ``stop`` is set."""
     (stop or threading.Event()).wait(seconds)
 
 
-def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[str, str]) -> httpx.Response:
-    """Return the answer at the end of redirects; ``private`` headers go to the first origin alone."""
+def _follow_redirects(session: httpx.Client, request: httpx.Request, private: Mapping[str, str]) -> httpx.Response:
+    """Return the response at the end of redirects; ``private`` headers are sent to the first origin only."""
     origin = _origin(request.url)
     for _ in range(_REDIRECTS):
         answer = session.send(request, follow_redirects=False, stream=True)
         try:
-            body = _bounded(answer)
+            body = _read_bounded(answer)
         finally:
             answer.close()
         if answer.next_request is None:
@@ -145,16 +147,14 @@ def _redirected(session: httpx.Client, request: httpx.Request, private: Mapping[
     raise httpx.TooManyRedirects(f"more than {_REDIRECTS} redirects", request=request)
 
 
-def _bounded(answer: httpx.Response) -> bytes:
-    """Read an answer, decompressed."""
+def _read_bounded(answer: httpx.Response) -> bytes:
+    """Return the decompressed body of a response; StageError if it is too long."""
     body = bytearray()
     for chunk in answer.iter_bytes():
         body += chunk
         if len(body) > _MAX_ANSWER:
-            raise StageError(
-                f"{bare(str(answer.url))} answered with more than {_MAX_ANSWER >> 20} MiB, which no listing has",
-                "Check --endpoint",
-            )
+            url = public_url(str(answer.url))
+            raise StageError(f"{url} answered with more than {_MAX_ANSWER >> 20} MiB", "Check --endpoint")
     return bytes(body)
 
 
@@ -162,14 +162,14 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def pause(attempt: int, answer: httpx.Response | None) -> float:
-    """Return the seconds to wait before the next attempt: what the server asks for, else exponential."""
-    asked = answer.headers.get("Retry-After", "") if answer is not None else ""
-    if asked.isdecimal():
-        return min(float(asked), 300.0)
+def pause(attempt: int, response: httpx.Response | None) -> float:
+    """Return the seconds to wait before the next attempt: the server's ``Retry-After``, else exponential in it."""
+    retry_after = response.headers.get("Retry-After", "") if response is not None else ""
+    if retry_after.isdecimal():
+        return min(float(retry_after), 300.0)
     return float(min(2**attempt, 60)) if attempt else 0.0
 
 
-def bare(url: str) -> str:
-    """Return an address without its query, which may hold a signature, and without user and password."""
+def public_url(url: str) -> str:
+    """Return an address without its query, which may have a signature, and without user and password."""
     return without_credentials(url.partition("?")[0])

@@ -31,7 +31,7 @@ from pipeline.sources.download import RECORD
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-from pipeline.sources.remote import Remote, ask, bare, plain_name
+from pipeline.sources.remote import Remote, ask, plain_name, public_url
 
 _T = TypeVar("_T")
 
@@ -39,8 +39,8 @@ ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
 
 DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
-"""Datasets of a corpus: bytes the join holds for each byte of a gzip and of a plain file (authors, venues and citation
-contexts are not kept). The records below have what is read of each."""
+"""Datasets of a corpus: memory of the join per byte of a gzip file and of a plain file. Authors, venues and citation
+contexts are not read."""
 
 
 class _ExternalIds(msgspec.Struct):
@@ -72,13 +72,11 @@ class _Citation(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class S2ag(FileRelease, JoinedRelease):
-    """A folder with ``papers``, ``abstracts`` and ``citations`` of one release.
-
-    The folder holds ``papers/``, ``abstracts/`` and ``citations/``, or files of those names (``papers-*.jsonl.gz``).
+    """A release in folders ``papers``, ``abstracts`` and ``citations``, or in files such as ``papers-*.jsonl.gz``.
 
     Attributes:
-        fields_from: whose fields of study count, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        fields_from: source of the fields of study, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     fields_from: str = "s2-fos-model"
@@ -94,7 +92,7 @@ class S2ag(FileRelease, JoinedRelease):
 
     def _files(self, dataset: str) -> list[Path]:
         ends = (".jsonl.gz", ".gz", ".jsonl", ".json")
-        patterns = [f"{dataset}{between}*{end}" for between in ("/", "-", "_") for end in ends]
+        patterns = [f"{dataset}{separator}*{end}" for separator in ("/", "-", "_") for end in ends]
         return find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
 
     def files(self) -> list[Path]:
@@ -102,12 +100,12 @@ class S2ag(FileRelease, JoinedRelease):
         return [path for dataset in DATASETS for path in self._files(dataset)]
 
     def stated(self) -> Mapping[str, int]:
-        """Return what the release said when it was fetched whole."""
+        """Return the publisher's number of rows by table, recorded when the complete release was fetched."""
         record = read_json(self.folder / RECORD) or {}
         return {name: int(rows) for name, rows in record.get("stated", {}).items() if name in DATASETS}
 
     def joined_bytes(self) -> int:
-        """Return about what the join holds of the three datasets together."""
+        """Return the approximate memory of the join of the three datasets, in bytes."""
         sizes = [
             path.stat().st_size * factors[path.suffix != ".gz"]
             for dataset, factors in DATASETS.items()
@@ -116,20 +114,21 @@ class S2ag(FileRelease, JoinedRelease):
         return int(sum(sizes))
 
     def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
-        """Yield what one file holds."""
+        """Yield the batches of one file."""
         if part.startswith("papers"):
             return super().read(part)
-        read = self._abstracts if part.startswith("abstracts") else self._citations
-        return read(self.folder / part)
+        reader = self._abstracts if part.startswith("abstracts") else self._citations
+        return reader(self.folder / part)
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the records of ``papers``, without abstracts and references."""
-        for number, record in read_records(path, _Paper, tally, allow_truncated=self.allow_truncated):
+        for line_number, record in read_records(path, _Paper, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", number)
+                tally.drop("no_paper_id", line_number)
                 continue
-            subjects = [s for s in record.s2fieldsofstudy or () if self.fields_from in ("any", s.source)]
-            fields = [FOLDED.get(category.casefold(), category) for s in subjects if (category := s.category)]
+            subjects = record.s2fieldsofstudy or ()
+            names = [s.category for s in subjects if s.category and self.fields_from in ("any", s.source)]
+            fields = [FOLDED.get(name.casefold(), name) for name in names]
             doi = record.externalids.DOI if record.externalids else None
             yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
 
@@ -138,16 +137,16 @@ class S2ag(FileRelease, JoinedRelease):
         ids: list[str] = []
         texts: list[str] = []
         chars = 0
-        for number, record in read_records(path, _Abstract, tally, allow_truncated=self.allow_truncated):
+        for line_number, record in read_records(path, _Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", number)
+                tally.drop("no_paper_id", line_number)
             elif text := normalise(tally.cut(record.abstract)):
                 tally.read += 1
                 ids.append(str(record.corpusid))
                 texts.append(text)
                 chars += len(text)
             else:
-                tally.pass_over("withheld")
+                tally.drop_expected("withheld")
             if len(ids) >= BATCH_ROWS or chars >= BATCH_CHARS:
                 yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
                 ids, texts, chars = [], [], 0
@@ -159,9 +158,9 @@ class S2ag(FileRelease, JoinedRelease):
         cited: list[str] = []
         for _, edge in read_records(path, _Citation, tally, allow_truncated=self.allow_truncated):
             if edge.citingcorpusid is None:
-                tally.pass_over("null_citing_id")
+                tally.drop_expected("null_citing_id")
             elif edge.citedcorpusid is None:
-                tally.pass_over("null_cited_id")
+                tally.drop_expected("null_cited_id")
             else:
                 tally.read += 1
                 citing.append(str(edge.citingcorpusid))
@@ -194,7 +193,7 @@ class _Refusal(msgspec.Struct):
 class S2agCatalogue:
     """One release of the Datasets API: ``latest``, or a date such as ``2026-09-17``.
 
-    The key, which lists of files require, is sent to the API, never to the storage. InputError if there is no such
+    The key, which file lists require, is sent to the API only, not to the storage. InputError if there is no such
     release or dataset, or the key is refused.
     """
 
@@ -209,7 +208,7 @@ class S2agCatalogue:
         self._session, self._endpoint, self._datasets = session, endpoint.rstrip("/"), tuple(datasets)
         self._key = (api_key or "").strip()
         if not all("!" <= character <= "~" for character in self._key):
-            raise InputError("the API key holds a character that is not printable ASCII", "Copy it again, alone")
+            raise InputError("the API key must be printable ASCII", "Copy it again")
         self._headers = {"x-api-key": self._key} if self._key else {}
         self._lock = threading.Lock()
         self._current: dict[str, Remote] = {}
@@ -237,7 +236,7 @@ class S2agCatalogue:
             return list(self._current.values())
 
     def renewed(self, remote: Remote) -> Remote:
-        """Return the file with a freshly signed address; one list renews all files of its dataset."""
+        """Return the file with a newly signed address; one request renews all files of the dataset."""
         with self._lock:
             if self._current[remote.name].url == remote.url:
                 self._list(remote.name.partition("/")[0])
@@ -253,7 +252,7 @@ class S2agCatalogue:
             listed = {}
         if len(listed) < len(urls) or not listed:
             raise StageError(
-                f"the list of {dataset} of {self.release} is empty, names a file twice or holds what is no address",
+                f"the list of {dataset} of {self.release} is empty, has a file twice or a malformed address",
                 "Try again later",
             )
         for name in [name for name in self._current if name.startswith(f"{dataset}/")]:
@@ -262,33 +261,33 @@ class S2agCatalogue:
             self._current[f"{dataset}/{name}"] = Remote(f"{dataset}/{name}", url)
 
     def _get(self, path: str, kind: type[_T], release: str | None = None) -> _T:
-        """Return an answer of the API; ``release`` is the one that is asked for by name."""
+        """Return a decoded response of the API; ``release`` is the release that the path names, if any."""
         url = f"{self._endpoint}/{path}"
-        answer = ask(self._session, url, self._headers)
-        refusal = _decoded(answer, _Refusal) or _Refusal()
-        status = f"HTTP {answer.status_code}"
+        response = ask(self._session, url, self._headers)
+        refusal = _decode(response, _Refusal) or _Refusal()
+        status = f"HTTP {response.status_code}"
         message = (refusal.message or refusal.error or status).replace(self._key or "\0", "...")
-        if answer.status_code in (401, 403):
+        if response.status_code in (401, 403):
             raise InputError(
-                f"{bare(url)} refused the request ({message})",
+                f"{public_url(url)} refused the request ({message})",
                 "Give a key in S2_API_KEY or with --api-key-file; they are free at "
                 "https://www.semanticscholar.org/product/api",
             )
-        if answer.status_code == 404 and release is not None:
+        if response.status_code == 404 and release is not None:
             listed = ask(self._session, f"{self._endpoint}/release/", self._headers)
-            known = nearest(release, _decoded(listed, list[str]) or []).rstrip("?")
-            raise InputError(f"there is no release {release!r}", f"{known}; or ask for latest")
-        if answer.status_code != 200:
-            raise StageError(f"{bare(url)} answered {status} ({message})", "Try again later")
-        values = _decoded(answer, kind)
+            suggestion = nearest(release, _decode(listed, list[str]) or []).rstrip("?")
+            raise InputError(f"there is no release {release!r}", f"{suggestion}; or ask for latest")
+        if response.status_code != 200:
+            raise StageError(f"{public_url(url)} answered {status} ({message})", "Try again later")
+        values = _decode(response, kind)
         if values is None:
-            raise StageError(f"{bare(url)} did not answer as it is documented", "Try again later")
+            raise StageError(f"{public_url(url)} did not answer as documented", "Try again later")
         return values
 
 
-def _decoded(answer: httpx.Response, kind: type[_T]) -> _T | None:
-    """Return the JSON of an answer; None if it is of another type."""
+def _decode(response: httpx.Response, kind: type[_T]) -> _T | None:
+    """Return the decoded JSON of a response; None if it is not of type ``kind``."""
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

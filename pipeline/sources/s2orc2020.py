@@ -16,7 +16,7 @@ _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jso
 
 
 class Record(Paper):
-    """What is read of a metadata record; its other keys (authors, identifiers, venues) are skipped."""
+    """The keys of a metadata record that are read."""
 
     id: str = msgspec.field(name="paper_id")
     fields: list[str] | None = msgspec.field(name="mag_field_of_study", default=None)
@@ -29,7 +29,7 @@ class S2orc2020(FileRelease):
     """A folder of S2ORC metadata shards, gzip or plain.
 
     Attributes:
-        allow_truncated: keep the whole lines of a truncated gzip file instead of refusing it.
+        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
     allow_truncated: bool = False
@@ -41,8 +41,8 @@ class S2orc2020(FileRelease):
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the records that have an id."""
-        for number, record in read_records(path, Record, tally, allow_truncated=self.allow_truncated):
+        for line_number, record in read_records(path, Record, tally, allow_truncated=self.allow_truncated):
             if record.id:
                 yield record
             else:
-                tally.drop("no_paper_id", number)
+                tally.drop("no_paper_id", line_number)

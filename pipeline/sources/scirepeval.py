@@ -1,4 +1,4 @@
-"""SciRepEval (Singh et al. 2023): the published files on the Hugging Face hub; its study reads them."""
+"""Files of SciRepEval (Singh et al. 2023) on the Hugging Face hub, for its study."""
 
 from __future__ import annotations
 
@@ -8,55 +8,49 @@ from collections.abc import Sequence
 import httpx
 
 from pipeline.core.errors import InputError, StageError, nearest
-from pipeline.sources.hub import HubFiles, endpoint_of, list_files, remote
+from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
 from pipeline.sources.remote import Remote, plain_name
 
 REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
-"""Data sets of the organisation ``allenai``, and the splits that an evaluation reads."""
+"""Data sets of the organisation ``allenai``, and patterns of the splits that an evaluation reads."""
 
 _ENDINGS = r"([-.]\S*|/\S*)?\.(parquet|jsonl|jsonl\.gz|json|csv)"
 _BRANCHES = ("main", "refs/convert/parquet")
-"""The first that holds data files counts: a data set of scripts has its files on the second."""
+"""Branches in order of preference; a data set of scripts has its data files on the second."""
 
 
-class SciRepEvalCatalogue(HubFiles):
-    """The files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
+def catalogue(
+    session: httpx.Client, configurations: Sequence[str] = (), train: bool = False, endpoint: str | None = None
+) -> HubFiles:
+    """Return the files of both data sets, as ``DATASET/CONFIGURATION/FILE``.
 
-    Without ``configurations`` all are fetched; with ``train`` the training splits too, which leak checks read.
-    ``endpoint`` is the hub's address; None: its own, or that of ``HF_ENDPOINT``.
+    Empty ``configurations`` mean all; ``train`` adds the training splits, which leak checks read. ``endpoint`` is the
+    hub's address; None: ``HF_ENDPOINT`` or the official one.
     """
-
-    def __init__(
-        self,
-        session: httpx.Client,
-        configurations: Sequence[str] = (),
-        train: bool = False,
-        endpoint: str | None = None,
-    ) -> None:
-        address, commits, remotes, offered = endpoint_of(endpoint), [], list[Remote](), set[str]()
-        for dataset, splits in REPOSITORIES.items():
-            wanted = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
-            for branch in _BRANCHES:
-                listing = list_files(session, address, f"allenai/{dataset}", branch, _by_hand(dataset))
-                files = [(file, match[1]) for file in listing.siblings if (match := wanted.fullmatch(file.rfilename))]
-                if files:
-                    break
-            commits.append(listing.sha)
-            offered |= {configuration for _, configuration in files}
-            remotes += [
-                remote(address, f"allenai/{dataset}", listing, file, f"{dataset}/{file.rfilename}")
-                for file, configuration in files
-                if not configurations or configuration in configurations
-            ]
-        for name in configurations:
-            if name not in offered:
-                raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
-        if not remotes:
-            raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
-        super().__init__(plain_name(f"scirepeval-{'-'.join(commit[:7] for commit in commits)}"), remotes)
+    address, commits, remotes, offered = hub_address(endpoint), [], list[Remote](), set[str]()
+    for dataset, splits in REPOSITORIES.items():
+        pattern = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
+        for branch in _BRANCHES:
+            listing = list_files(session, address, f"allenai/{dataset}", branch, _manual_download(dataset))
+            files = [(file, match[1]) for file in listing.siblings if (match := pattern.fullmatch(file.rfilename))]
+            if files:
+                break
+        commits.append(listing.sha[:7])
+        offered |= {configuration for _, configuration in files}
+        remotes += [
+            remote_file(address, f"allenai/{dataset}", listing, file, f"{dataset}/{file.rfilename}")
+            for file, configuration in files
+            if not configurations or configuration in configurations
+        ]
+    for name in configurations:
+        if name not in offered:
+            raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
+    if not remotes:
+        raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
+    return HubFiles(plain_name(f"scirepeval-{'-'.join(commits)}"), remotes)
 
 
-def _by_hand(dataset: str) -> str:
+def _manual_download(dataset: str) -> str:
     return (
         f"Where there is a network: hf download allenai/{dataset} --repo-type dataset --local-dir FOLDER/{dataset}, "
         f"for each of {' and '.join(REPOSITORIES)}; then mdcr study scirepeval --input FOLDER"

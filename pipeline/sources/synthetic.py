@@ -1,15 +1,15 @@
-"""A release that is computed, not read: papers in the likeness of S2ORC, any number of them, from a seed.
+"""A generated release: any number of papers similar to S2ORC, from a seed.
 
 The generative model:
 
-- A release is cut into units of about 8,192 papers. Each unit has a random generator of its own, so any process can
-  make any unit. Papers cite papers of their unit, or papers that the release lacks.
+- A release has units of about 8,192 papers. A unit has its own random generator, so any process can generate it. Papers
+  cite papers of their unit, or papers that the release lacks.
 - Each of the 19 fields has subjects, and each subject has words. All units share them.
-- A unit is cut into topics of about 150 papers. A topic mixes three subjects, mostly of its field.
-- A paper has a topic, a date and a popularity, which is heavy-tailed. It uses twenty words of its topic and coins two.
-- It cites older papers in proportion to their popularity: mostly recent ones and mostly of its own topic.
+- A unit has topics of about 150 papers. A topic mixes three subjects, mostly of its field.
+- A paper has a topic, a date and a heavy-tailed popularity. It uses twenty words of its topic and coins two.
+- It cites older papers in proportion to their popularity, mostly recent ones and mostly of its own topic.
 - A token is a function word, a general word, a word of the paper's field, one of its twenty words, or a word coined by
-  the paper or by one that it cites. Within each of these classes the frequencies follow Zipf's law.
+  the paper or by a cited paper. Within each of these classes the frequencies follow Zipf's law.
 - Some papers lack a title, an abstract, a year, a field or references; some titles repeat.
 """
 
@@ -36,31 +36,31 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 VERSION = 3
-"""Raised when the generator's code changes what it writes."""
+"""Version of the output; increased when the code changes it."""
 
-LEAST, MOST = 200, 500_000_000
-"""Papers a synthetic release may have."""
+MIN_PAPERS, MAX_PAPERS = 200, 500_000_000
+"""Minimum and maximum number of papers."""
 
-_MANY_PARTS, _PART_UNITS = 16, 8
-"""A part is one unit in a small release, and :data:`_PART_UNITS` units in one of many parts."""
+_SMALL_PARTS, _PART_UNITS = 16, 8
+"""A part has one unit in a release of up to :data:`_SMALL_PARTS` units, else about :data:`_PART_UNITS`."""
 
 _FIELD_WEIGHTS = np.array(
     [1.6, 12, 2.4, 10, 9, 2.6, 5, 1.8, 1.8, 2.4, 1.8, 6, 6, 19, 1.2, 9, 2.4, 4.4, 2.8]  # in the order of MAG_FIELDS
 )
 _GROWTH = 0.07
 _FIRST_YEAR, _END = 1970, 2020.6
-"""Publication dates: exponential growth by :data:`_GROWTH` a year up to the release date."""
+"""Publication dates: exponential growth with rate :data:`_GROWTH` a year up to the release date."""
 
 _TOPIC_PAPERS = 150
 _REFERENCES = 50
-"""Median of the references drawn for a paper; some are drawn twice or find no paper."""
-_TAIL, _MOST_POPULAR = 1.1, 500.0
-"""Popularity has a Pareto distribution of this exponent, cut off."""
+"""Median number of references drawn for a paper; repeated and failed draws are dropped."""
+_TAIL, _MAX_POPULARITY = 1.1, 500.0
+"""Exponent and cutoff of the Pareto distribution of popularity."""
 _LOOKBACK = 25.0
-"""Years a reference looks back, on average."""
+"""Mean age of a reference in years."""
 _NEAR, _ANYWHERE, _LATER, _ABSENT = 0.08, 0.03, 0.004, 0.1
-"""Shares of references to other topics of the field, to any topic, to papers of any date, and to papers that the
-release lacks."""
+"""Shares of references to any topic of the field, to any topic, to papers of any date, and to papers that the release
+lacks."""
 
 _NO_REFERENCES, _NO_YEAR, _NO_FIELD, _TWO_FIELDS, _THREE_FIELDS = 0.23, 0.015, 0.05, 0.075, 0.005
 _NO_ABSTRACT, _SHORT_ABSTRACT = 0.17, 0.005
@@ -77,14 +77,14 @@ _GENERAL_ENGLISH = (
     "control structure proposed factors theory rate response small performance found test increased order"
 )
 FUNCTION_WORDS, GENERAL_WORDS = _FUNCTION.split(), _GENERAL_ENGLISH.split()
-"""Words by falling frequency; made-up words follow the general words."""
+"""Words by falling frequency; random words follow the general words."""
 
 _GENERAL, _FIELD, _SUBJECTS, _SUBJECT = 6_000, 600, 10, 400
-"""General words, words of a field, subjects of a field, words of a subject."""
-_OWN, _COINED = 20, 2
-"""Words of its topic that a paper uses, and words that it coins."""
+"""Numbers of general words, words of a field, subjects of a field, and words of a subject."""
+_PAPER_WORDS, _COINED = 20, 2
+"""Number of words of its topic that a paper uses, and of words that it coins."""
 _COINED_HERE = 0.2
-"""Share of the coined words in a text that are its own; the others come from the papers it cites."""
+"""Share of the coined words in a text that the paper coined; cited papers coined the others."""
 _GENERAL_START = len(FUNCTION_WORDS)
 _FIELD_START = _GENERAL_START + _GENERAL
 _SUBJECT_START = _FIELD_START + _FIELD * len(MAG_FIELDS)
@@ -92,7 +92,7 @@ _COINED_START = _SUBJECT_START + _SUBJECT * _SUBJECTS * len(MAG_FIELDS)
 
 _CLASSES_OF_TITLE = (0.2, 0.15, 0.1, 0.35, 0.2)
 _CLASSES_OF_ABSTRACT = (0.4, 0.2, 0.08, 0.16, 0.16)
-"""Shares of function, general, field, own and coined words."""
+"""Shares of function, general, field, paper and coined words."""
 _FORMS = 4
 
 _ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cr", "dr", "gl", "ph", "pl", "sh", "st", "th", "tr")
@@ -102,7 +102,7 @@ _LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l"
 
 @dataclass(frozen=True)
 class Synthetic(Release):
-    """A synthetic release of :data:`LEAST` to :data:`MOST` papers."""
+    """A synthetic release of :data:`MIN_PAPERS` to :data:`MAX_PAPERS` papers."""
 
     papers: int
     seed: int = 13
@@ -110,10 +110,9 @@ class Synthetic(Release):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not LEAST <= self.papers <= MOST:
-            raise InputError(
-                f"a synthetic release cannot have {self.papers:,} papers", f"Ask for {LEAST} to {MOST:,} papers"
-            )
+        if not MIN_PAPERS <= self.papers <= MAX_PAPERS:
+            limits = f"{MIN_PAPERS} to {MAX_PAPERS:,}"
+            raise InputError(f"a synthetic release must have {limits} papers, got {self.papers:,}", "Change --papers")
 
     @property
     def units(self) -> int:
@@ -125,20 +124,20 @@ class Synthetic(Release):
         return {"version": VERSION, "papers": self.papers, "seed": self.seed}
 
     def parts(self) -> Sequence[str]:
-        """Return the parts: up to 16 of a unit or a few each, then about 65,536 papers each."""
-        count = min(self.units, max(_MANY_PARTS, -(-self.units // _PART_UNITS)))
+        """Return the parts: one unit each in a small release, about eight units (65,536 papers) in a large one."""
+        count = min(self.units, max(_SMALL_PARTS, -(-self.units // _PART_UNITS)))
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the papers of one part, a unit at a time."""
+        """Yield the papers of one part, one batch per unit."""
         for unit in self.read_units(part):
             yield PaperBatch(unit.papers(), read=len(unit.ids))
 
     def read_units(self, part: str) -> Iterator[Unit]:
         """Return the units of one part."""
-        number, parts = self.parts().index(part), len(self.parts())
-        first, last = (self.units * edge // parts for edge in (number, number + 1))
-        return (make_unit(self, unit) for unit in range(first, last))
+        index, count = self.parts().index(part), len(self.parts())
+        start, stop = (self.units * edge // count for edge in (index, index + 1))
+        return (make_unit(self, unit) for unit in range(start, stop))
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,9 @@ class Unit:
     """Papers of one unit, in order of topic and date; missing texts are empty.
 
     Attributes:
-        fields: int64 ``[n, 3]``, bits of the main field and further ones, -1 where there is none.
-        indptr: int64 ``[n + 1]``, offsets into ``cited``: ids of the papers that each one cites, rising within a paper.
-        inbound: int64 ``[n + 1]``, offsets into ``citing``, likewise.
+        fields: int64 ``[n, 3]``, bits of the main field and further fields; -1: none.
+        indptr: int64 ``[n + 1]``, offsets into ``cited``: ids of the cited papers, rising within a paper.
+        inbound: int64 ``[n + 1]``, offsets into ``citing``: ids of the citing papers, rising within a paper.
     """
 
     ids: npt.NDArray[np.uint64]
@@ -162,7 +161,7 @@ class Unit:
     citing: npt.NDArray[np.uint64]
 
     def papers(self) -> pa.RecordBatch:
-        """Return the papers in the schema of all sources."""
+        """Return the papers in schema :data:`pipeline.sources.base.RAW_PAPERS`."""
         mask = np.where(self.fields >= 0, 1 << np.maximum(self.fields, 0), 0).sum(axis=1)
         arrays = [
             pa.array(self.ids).cast(pa.large_string()),
@@ -187,10 +186,10 @@ def make_unit(release: Synthetic, number: int) -> Unit:
     field_of = np.repeat(np.arange(len(MAG_FIELDS)), topics)
     share = np.cumsum((weights / topics)[field_of])
     topic = np.sort(np.searchsorted(share[:-1], rng.random(n)))
-    when = rng.random(n)
-    when = when[np.lexsort((when, topic))]
+    date = rng.random(n)
+    date = date[np.lexsort((date, topic))]
 
-    citing, cited = _cite(rng, release.papers, topic, when, np.cumsum(topics), field_of)
+    citing, cited = _cite(rng, release.papers, topic, date, np.cumsum(topics), field_of)
     titles, abstracts = _texts(rng, release.seed, topic, field_of, offsets_of(citing, n), cited)
     listed = (rng.random(n) >= _NO_REFERENCES)[citing]
     citing, cited = citing[listed], cited[listed]
@@ -200,7 +199,7 @@ def make_unit(release: Synthetic, number: int) -> Unit:
     out = np.lexsort((cited_ids, citing))
     back = np.lexsort((ids[citing[inside]], cited[inside]))
     oldest = np.exp(_GROWTH * (_FIRST_YEAR - _END))
-    years = np.floor(_END + np.log(oldest + when * (1 - oldest)) / _GROWTH)
+    years = np.floor(_END + np.log(oldest + date * (1 - oldest)) / _GROWTH)
     return Unit(
         ids=ids,
         titles=titles,
@@ -215,7 +214,7 @@ def make_unit(release: Synthetic, number: int) -> Unit:
 
 
 def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:
-    """Return the ids of rows, in no order: a bijection on the smallest power of two from 16 times the papers on."""
+    """Return the ids of rows, in no order: a bijection on the smallest power of two >= 16 times the papers."""
     bits = (16 * release.papers - 1).bit_length()
     mask, half = np.uint64((1 << bits) - 1), np.uint64(bits // 2)
     ids = rows.astype(np.uint64)
@@ -226,28 +225,28 @@ def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:
 
 
 def _cite(
-    rng: np.random.Generator, papers: int, topic: Ints, when: Floats, last: Ints, field_of: Ints
+    rng: np.random.Generator, papers: int, topic: Ints, date: Floats, field_ends: Ints, field_of: Ints
 ) -> tuple[Ints, Ints]:
-    """Return the citing and the cited row of each reference, sorted; rows from ``n`` on are not in the release."""
+    """Return the citing and the cited row of each reference, sorted; cited rows >= ``n`` are not in the release."""
     n = len(topic)
-    wanted = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
-    citing = np.repeat(np.arange(n), wanted)
+    counts = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
+    citing = np.repeat(np.arange(n), counts)
     topics = topic[citing]
-    kind, pick = rng.random((2, len(citing)))
-    now = np.where(kind > 1 - _LATER, 1.0, when[citing])
-    first = np.concatenate([[0], last])[field_of[topics]]
-    near = first + (pick * (last[field_of[topics]] - first)).astype(np.int64)
-    anywhere = (pick * len(field_of)).astype(np.int64)
+    kind, uniform = rng.random((2, len(citing)))
+    now = np.where(kind > 1 - _LATER, 1.0, date[citing])
+    field_starts = np.concatenate([[0], field_ends])[field_of[topics]]
+    near = field_starts + (uniform * (field_ends[field_of[topics]] - field_starts)).astype(np.int64)
+    anywhere = (uniform * len(field_of)).astype(np.int64)
     target = np.select([kind < _ANYWHERE, kind < _ANYWHERE + _NEAR], [anywhere, near], topics)
 
     # Rows are in order of topic and date, so the papers of a topic in a period are a range of rows.
-    position = topic + when
+    position = topic + date
     since = now * np.exp(-_GROWTH * _LOOKBACK * rng.exponential(size=len(citing)))
     low, high = np.searchsorted(position, target + since), np.searchsorted(position, target + now)
-    popularity = np.cumsum(np.minimum((1 - rng.random(n)) ** (-1 / _TAIL), _MOST_POPULAR))
+    popularity = np.cumsum(np.minimum((1 - rng.random(n)) ** (-1 / _TAIL), _MAX_POPULARITY))
     mass = np.concatenate([[0.0], popularity])
-    drawn = mass[low] + rng.random(len(citing)) * (mass[high] - mass[low])
-    cited = np.clip(np.searchsorted(popularity, drawn, side="right"), low, high - 1)
+    mass_drawn = mass[low] + rng.random(len(citing)) * (mass[high] - mass[low])
+    cited = np.clip(np.searchsorted(popularity, mass_drawn, side="right"), low, high - 1)
 
     absent = rng.random(len(citing)) < _ABSENT
     cited = np.where(absent, n + rng.integers(papers // 2, size=len(citing)), cited)
@@ -257,7 +256,7 @@ def _cite(
 
 
 def _fields(rng: np.random.Generator, main: Ints) -> Ints:
-    """Return the fields that the release lists: a main field, further ones, or nothing."""
+    """Return the fields that the release lists, int64 ``[n, 3]``: a main field and further ones; -1: none."""
     fields = np.column_stack([main, rng.integers(len(MAG_FIELDS), size=(len(main), 2))])
     several = rng.random(len(main))
     fields[(several >= _TWO_FIELDS) | (fields[:, 1] == main), 1:] = -1
@@ -273,17 +272,17 @@ def _texts(
     n = len(topic)
     subjects = rng.integers(_SUBJECTS, size=(len(field_of), 3)) + _SUBJECTS * field_of[:, None]
     subjects[:, 2] = rng.integers(_SUBJECTS * len(MAG_FIELDS), size=len(field_of))
-    chosen = subjects[topic[:, None], rng.integers(3, size=(n, _OWN))]
-    own_words = _SUBJECT_START + chosen * _SUBJECT + _zipf(rng.random((n, _OWN)), _SUBJECT)
-    words = pa.concat_arrays([_vocabulary(seed), _forms(_made_up(rng, n * _COINED, 3))])
+    subject = subjects[topic[:, None], rng.integers(3, size=(n, _PAPER_WORDS))]
+    paper_words = _SUBJECT_START + subject * _SUBJECT + _zipf(rng.random((n, _PAPER_WORDS)), _SUBJECT)
+    words = pa.concat_arrays([_vocabulary(seed), _forms(_random_words(rng, n * _COINED, 3))])
     references = np.diff(indptr)
 
     def write(lengths: Ints, classes: Sequence[float], stops: float) -> pa.StringArray:
         owner = np.repeat(np.arange(n), lengths)
-        kind, pick, other, stop = rng.random((4, len(owner)))
-        source = indptr[owner] + (other * references[owner]).astype(np.int64)
+        kind, pick, reference_pick, stop = rng.random((4, len(owner)))
+        source = indptr[owner] + (reference_pick * references[owner]).astype(np.int64)
         source = np.append(cited, n)[source]
-        source = np.where((source < n) & (other > _COINED_HERE), source, owner)
+        source = np.where((source < n) & (reference_pick > _COINED_HERE), source, owner)
         coined = _COINED_START + source * _COINED + (pick * _COINED).astype(np.int64)
         word = np.select(
             list(kind < np.cumsum(classes)[:-1, None]),
@@ -291,7 +290,7 @@ def _texts(
                 _zipf(pick, len(FUNCTION_WORDS)),
                 _GENERAL_START + _zipf(pick, _GENERAL),
                 _FIELD_START + field_of[topic[owner]] * _FIELD + _zipf(pick, _FIELD),
-                own_words[owner, _zipf(pick, _OWN)],
+                paper_words[owner, _zipf(pick, _PAPER_WORDS)],
             ],
             coined,
         )
@@ -311,11 +310,11 @@ def _texts(
     kind = rng.random(n)
     lengths[kind < _NO_ABSTRACT + _SHORT_ABSTRACT] = 2
     lengths[kind < _NO_ABSTRACT] = 0
-    return _some_special(rng, titles), write(lengths, _CLASSES_OF_ABSTRACT, 1 / 14)
+    return _replace_titles(rng, titles), write(lengths, _CLASSES_OF_ABSTRACT, 1 / 14)
 
 
-def _some_special(rng: np.random.Generator, titles: pa.StringArray) -> pa.StringArray:
-    """Return titles of which some repeat the one before, with or without a full stop, are stock titles, or missing."""
+def _replace_titles(rng: np.random.Generator, titles: pa.StringArray) -> pa.StringArray:
+    """Replace some titles by the one before, with or without a full stop, by a stock title, or by an empty one."""
     n = len(titles)
     kind = rng.random(n)
     before = titles.take(pa.array(np.maximum(np.arange(n) - 1, 0)))
@@ -327,29 +326,29 @@ def _some_special(rng: np.random.Generator, titles: pa.StringArray) -> pa.String
 
 @lru_cache(maxsize=2)
 def _vocabulary(seed: int) -> pa.StringArray:
-    """Return all forms of the words that units share."""
-    made_up = _made_up(generator(seed, "synthetic words"), _COINED_START - len(FUNCTION_WORDS) - len(GENERAL_WORDS), 2)
-    return _forms(pa.concat_arrays([pa.array(FUNCTION_WORDS + GENERAL_WORDS), made_up]))
+    """Return all forms of the words that all units share."""
+    english = FUNCTION_WORDS + GENERAL_WORDS
+    made_up = _random_words(generator(seed, "synthetic words"), _COINED_START - len(english), 2)
+    return _forms(pa.concat_arrays([pa.array(english), made_up]))
 
 
-def _made_up(rng: np.random.Generator, count: int, syllables: int) -> pa.StringArray:
-    """Return words of ``syllables`` or one more."""
-    parts = [pa.array(_SYLLABLES).take(pa.array(rng.integers(len(_SYLLABLES), size=count))) for _ in range(syllables)]
-    last = pa.array(_LAST_SYLLABLES).take(pa.array(rng.integers(len(_LAST_SYLLABLES), size=count)))
-    return _join(*parts, last)
+def _random_words(rng: np.random.Generator, count: int, syllables: int) -> pa.StringArray:
+    """Return random words of ``syllables`` syllables and an ending, which may be one more syllable."""
+    lists = [*[_SYLLABLES] * syllables, _LAST_SYLLABLES]
+    return _join(*(pa.array(texts).take(pa.array(rng.integers(len(texts), size=count))) for texts in lists))
 
 
 def _forms(words: pa.StringArray) -> pa.StringArray:
-    """Return of each word: itself, capitalised, before a full stop, both."""
+    """Return the forms of each word: unchanged, capitalised, with a full stop, both."""
     capitalised = pc.utf8_capitalize(words)
     forms = pa.concat_arrays([words, capitalised, _join(words, "."), _join(capitalised, ".")])
     return forms.take(pa.array(np.arange(len(forms)).reshape(_FORMS, -1).T.reshape(-1)))
 
 
-def _join(*parts: Any) -> Any:
-    return pc.binary_join_element_wise(*parts, "")
+def _join(*columns: Any) -> Any:
+    return pc.binary_join_element_wise(*columns, "")
 
 
 def _zipf(uniform: Floats, n: int) -> Ints:
-    """Return ranks below ``n``; the probability of rank r is about proportional to 1 / (r + 3)."""
+    """Return ranks below ``n``, int64; the probability of rank r is about proportional to 1 / (r + 3)."""
     return np.minimum(2.5 * ((1 + n / 2.5) ** uniform - 1), n - 1).astype(np.int64)

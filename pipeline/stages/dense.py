@@ -199,7 +199,7 @@ class DenseSearch(Sharded):
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
-        from pipeline.retrieve.topk import merged
+        from pipeline.retrieve.topk import merge
 
         pool, units = open_pool(inputs), out.plan() or {}
 
@@ -207,7 +207,7 @@ class DenseSearch(Sharded):
             table = files.read_arrow(out.path / unit).combine_chunks()
             return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
 
-        best = merged(map(ranking, units), len(pool.query_rows), self.depth)
+        best = merge(map(ranking, units), len(pool.query_rows), self.depth)
         passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in passes}))
         pools = max((fact["pools_in_pass"] for fact in passes), default=0)

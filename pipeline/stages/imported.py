@@ -26,7 +26,7 @@ from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.task import Facts, Inputs, Job, Sharded
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import grouped
+from pipeline.corpus.extract import group_batches
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import precomputed
 from pipeline.encode.base import Matrix
@@ -216,7 +216,7 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
             if len(block.rows):
                 yield block
 
-    wanted = grouped(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
+    wanted = group_batches(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
     if (head := next(wanted, None)) is not None:
         schema = _schema(head[0].vectors.shape[1])
         batches = (batch(group) for groups in ([head], wanted) for group in groups)

@@ -99,7 +99,7 @@ class Dense(_Named):
     @property
     def title(self) -> Name:
         """The model as users write it, without the folders that a path leads through."""
-        return replace(names.shown(names.one(self.model.name)), label=self.label)
+        return replace(names.display_name(names.parse_one(self.model.name)), label=self.label)
 
     @property
     def key(self) -> str:
@@ -167,7 +167,7 @@ class Reranked(_Named):
 
     def of(self, first: Name) -> Name:
         """Return what it is called with another name of the system that ranks first."""
-        model = names.shown(names.one(self.model.name))
+        model = names.display_name(names.parse_one(self.model.name))
         return Name("rerank", (first, model, Name(str(self.head))), label=self.label)
 
 
@@ -235,7 +235,7 @@ def stored_names(text: str) -> tuple[str, ...]:
 def _stored(name: Name) -> Name:
     if name.parts is not None and not name.label:
         return replace(name, parts=tuple(map(_stored, name.parts)))
-    return name if name.label else _system(name, None).title if _ranks_alone(name) else names.shown(name)
+    return name if name.label else _system(name, None).title if _ranks_alone(name) else names.display_name(name)
 
 
 def _ranks_alone(name: Name) -> bool:
@@ -337,7 +337,7 @@ def _system(name: Name, precision: str | None) -> System:
 
 def _imported(path: Path) -> ImportedRun:
     run = ImportedRun(path)
-    if run.name in names.known():
+    if run.name in names.known_names():
         raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
     return run
 

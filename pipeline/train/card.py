@@ -1,4 +1,4 @@
-"""The model card of a trained model: what it was trained on, what it has not seen, and how to use it."""
+"""Model card of a trained model: data, leakage, scores, recipe and use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def card(name: str, base: Model, config: TrainConfig, inputs: Inputs, counts: Mapping[str, Any]) -> str:
     """Return the card as Markdown."""
-    parts = [
+    sections = [
         "---\nlibrary_name: sentence-transformers\ntags: [scientific-documents, citation-recommendation]\n---",
         f"# {name}",
         f"{base.name}, trained further as `{config.settings.architecture}` by `mdcr train`. {_use(config)}",
@@ -25,7 +25,7 @@ def card(name: str, base: Model, config: TrainConfig, inputs: Inputs, counts: Ma
         "## Scores\n\n" + _scores(inputs, counts),
         "## Recipe\n\n```json\n" + json.dumps(canonical(config), indent=2) + "\n```",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _use(config: TrainConfig) -> str:
@@ -38,10 +38,10 @@ def _use(config: TrainConfig) -> str:
 
 
 def _data(inputs: Inputs, counts: Mapping[str, Any]) -> list[str]:
-    lines = [f"{name}: {number:,} examples" for name, number in counts["examples"].items()]
+    lines = [f"{name}: {count:,} examples" for name, count in counts["examples"].items()]
     if "triplets" in inputs:
         triplets, queries = inputs["triplets"].manifest, inputs["queries"].manifest
-        fields = ", ".join(f"{field} {number:,}" for field, number in queries.counts["queries_by_field"].items())
+        fields = ", ".join(f"{field} {count:,}" for field, count in queries.counts["queries_by_field"].items())
         lines += [
             f"triplets `{inputs['triplets'].name}`, recipe {triplets.config['recipe']}",
             f"corpus `{inputs['corpus'].name}`",

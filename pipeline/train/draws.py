@@ -1,6 +1,6 @@
-"""Drawing positives and negatives for a block of training queries, by arrays over the citation graph.
+"""Draws positives and negatives for a block of training queries, by array operations on the citation graph.
 
-A draw depends on the seed and on the keys of the papers alone: not on blocks, workers or other queries.
+A draw depends on the seed and the keys of papers alone, not on blocks, workers or other queries.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pipeline.corpus.prefilter import Mask
 from pipeline.corpus.reader import Corpus, Rows
 
 KINDS = ("hard", "ranked", "same_field", "other_field", "easy", "pair")
-"""How a negative was drawn: cited by a cited paper; from a ranking; at random of the query's field, of another field,
-of all papers; a pair has none. They are drawn in this order."""
+"""Kinds of negatives, in drawing order: cited by a cited paper; from a ranking; random of the query's field, of another
+field, of all papers; none, for a pair."""
 
 _TRIES = 64
-"""Random papers that are tried for one negative."""
+"""Maximum number of random papers that are tried for a negative."""
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Mix:
-    """How many negatives of each kind a query has; ``pair`` is the number of positives without any."""
+    """Number of negatives of each kind of a query; ``pair`` is the number of positives without a negative."""
 
     hard: int = 0
     ranked: int = 0
@@ -40,33 +40,33 @@ class Mix:
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of each negative of a query, in order."""
+        """The kinds of the negatives of a query, in order."""
         return [kind for kind in KINDS for _ in range(getattr(self, kind))]
 
 
 class Lists(NamedTuple):
-    """Papers of each query of a block: ``owner`` (position in the block, rising) and ``rows``."""
+    """Papers of the queries of a block: ``owner`` (position of the query, rising) and ``rows``."""
 
     owner: Ints
     rows: Rows
 
-    def first(self, order: Keys, most: int, queries: int) -> npt.NDArray[np.int64]:
-        """Return the ``most`` papers of each query that come first by ``order``, int64 ``[queries, most]``, or -1."""
+    def first(self, order: Keys, count: int, queries: int) -> npt.NDArray[np.int64]:
+        """Return the first ``count`` papers of each query by ``order``, int64 ``[queries, count]``, or -1."""
         by_order = np.lexsort((order, self.owner))
         owner, rows = self.owner[by_order], self.rows[by_order]
-        place = np.arange(len(owner)) - offsets_of(owner, queries)[owner]
-        chosen = np.full((queries, most), -1, np.int64)
-        chosen[owner[place < most], place[place < most]] = rows[place < most]
+        rank = np.arange(len(owner)) - offsets_of(owner, queries)[owner]
+        chosen = np.full((queries, count), -1, np.int64)
+        chosen[owner[rank < count], rank[rank < count]] = rows[rank < count]
         return chosen
 
 
 class Block(NamedTuple):
-    """Queries that are drawn for together.
+    """Queries of one draw.
 
     Attributes:
         rows: uint32 ``[queries]``.
-        positives: what may be a positive of each query.
-        ranked: what may be a negative from a ranking or from a citation embedding; empty for none.
+        positives: possible positives of the queries.
+        ranked: possible negatives from a ranking or a citation embedding, or empty.
     """
 
     rows: Rows
@@ -78,10 +78,10 @@ class Drawing:
     """Draws the triplets of blocks.
 
     Args:
-        corpus: its papers and citations.
-        candidates: papers that may be negatives, rising.
-        mix: how many negatives of each kind.
-        seed: of every draw.
+        corpus: papers and citations.
+        candidates: rows of possible negatives, rising.
+        mix: number of negatives of each kind.
+        seed: seed of all draws.
     """
 
     def __init__(self, corpus: Corpus, candidates: Rows, mix: Mix, seed: int) -> None:
@@ -95,51 +95,50 @@ class Drawing:
         }
 
     def work(self, owner: Ints, positives: Rows, queries: int) -> Ints:
-        """Return how many citations a draw reads for each of some queries, int64 ``[queries]``."""
+        """Return the number of citations that a draw reads for each query, int64 ``[queries]``."""
         degrees = np.diff(self._corpus.outgoing.indptr)[positives] if self._mix.hard else 1
         return np.bincount(owner, weights=degrees + np.ones(len(owner)), minlength=queries).astype(np.int64)
 
     def draw(self, block: Block) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the positive and the negative of each triplet, int64 ``[queries, triplets of a query]``.
+        """Return positives and negatives of triplets, int64 ``[queries, triplets of a query]``, or -1.
 
-        The columns are those of :attr:`Mix.kinds`. Positives take turns, in random order; in pairs each comes once.
-        -1: there is no such paper.
+        The columns are those of :attr:`Mix.kinds`. Positives repeat in random order; in pairs they do not repeat.
         """
         kinds, queries = self._mix.kinds, len(block.rows)
-        turns = np.minimum(np.bincount(block.positives.owner, minlength=queries), len(kinds))
+        distinct = np.minimum(np.bincount(block.positives.owner, minlength=queries), len(kinds))
         ordered = block.positives.first(self._order(block, block.positives, "positives"), len(kinds), queries)
-        columns = np.arange(len(kinds)) % np.maximum(turns, 1)[:, None]
+        columns = np.arange(len(kinds)) % np.maximum(distinct, 1)[:, None]
         positives = np.take_along_axis(ordered, columns, 1)
         if self._mix.pair:
-            positives[np.arange(len(kinds)) >= turns[:, None]] = -1
+            positives[np.arange(len(kinds)) >= distinct[:, None]] = -1
 
         cited = self._cited(block)
         negatives = np.full(positives.shape, -1, np.int64)
         for kind in dict.fromkeys(kinds):
-            at = [column for column, other in enumerate(kinds) if other == kind]
+            positions = [column for column, negative_kind in enumerate(kinds) if negative_kind == kind]
             if kind in ("hard", "ranked"):
                 lists = self._hard(block, cited) if kind == "hard" else self._ranked(block, cited)
-                negatives[:, at] = lists.first(self._order(block, lists, kind), len(at), queries)
+                negatives[:, positions] = lists.first(self._order(block, lists, kind), len(positions), queries)
             elif kind != "pair":
-                for column in at:
+                for column in positions:
                     self._fill(negatives, column, kind, block, cited)
         return positives, negatives
 
     def _order(self, block: Block, lists: Lists, purpose: str) -> Keys:
-        """Return a random priority of each pair of a query and a paper."""
+        """Return random priorities of the pairs of a query and a paper."""
         with np.errstate(over="ignore"):
             pairs = self._keys[block.rows][lists.owner] * _SPREAD + self._keys[lists.rows]
         return priorities(pairs, self._seed, f"triplets {purpose}")
 
     def _cited(self, block: Block) -> Keys:
-        """Return what the queries cite, kept or not, and themselves, as rising keys."""
+        """Return the pairs of queries with themselves and with all papers that they cite, as rising keys."""
         owner, rows = self._corpus.outgoing.of_many(block.rows)
-        own = np.arange(len(block.rows))
-        keys = np.concatenate([_keys(owner, rows), _keys(own, block.rows), _keys(*block.positives)])
+        positions = np.arange(len(block.rows))
+        keys = np.concatenate([_keys(owner, rows), _keys(positions, block.rows), _keys(*block.positives)])
         return np.unique(keys)
 
     def _hard(self, block: Block, cited: Keys) -> Lists:
-        """Return the papers that cited papers cite and the query does not."""
+        """Return the papers that cited papers cite but the query does not."""
         owner, rows = block.positives
         through, second = self._corpus.outgoing.of_many(rows)
         owner = owner[through]
@@ -153,35 +152,36 @@ class Drawing:
         return Lists(block.ranked.owner[allowed], block.ranked.rows[allowed])
 
     def _fill(self, negatives: npt.NDArray[np.int64], column: int, kind: str, block: Block, cited: Keys) -> None:
-        """Draw one random negative of each query, again where the paper is not allowed."""
+        """Draw one random negative for each query; repeat until the paper is allowed."""
         keys, masks = self._keys[block.rows], self._fields[block.rows]
-        left = np.arange(len(block.rows))
+        remaining = np.arange(len(block.rows))
         if kind == "same_field":
-            left = left[masks != 0]
+            remaining = remaining[masks != 0]
         for attempt in range(_TRIES):
-            if not len(left):
+            if not len(remaining):
                 return
-            drawn = priorities(keys[left], self._seed, "triplets", f"{kind} {column} {attempt}")
-            rows = self._of_query(masks[left], drawn) if kind == "same_field" else self._at(self._candidates, drawn)
-            allowed = ~places(cited, _keys(left, rows))[1] & ~(negatives[left] == rows[:, None]).any(axis=1)
+            drawn = priorities(keys[remaining], self._seed, "triplets", f"{kind} {column} {attempt}")
+            rows = self._of_query(masks[remaining], drawn) if kind == "same_field" else _pick(self._candidates, drawn)
+            allowed = ~places(cited, _keys(remaining, rows))[1] & ~(negatives[remaining] == rows[:, None]).any(axis=1)
             if kind == "other_field":
-                allowed &= self._fields[rows] & masks[left] == 0
-            negatives[left[allowed], column] = rows[allowed]
-            left = left[~allowed]
+                allowed &= self._fields[rows] & masks[remaining] == 0
+            negatives[remaining[allowed], column] = rows[allowed]
+            remaining = remaining[~allowed]
 
-    @staticmethod
-    def _at(rows: Rows, drawn: Keys) -> Rows:
-        return rows[(drawn % np.uint64(len(rows))).astype(np.int64)]
-
-    def _of_query(self, masks: npt.NDArray[np.uint32], drawn: Keys) -> Rows:
-        """Return a random paper of one of the fields of each query, of which every one is as likely."""
-        bits = (masks[:, None] >> np.arange(len(FIELD_BIT), dtype=np.uint32) & 1).astype(np.int64)
-        turn = (drawn >> np.uint64(40)) % bits.sum(axis=1).astype(np.uint64)
-        bit = np.argmax(np.cumsum(bits, axis=1) == turn[:, None].astype(np.int64) + 1, axis=1)
+    def _of_query(self, masks: npt.NDArray[np.uint32], keys: Keys) -> Rows:
+        """Return a random paper of a random field of each query; its fields are equally likely."""
+        in_field = (masks[:, None] >> np.arange(len(FIELD_BIT), dtype=np.uint32) & 1).astype(np.int64)
+        choice = (keys >> np.uint64(40)) % in_field.sum(axis=1).astype(np.uint64)
+        bits = np.argmax(np.cumsum(in_field, axis=1) == choice[:, None].astype(np.int64) + 1, axis=1)
         rows = np.zeros(len(masks), np.uint32)
-        for value in np.unique(bit):
-            rows[bit == value] = self._at(self._of_field[int(value)], drawn[bit == value])
+        for bit in np.unique(bits):
+            rows[bits == bit] = _pick(self._of_field[int(bit)], keys[bits == bit])
         return rows
+
+
+def _pick(rows: Rows, keys: Keys) -> Rows:
+    """Return a random row for each key."""
+    return rows[(keys % np.uint64(len(rows))).astype(np.int64)]
 
 
 def _keys(owner: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> Keys:
@@ -189,6 +189,6 @@ def _keys(owner: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> Keys
 
 
 def part(offsets: Ints, rows: Rows, start: int, stop: int) -> Lists:
-    """Return the lists of the queries from ``start`` to ``stop`` of lists in CSR form."""
+    """Return the lists of the queries from ``start`` to ``stop``, from lists in CSR form."""
     lengths = np.diff(offsets[start : stop + 1])
     return Lists(np.repeat(np.arange(stop - start), lengths), rows[ranges(offsets[start:stop], lengths)])

@@ -1,4 +1,4 @@
-"""Training sets as sentence-transformers reads them: Arrow tables, whose texts are made when a batch is read."""
+"""Training sets for sentence-transformers: Arrow tables whose texts are rendered when a batch is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.encode.spec import Role, TransformerSpec
 from pipeline.train.recipe import CODES, Format
 
 Goal = Literal["triplet", "in-batch", "classes", "labels", "number"]
-"""What is learnt: distances of triplets, the positive among a batch, one class, several labels, or a number."""
+"""Training goal: distances of triplets, the positive in a batch, one class, several labels, or a number."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Examples:
     """One training set.
 
     Attributes:
-        name: of the task.
-        goal: what is learnt.
-        formats: the format of each column of texts, in order.
-        data: rows with texts and, last, ``label``.
-        outputs: numbers that a linear head gives; 0 without a head.
+        name: name of the task.
+        goal: training goal.
+        formats: formats of the columns of texts.
+        data: columns of texts and, last, ``label``.
+        outputs: outputs of the linear head; 0 without a head.
     """
 
     name: str
@@ -41,18 +41,18 @@ class Examples:
     outputs: int = 0
 
     def repeated(self, count: int) -> datasets.Dataset:
-        """Return ``count`` rows: all rows as often as they fit, and the first ones once more."""
+        """Return ``count`` rows; rows repeat in order."""
         return self.data.select(np.resize(np.arange(len(self.data)), count))
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Makes the string that the network reads of a text.
+    """Renders texts as the strings that the network reads.
 
     Attributes:
-        spec: how title and abstract are joined, without any prefix.
-        tokenizer: its separator is used.
-        coded: whether each text begins with the code of its format.
+        spec: the template; without prefixes.
+        tokenizer: gives the separator.
+        coded: whether texts begin with the code of their format.
     """
 
     spec: TransformerSpec
@@ -60,7 +60,7 @@ class Writer:
     coded: bool
 
     def __call__(self, title: str, abstract: str, form: Format) -> str:
-        """Return the text of a paper, or of an ad-hoc query, which is all title."""
+        """Return the string of a paper, or of an ad-hoc query, whose text is ``title``."""
         role: Role = "query" if form == "query" else "paper"
         return (f"{CODES[form]} " if self.coded else "") + render(
             Text(title, abstract), role, self.spec, self.tokenizer
@@ -68,12 +68,12 @@ class Writer:
 
 
 def lazy(table: pa.Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> datasets.Dataset:
-    """Return a table on disk as a data set, whose rows are changed when they are read."""
+    """Return a memory-mapped table as a data set; ``change`` transforms batches when they are read."""
     return datasets.Dataset(InMemoryTable(table)).with_transform(change)
 
 
 def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal: Goal) -> Examples:
-    """Return the triplets, or pairs, of an artifact of stage ``triplets``."""
+    """Return the triplets or pairs of an artifact of stage ``triplets``."""
     reader = Corpus(corpus)
     table = pa.concat_tables([triplets.arrow(output.path) for output in triplets.outputs("triplets-*.arrow")])
     columns = ["query", "positive", *([] if table.column("negative").null_count else ["negative"])]
@@ -91,6 +91,6 @@ def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal
     return Examples("citations", goal, formats, lazy(table.select(columns), texts))
 
 
-def described(examples: Sequence[Examples]) -> Mapping[str, int]:
-    """Return the number of rows of each training set."""
-    return {each.name: len(each.data) for each in examples}
+def example_counts(examples: Sequence[Examples]) -> Mapping[str, int]:
+    """Return the number of rows of training sets, by name."""
+    return {training_set.name: len(training_set.data) for training_set in examples}

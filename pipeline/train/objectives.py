@@ -1,4 +1,4 @@
-"""What is learnt of a batch of one task (Singh et al. 2023, section 4.2)."""
+"""Losses of a batch of one task (Singh et al. 2023, section 4.2)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Objective(nn.Module):  # type: ignore[misc]
     """The loss of one training set; classes, labels and numbers have a linear head, which is not saved.
 
     Args:
-        architecture: what gives vectors.
+        architecture: gives the vectors.
         examples: the training set.
-        margin: of triplets, in L2 distance.
-        scale: cosines are multiplied by it in the contrastive loss.
+        margin: margin of triplets in L2 distance.
+        scale: factor of cosines in the contrastive loss.
 
     Raises:
         InputError: the goal needs other columns than the training set has.

@@ -1,6 +1,6 @@
-"""Which papers train: queries up to a year with what they cite, and the papers that may be negatives.
+"""Papers of a training set: queries up to a year with the papers that they cite, and possible negatives.
 
-They are stored in the layout of a pool, so any system of the pipeline can rank them. Test queries are in none of it.
+They have the layout of a pool, so all systems can rank them. Test queries are excluded.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from pipeline.corpus.reader import Corpus, Rows
 from pipeline.stages.pool import read_ids
 
 _BLOCK = 2**20
-"""Papers whose citations are read together."""
+"""Papers of a block whose citations are read together."""
 
 
 @dataclass(frozen=True)
 class QueriesConfig:
-    """What decides the papers of a training set.
+    """Everything that affects the papers of a training set.
 
     Attributes:
-        until: last year of papers and citations; None: any, and papers without a year too.
+        until: last year of papers and citations; None: any, also papers without a year.
         field: field of the queries; None: any.
-        balanced: whether fields have equal numbers of queries, as far as they have enough.
+        balanced: whether fields have equal numbers of queries, if they have enough.
         queries: number of queries, or ``all``.
-        seed: of the draw; of one seed, fewer queries are a subset of more, unless they are balanced.
-        left_out: digest of the ids that are in no triplet.
-        min_abstract_chars: characters that an abstract must have.
+        seed: seed of the draw; with the same seed, fewer queries are a subset of more, unless balanced.
+        left_out: digest of the excluded ids.
+        min_abstract_chars: minimum characters of an abstract.
     """
 
     until: int | None
@@ -63,10 +63,10 @@ class QueriesConfig:
 
 
 def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int | None) -> tuple[Rows, dict[str, int]]:
-    """Return the papers that no triplet may hold, rising, and how many there are by reason.
+    """Return the rows of papers that no triplet may contain, rising, and their number by reason.
 
-    These are the queries of every pool of the workspace, validation pools and pools of other corpora included, and the
-    papers of exclusion lists. Papers after ``until`` are in no triplet anyway and are left out of the count.
+    They are the queries of all pools of the workspace, also validation pools and pools of other corpora, and the
+    papers of exclusion lists. Papers after ``until`` are not counted.
 
     Raises:
         InputError: a list cannot be read.
@@ -74,7 +74,7 @@ def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int |
     """
     reader = Corpus(corpus)
     corpora = {artifact.id: artifact for artifact in opened(root / CORPORA)}
-    possible = _until(reader, until)
+    possible = _allowed_years(reader, until)
     reasons = {"pools": np.zeros(len(reader), bool), "exclusion_lists": np.zeros(len(reader), bool)}
     pools = 0
     for artifact in opened(root / POOLS):
@@ -87,8 +87,8 @@ def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int |
     rows = reader.rows_of(read_ids(exclude))
     reasons["exclusion_lists"][rows[rows >= 0]] = True
     counts = {f"left_out_{name}": int(np.count_nonzero(mask & possible)) for name, mask in reasons.items()}
-    held = np.flatnonzero((reasons["pools"] | reasons["exclusion_lists"]) & possible).astype(np.uint32)
-    return held, {"pools": pools, **counts}
+    excluded = np.flatnonzero((reasons["pools"] | reasons["exclusion_lists"]) & possible).astype(np.uint32)
+    return excluded, {"pools": pools, **counts}
 
 
 def queries_task(
@@ -105,48 +105,48 @@ def queries_task(
     """Return the task that draws the queries of a training set; see :class:`QueriesConfig` and :func:`left_out`.
 
     Raises:
-        InputError: all queries are asked for and balanced.
+        InputError: ``queries`` is ``all`` and ``balanced`` is set.
     """
     if balanced and queries == "all":
         raise InputError("balanced queries must be a number, got all", "Give --queries=5k, or leave out --balanced")
-    held, counted = left_out(root, corpus, exclude, until)
-    config = QueriesConfig(until, field, balanced, queries, seed, digest(Corpus(corpus).ids(held)))
+    excluded, excluded_counts = left_out(root, corpus, exclude, until)
+    config = QueriesConfig(until, field, balanced, queries, seed, digest(Corpus(corpus).ids(excluded)))
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return {**_write(Corpus(inputs["corpus"]), config, held, out), **counted}
+        return {**_write(Corpus(inputs["corpus"]), config, excluded, out), **excluded_counts}
 
-    parts = [
+    slug_parts = [
         corpus.manifest.slug,
         (field or "").lower().replace(" ", "-"),
         f"to-{until}" if until else "",
         str(queries),
     ]
-    return Task("queries", 1, TRAINING, "-".join(filter(None, parts)), config, {"corpus": corpus}, run)
+    return Task("queries", 1, TRAINING, "-".join(filter(None, slug_parts)), config, {"corpus": corpus}, run)
 
 
-def _until(corpus: Corpus, until: int | None) -> Mask:
+def _allowed_years(corpus: Corpus, until: int | None) -> Mask:
     years = corpus.attributes["year"]
     return np.ones(len(years), bool) if until is None else (years <= until) & (years != NO_YEAR)
 
 
-def _write(corpus: Corpus, config: QueriesConfig, held: Rows, out: Workdir) -> Counts:
+def _write(corpus: Corpus, config: QueriesConfig, excluded: Rows, out: Workdir) -> Counts:
     attributes = corpus.attributes
     tests = {
-        "after_year": ~_until(corpus, config.until),
+        "after_year": ~_allowed_years(corpus, config.until),
         "no_title": attributes["title_chars"] == 0,
         "short_abstract": attributes["abstract_chars"] < config.min_abstract_chars,
-        "left_out": np.isin(np.arange(len(corpus)), held),
+        "left_out": np.isin(np.arange(len(corpus)), excluded),
     }
-    kept, counts = np.ones(len(corpus), bool), {"read": len(corpus)}
-    for reason, failing in tests.items():
-        counts[f"dropped_{reason}"] = int(np.count_nonzero(kept & failing))
-        kept &= ~failing
-    candidates = np.flatnonzero(kept).astype(np.uint32)
+    allowed, counts = np.ones(len(corpus), bool), {"read": len(corpus)}
+    for reason, fails in tests.items():
+        counts[f"dropped_{reason}"] = int(np.count_nonzero(allowed & fails))
+        allowed &= ~fails
+    candidates = np.flatnonzero(allowed).astype(np.uint32)
     counts["kept"] = len(candidates)
     rows = candidates
     if config.field is not None:
         rows = rows[attributes["fields"][rows] >> np.uint32(FIELD_BIT[config.field]) & 1 == 1]
-    rows = np.concatenate([rows[:0], *(block[np.unique(owner)] for block, owner, _ in _cited(corpus, rows, kept))])
+    rows = np.concatenate([rows[:0], *(block[np.unique(owner)] for block, owner, _ in _cited(corpus, rows, allowed))])
     counts["queries_possible"] = len(rows)
     if not len(rows):
         raise InsufficientDataError(
@@ -154,47 +154,47 @@ def _write(corpus: Corpus, config: QueriesConfig, held: Rows, out: Workdir) -> C
             "Choose a later --until, or another field",
         )
     if config.queries != "all":
-        rows = np.sort(_drawn(corpus, config, rows))
+        rows = np.sort(_draw(corpus, config, rows))
     fields = attributes["fields"][rows]
     counts["queries"] = len(rows)
     by_field = {name: int(np.count_nonzero(fields >> np.uint32(bit) & 1)) for name, bit in FIELD_BIT.items()}
 
     def positives() -> Iterator[pa.RecordBatch]:
         start = 0
-        for block, owner, cited in _cited(corpus, rows, kept):
+        for block, owner, cited in _cited(corpus, rows, allowed):
             columns = [(owner + start).astype(np.uint32), cited, np.ones(len(cited), np.int16)]
             yield pa.record_batch(columns, JUDGEMENTS)
             start += len(block)
 
     names = pa.array([config.field] * len(rows), pa.string())
-    numbers = np.arange(len(rows), dtype=np.uint32)
+    positions = np.arange(len(rows), dtype=np.uint32)
     out.arrow("queries.arrow", pa.table([rows, names], POOL_QUERIES), POOL_QUERIES)
     out.arrow("candidates.arrow", pa.table([candidates], CANDIDATES), CANDIDATES)
-    out.arrow("exclusions.arrow", pa.table([numbers, rows], EXCLUSIONS), EXCLUSIONS)
+    out.arrow("exclusions.arrow", pa.table([positions, rows], EXCLUSIONS), EXCLUSIONS)
     counts["positives"] = out.arrow("qrels.arrow", positives(), JUDGEMENTS)
     return {**counts, "queries_by_field": {name: count for name, count in by_field.items() if count}}
 
 
-def _cited(corpus: Corpus, rows: Rows, kept: Mask) -> Iterator[tuple[Rows, Ints, Rows]]:
-    """Yield blocks of papers, and of each kept paper that they cite the position of the citing one, and the row."""
+def _cited(corpus: Corpus, rows: Rows, allowed: Mask) -> Iterator[tuple[Rows, Ints, Rows]]:
+    """Yield blocks of papers, with the citing position and the cited row of their citations of allowed papers."""
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         owner, cited = corpus.outgoing.of_many(block)
-        inside = kept[cited] & (cited != block[owner])
+        inside = allowed[cited] & (cited != block[owner])
         yield block, owner[inside], cited[inside]
 
 
-def _drawn(corpus: Corpus, config: QueriesConfig, rows: Rows) -> npt.NDArray[np.uint32]:
-    """Return as many of the papers as are asked for; balanced, the rarest field is drawn first."""
+def _draw(corpus: Corpus, config: QueriesConfig, rows: Rows) -> npt.NDArray[np.uint32]:
+    """Return ``config.queries`` random papers; if balanced, the rarest field is drawn first."""
     order = priorities(corpus.attributes["key"][rows], config.seed, "training queries")
     if not config.balanced:
         return rows[smallest(order, int(config.queries))]
     fields = corpus.attributes["fields"][rows]
-    of_field = {name: fields >> np.uint32(FIELD_BIT[name]) & 1 == 1 for name in MAG_FIELDS}
-    names = sorted((name for name in MAG_FIELDS if of_field[name].any()), key=lambda n: np.count_nonzero(of_field[n]))
-    taken = np.zeros(len(rows), bool)
-    for number, name in enumerate(names):
-        free = np.flatnonzero(of_field[name] & ~taken)
-        quota = (int(config.queries) - int(np.count_nonzero(taken))) // (len(names) - number)
-        taken[free[smallest(order[free], quota)]] = True
-    return rows[taken]
+    in_field = {name: fields >> np.uint32(FIELD_BIT[name]) & 1 == 1 for name in MAG_FIELDS}
+    names = sorted((name for name in MAG_FIELDS if in_field[name].any()), key=lambda n: np.count_nonzero(in_field[n]))
+    chosen = np.zeros(len(rows), bool)
+    for index, name in enumerate(names):
+        available = np.flatnonzero(in_field[name] & ~chosen)
+        quota = (int(config.queries) - int(np.count_nonzero(chosen))) // (len(names) - index)
+        chosen[available[smallest(order[available], quota)]] = True
+    return rows[chosen]

@@ -1,4 +1,4 @@
-"""Recipes of training: TOML files with all settings of one run."""
+"""Training recipes: TOML files with all settings of a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ CODES: dict[Format, str] = {
     "query": "[QRY]",
     "regression": "[RGN]",
 }
-"""The control code of each format of tasks; adapters and PALs have these names. ``query`` is of ad-hoc queries."""
-
+"""Control codes of task formats, also the names of adapters and PALs. ``query`` is the format of ad-hoc queries."""
 
 Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
 """Names of architectures."""
@@ -26,25 +25,25 @@ Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a network is trained; it decides the weights.
+    """Settings of training, which decide the weights.
 
     Attributes:
         architecture: ``cls`` (one vector for all formats), ``ctrl`` (control codes), ``adapters``, ``fusion`` (of the
             adapters that the base has), ``pals``, or ``lora`` (as ``cls``, by low-rank updates).
-        loss: of triplets: ``triplet`` (margin on L2) or ``in-batch`` (contrastive, on cosines).
-        margin: of triplets.
-        scale: of cosines.
+        loss: loss of triplets: ``triplet`` (margin on L2) or ``in-batch`` (contrastive, on cosines).
+        margin: margin of triplets.
+        scale: factor of cosines.
         epochs: passes over the largest training set.
-        batch: examples of a step of the optimiser; with several tasks, the next multiple of their number.
+        batch: examples of an optimiser step; with several tasks, rounded up to a multiple of their number.
         micro_batch: examples that are computed together, all of one task.
-        examples: of a task in an epoch, at most; 0: all. Smaller tasks are repeated.
-        learning_rate: at its peak, of AdamW with an inverse square root schedule.
+        examples: maximum examples of a task in an epoch; 0: all. Smaller tasks repeat.
+        learning_rate: peak learning rate of AdamW with an inverse square root schedule.
         warmup: steps to the peak.
-        max_length: tokens of a text.
+        max_length: maximum tokens of a text.
         precision: ``float32``, or ``bfloat16`` for activations.
-        seed: of heads, dropout and the order of examples.
-        checkpoints: in all; as often, and at the end of each epoch, MAP is measured on the validation pool.
-        patience: checkpoints without a better MAP after which training ends; 0: it never does.
+        seed: seed of heads, dropout and the order of examples.
+        checkpoints: number of checkpoints; MAP on the validation pool is measured at each and after each epoch.
+        patience: number of checkpoints without a better MAP that ends training; 0: never.
     """
 
     architecture: Name
@@ -71,18 +70,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Recipe(Settings):
-    """A run: what is trained on what. Every setting is given.
+    """A training run: model, data and all settings.
 
     Attributes:
-        name: of the model's folder.
-        base: the encoder that is trained further, as ``MODEL=`` takes it.
-        corpus: of the triplets and of the validation pool; empty: the only one.
-        triplets: a recipe of ``mdcr triplets``; empty for none.
+        name: name of the model's folder.
+        base: the encoder to train further, as in ``MODEL=``.
+        corpus: corpus of the triplets and the validation pool; empty: the only one.
+        triplets: a recipe of ``mdcr triplets``, or empty.
         draw: its options: ``until``, ``field``, ``balanced``, ``queries``, ``from``, ``ranks``, ``exclude``, and
             numbers of negatives.
         tasks: in-train tasks of SciRepEval.
         input: folder of their files.
-        validation: settings of the pool on which MAP is measured; empty for none. Its split is ``validation``.
+        validation: settings of the validation pool, on which MAP is measured; empty for none.
     """
 
     name: str
@@ -96,17 +95,17 @@ class Recipe(Settings):
 
     @property
     def settings(self) -> Settings:
-        """The settings that decide the weights beside base and data."""
+        """The settings of training, without base and data."""
         return Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
 
 
 def adapter_of(architecture: Name, code: str) -> str:
-    """Return where the adapter of a format lies in the folder of a model."""
+    """Return the path of a format's adapter inside the model folder."""
     return f"{code}_fusion" if architecture == "fusion" else f"adapters/{code}"
 
 
 def systems(architecture: Name, folder: Path) -> dict[str, str]:
-    """Return the encoder of each format as ``MODEL=`` takes it."""
+    """Return the encoders of all formats, as in ``MODEL=``."""
     if architecture in ("cls", "lora"):
         return dict.fromkeys(CODES, str(folder))
     if architecture == "ctrl":

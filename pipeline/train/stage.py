@@ -1,4 +1,4 @@
-"""Stage ``train``: a network trained by a recipe, in a folder that ``MODEL=`` takes."""
+"""Stage ``train``: trains a network by a recipe; ``MODEL=`` takes its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.fields import parse_field
-from pipeline.core.install import pip_extra
+from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
@@ -58,7 +58,7 @@ _PACKAGES = ("accelerate", "datasets", "peft", "safetensors", "sentence-transfor
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What decides a model beside triplets and validation pool; ``files`` has the SHA-256 of each file of tasks."""
+    """Everything that affects a model beside triplets and validation pool; ``files`` has the SHA-256 of task files."""
 
     base: EncoderSpec
     settings: Settings
@@ -67,44 +67,44 @@ class TrainConfig:
 
 
 def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapping[str, Any]) -> Task:
-    """Return the task that draws triplets; ``options`` are those of :data:`DRAW`, None for the default.
+    """Return the task that draws triplets; ``options`` has keys of :data:`DRAW`, None for a default.
 
     Raises:
-        InputError: an option or its value is unknown, or does not go with the recipe.
+        InputError: an option or its value is unknown, or does not fit the recipe.
     """
     for name in options:
         if name not in DRAW:
             raise InputError(f"triplets have no option {name!r}", f"Known: {', '.join(DRAW)}")
-    given = {name: convert(value, DRAW[name], name) for name, value in options.items() if value is not None}
-    mix = mix_of(recipe, {kind: given.get(kind) for kind in _KINDS})
-    seed, ranks = given.get("seed", 13), given.get("ranks")
+    values = {name: convert(value, DRAW[name], name) for name, value in options.items() if value is not None}
+    mix = mix_of(recipe, {kind: values.get(kind) for kind in _KINDS})
+    seed, ranks = values.get("seed", 13), values.get("ranks")
     if ranks is not None and len(ranks) != 2:
         raise InputError(f"ranks must be two numbers, got {ranks}", "Write 10,100")
     queries = queries_task(
         workspace.root,
         corpus,
-        until=given.get("until"),
-        field=parse_field(given["field"]) if given.get("field") else None,
-        balanced=given.get("balanced", False),
-        queries=given.get("queries", "all"),
+        until=values.get("until"),
+        field=parse_field(values["field"]) if values.get("field") else None,
+        balanced=values.get("balanced", False),
+        queries=values.get("queries", "all"),
         seed=seed,
-        exclude=tuple(map(Path, given.get("exclude", ()))),
+        exclude=tuple(map(Path, values.get("exclude", ()))),
     )
     ranking = None
-    if recipe == "mined" or "from" in given:
+    if recipe == "mined" or "from" in values:
         depth = max((_DEPTH, *(ranks or ())))
-        (ranking,) = (e.ranking for e in workspace.evaluations(queries, given.get("from", "bm25"), depth=depth))
+        (ranking,) = (e.ranking for e in workspace.evaluations(queries, values.get("from", "bm25"), depth=depth))
     return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=seed, ranking=ranking, ranks=ranks)
 
 
 def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Task:
     """Return the task that trains by a recipe.
 
-    Its artifact is a folder named as the recipe says, and its counts hold the curves of loss and MAP. The validation
-    pool is made first, since its queries are left out of the triplets; with ``dry`` it is not.
+    Its artifact holds a folder named by the recipe; its counts hold the curves of loss and MAP. Unless ``dry``, the
+    validation pool is made first, since its queries are excluded from the triplets.
 
     Raises:
-        InputError: a package or a file is missing, or the recipe names nothing to train on.
+        InputError: a package or a file is missing, or the recipe has neither triplets nor tasks.
     """
     base = registry.resolve(recipe.base)
     if not isinstance(base.spec, TransformerSpec):
@@ -116,7 +116,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
         raise InputError(f"{recipe.name!r} is not a name for a model", "Use letters, digits, '-' and '_'")
     entries = [task_of(task) for task in recipe.tasks]
     folder = Folder(Path(recipe.input).expanduser()) if entries else None
-    paths = {f"{e.name}/{p.name}": p for e in entries if folder for p in training_files(e, folder)}
+    paths = {f"{entry.name}/{p.name}": p for entry in entries if folder for p in training_files(entry, folder)}
     inputs: dict[str, Task | Artifact] = {}
     derived: dict[str, Task | Artifact] = {}
     if recipe.triplets or recipe.validation:
@@ -129,7 +129,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
         if recipe.triplets:
             inputs["triplets"] = triplets = draw_task(workspace, corpus, recipe.triplets, recipe.draw)
             derived["queries"] = triplets.inputs["pool"]
-    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {n: files.sha256(p) for n, p in paths.items()})
+    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {name: files.sha256(p) for name, p in paths.items()})
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _train(name, base, config, folder, inputs, out, resources)
@@ -146,20 +146,17 @@ def _train(
     out: Workdir,
     resources: Resources,
 ) -> Counts:
-    try:
-        import accelerate  # type: ignore[import-untyped]  # noqa: F401
-        import datasets  # type: ignore[import-untyped]  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"training needs accelerate and datasets ({error})", pip_extra("train")) from error
+    for package in ("accelerate", "datasets"):
+        optional(package, "training", "train")
     from pipeline.train.card import card
-    from pipeline.train.processes import count, together
+    from pipeline.train.processes import process_count, run_processes
 
     out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
-    with out.folder(name) as (place, written):
-        fit = partial(_fit, base, config, folder, dict(inputs), out.scratch(), place, resources)
-        counts = together(fit, count(resources))
-        (place / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
-        written.counts = {"folder": name}
+    with out.folder(name) as (folder_out, record):
+        fit = partial(_fit, base, config, folder, dict(inputs), out.scratch(), folder_out, resources)
+        counts = run_processes(fit, process_count(resources))
+        (folder_out / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
+        record.counts = {"folder": name}
     by_step = dict(map(tuple, counts["map"]))
     if by_step and by_step[counts["best_step"]] <= by_step[0]:
         warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
@@ -172,11 +169,11 @@ def _fit(
     folder: Folder | None,
     inputs: Inputs,
     scratch: Path,
-    place: Path,
+    model_folder: Path,
     resources: Resources,
     rank: int = 0,
 ) -> dict[str, Any]:
-    """Train, and return what is to be counted; the process of rank 0 writes the model to ``place``."""
+    """Train and return counts; the process of rank 0 writes the model to ``model_folder``."""
     import torch
 
     from pipeline.train.architectures import Architecture
@@ -197,7 +194,7 @@ def _fit(
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
     counts = {**architecture.trained(), **train(architecture, sets, settings, scratch, resources, evaluator)}
     if rank == 0:
-        architecture.save(place)
+        architecture.save(model_folder)
     return counts
 
 
@@ -221,7 +218,7 @@ def model_folder(artifact: Artifact) -> Path:
 
 
 def formats_entry(artifact: Artifact) -> str:
-    """Return the entry of SciRepEval's ``formats`` for a trained model, as TOML."""
+    """Return the entry of a trained model for SciRepEval's ``formats``, as TOML."""
     folder = model_folder(artifact).resolve()
     encoders = systems(artifact.manifest.config["settings"]["architecture"], folder)
     query = encoders.pop("query")

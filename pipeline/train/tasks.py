@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
@@ -18,10 +20,10 @@ from pipeline.train.examples import Examples, Goal, Writer, lazy
 from pipeline.train.recipe import Format
 
 _TARGETS = {"cite_count": "log_citations", "pub_year": "scaled_year"}
-"""Column of the number that is learnt, as the authors' configuration of training names it."""
+"""Columns of regression targets, as in the authors' training configuration."""
 
 _TRIPLETS = 5
-"""Triplets of a query with a list of candidates, at most."""
+"""Maximum triplets of a query with a list of candidates."""
 
 _BATCH = 4_096
 
@@ -39,15 +41,15 @@ _SCHEMAS = {
 
 
 def task_of(name: str) -> Entry:
-    """Return an in-train task; InputError if there is none of that name."""
-    known = {entry.name: entry for entry in entries().values() if entry.in_train}
-    if name not in known:
-        raise InputError(f"there is no training task {name!r}", nearest(name, known))
-    return known[name]
+    """Return an in-train task; raise InputError if there is none of that name."""
+    in_train = {entry.name: entry for entry in entries().values() if entry.in_train}
+    if name not in in_train:
+        raise InputError(f"there is no training task {name!r}", nearest(name, in_train))
+    return in_train[name]
 
 
 def training_files(entry: Entry, folder: Folder) -> list[Path]:
-    """Return the files of a task's training set, or the published sample.
+    """Return the files of a task's training set, or of its published sample.
 
     Raises:
         InputError: the folder has neither.
@@ -62,17 +64,17 @@ def training_files(entry: Entry, folder: Folder) -> list[Path]:
     return paths
 
 
-def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, most: int) -> Examples:
-    """Return the training set of a task; its texts are written to ``path`` once, at most ``most`` examples.
+def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limit: int) -> Examples:
+    """Return the first ``limit`` examples of a task, or all if 0; unless ``path`` exists, write their texts to it.
 
     Raises:
-        InputError: files are missing, or a label is.
+        InputError: a file or a label is missing.
     """
     goal = _goal(entry)
     if not path.is_file():
         examples = _triplets(entry, folder) if goal == "triplet" else _labelled(entry, folder)
-        with files.replacing(path) as place:
-            files.write_arrow(place, _batches(examples, most, _SCHEMAS[goal]), _SCHEMAS[goal])
+        with files.replacing(path) as temporary:
+            files.write_arrow(temporary, _batches(examples, limit, _SCHEMAS[goal]), _SCHEMAS[goal])
     table = files.read_arrow(path)
     if not len(table):
         raise InputError(f"task {entry.name} must have training examples, got none", "Fetch it again")
@@ -81,24 +83,27 @@ def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, most
         formats = {"query": query, "positive": candidate, "negative": candidate}
     else:
         formats = {"paper": entry.format}  # type: ignore[dict-item]
-    labels = _labels(table) if goal in ("classes", "labels") else []
-    place_of = {label: number for number, label in enumerate(labels)}
+    labels = sorted(pc.list_flatten(table["label"]).unique().to_pylist()) if goal in ("classes", "labels") else []
+    index_of = {label: index for index, label in enumerate(labels)}
 
     def texts(batch: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-        made: dict[str, Any] = {
-            part: [writer(t, a, form) for t, a in zip(batch[f"{part}_t"], batch[f"{part}_a"], strict=True)]
-            for part, form in formats.items()
+        columns: dict[str, Any] = {
+            role: [
+                writer(title, abstract, form)
+                for title, abstract in zip(batch[f"{role}_t"], batch[f"{role}_a"], strict=True)
+            ]
+            for role, form in formats.items()
         }
         if goal == "number":
-            made["label"] = list(batch["label"])
+            columns["label"] = list(batch["label"])
         elif goal == "classes":
-            made["label"] = [place_of[names[0]] for names in batch["label"]]
+            columns["label"] = [index_of[names[0]] for names in batch["label"]]
         elif goal == "labels":
             indicator = np.zeros((len(batch["label"]), len(labels)), np.float32)
             for row, names in enumerate(batch["label"]):
-                indicator[row, [place_of[name] for name in names]] = 1
-            made["label"] = indicator.tolist()
-        return made
+                indicator[row, [index_of[name] for name in names]] = 1
+            columns["label"] = indicator.tolist()
+        return columns
 
     outputs = {"classes": len(labels), "labels": len(labels), "number": 1}.get(goal, 0)
     return Examples(entry.name, goal, tuple(formats.values()), lazy(table, texts), outputs)
@@ -112,20 +117,9 @@ def _goal(entry: Entry) -> Goal:
     return "triplet"
 
 
-def _labels(table: pa.Table) -> list[str]:
-    return sorted({label for chunk in table.column("label").chunks for label in chunk.flatten().unique().to_pylist()})
-
-
-def _batches(examples: Iterator[tuple[Any, ...]], most: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    block: list[tuple[Any, ...]] = []
-    for place, example in enumerate(examples, 1):
-        block.append(example)
-        if len(block) == _BATCH or place == most:
-            yield pa.record_batch([list(column) for column in zip(*block, strict=True)], schema)
-            block = []
-        if place == most:
-            return
-    if block:
+def _batches(examples: Iterator[tuple[Any, ...]], limit: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    examples = itertools.islice(examples, limit or None)
+    while block := list(itertools.islice(examples, _BATCH)):
         yield pa.record_batch([list(column) for column in zip(*block, strict=True)], schema)
 
 
@@ -152,7 +146,7 @@ def _unlabelled(entry: Entry, paper: str, label: Any) -> InputError:
 
 
 def _triplets(entry: Entry, folder: Folder) -> Iterator[tuple[str, ...]]:
-    """Yield the given triplets, or each positive of a list with a paper of a lower grade, in the order of the file."""
+    """Yield given triplets, or positives of a list with papers of lower grades, in the order of the file."""
 
     def text(paper: Any) -> tuple[str, str]:
         if isinstance(paper, str):
@@ -166,14 +160,14 @@ def _triplets(entry: Entry, folder: Folder) -> Iterator[tuple[str, ...]]:
             yield (*query, *text(row["pos"]), *text(row["neg"]))
             continue
         positives = [paper for paper in row["candidates"] if paper["score"] > 0]
-        pairs = [(p, n) for turn in range(_TRIPLETS) for p, n in _turn(row["candidates"], positives, turn)]
-        for positive, negative in pairs[:_TRIPLETS]:
-            yield (*query, *text(positive), *text(negative))
+        pairs = [(p, n) for turn in range(_TRIPLETS) for p, n in _pair_negatives(row["candidates"], positives, turn)]
+        for p, n in pairs[:_TRIPLETS]:
+            yield (*query, *text(p), *text(n))
 
 
-def _turn(candidates: Sequence[Any], positives: Sequence[Any], turn: int) -> Iterator[tuple[Any, Any]]:
-    """Yield each positive with its negative of one turn, where it has so many."""
-    for place, positive in enumerate(positives):
+def _pair_negatives(candidates: Sequence[Any], positives: Sequence[Any], turn: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the positives with their negatives of one turn, if they have so many."""
+    for index, positive in enumerate(positives):
         lower = [paper for paper in candidates if paper["score"] < positive["score"]]
         with contextlib.suppress(IndexError):
-            yield positive, (lower[place:] + lower[:place])[turn]
+            yield positive, (lower[index:] + lower[:index])[turn]

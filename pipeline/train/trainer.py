@@ -1,7 +1,7 @@
-"""Training by the trainer of sentence-transformers, which goes on from its last checkpoint after a kill.
+"""Training by the trainer of sentence-transformers; after a kill it resumes from its last checkpoint.
 
-Each micro-batch is of one task. The tasks take turns, and gradients of a multiple of all tasks are added up, so every
-step of the optimiser sees as many examples of one task as of another (Singh et al. 2023, section 4.2).
+A micro-batch has examples of one task. Tasks alternate, and gradients accumulate over a multiple of all tasks, so an
+optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.train.architectures import Architecture
-from pipeline.train.examples import Examples, described
+from pipeline.train.examples import Examples, example_counts
 from pipeline.train.objectives import Objective
 from pipeline.train.recipe import Settings
 from pipeline.train.validation import PoolEvaluator
@@ -41,22 +41,24 @@ from pipeline.train.validation import PoolEvaluator
 _WEIGHTS = "trained.safetensors"
 _STATE = "trainer_state.json"
 _BEFORE = "before.json"
-"""Holds MAP before the first step."""
+"""MAP before the first step."""
 _LOGGED = 50
-"""Points of the loss curve."""
+"""Number of points of the loss curve."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class _Trainer(SentenceTransformerTrainer):
-    """Checkpoints hold what is trained and nothing else, heads included, whatever the architecture."""
+    """Trainer whose checkpoints hold the trained weights alone, heads included."""
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Write no model card: it would quote texts."""
+        """Write no model card, since it would quote texts."""
 
     def _trained(self) -> dict[str, torch.Tensor]:
-        named = nn.ModuleDict(self.loss).named_parameters()  # of several processes, the network is wrapped meanwhile
-        return {name.replace(".model.module.", ".model."): weight for name, weight in named if weight.requires_grad}
+        parameters = nn.ModuleDict(self.loss).named_parameters()  # DistributedDataParallel adds a module to names
+        return {
+            name.replace(".model.module.", ".model."): weight for name, weight in parameters if weight.requires_grad
+        }
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         folder = Path(output_dir or self.args.output_dir)
@@ -73,8 +75,8 @@ class _Trainer(SentenceTransformerTrainer):
         self._load_from_checkpoint(self.state.best_model_checkpoint)
 
 
-class _Told(TrainerCallback):  # type: ignore[misc]
-    """Tells the progress of steps, and measures MAP at the end of an epoch, whose steps nobody knows before."""
+class _Monitor(TrainerCallback):  # type: ignore[misc]
+    """Counts steps in the progress bar, and measures MAP at the end of each epoch."""
 
     def __init__(self, progress: Progress, *, validated: bool) -> None:
         self._progress, self._validated = progress, validated
@@ -89,7 +91,7 @@ class _Told(TrainerCallback):  # type: ignore[misc]
 
 
 class _Heads(TrainerCallback):  # type: ignore[misc]
-    """Adds up the gradients of heads over processes, which the network's are already."""
+    """Averages the gradients of heads over processes; those of the network already are."""
 
     def __init__(self, losses: Iterable[Objective]) -> None:
         self._heads = [loss.head for loss in losses if loss.head is not None]
@@ -111,27 +113,27 @@ def train(
     resources: Resources,
     evaluator: PoolEvaluator | None = None,
 ) -> dict[str, Any]:
-    """Train, and return what is to be counted: steps, the loss curve, and the curve of MAP on the validation pool.
+    """Train and return counts: steps, and the curves of loss and of MAP on the validation pool.
 
-    With a validation pool the network ends as it was where MAP was highest. ``folder`` holds the checkpoints.
+    With a validation pool, the network ends at the checkpoint of the highest MAP. ``folder`` holds the checkpoints.
 
     Raises:
         InputError: a training set is smaller than a micro-batch.
         StageError: memory is exhausted.
     """
-    longest = min(max(len(each.data) for each in sets), settings.examples or 2**62)
-    if longest < settings.micro_batch:
+    size = min(max(len(task.data) for task in sets), settings.examples or 2**62)
+    if size < settings.micro_batch:
         raise InputError(
-            f"a training set must have at least micro_batch = {settings.micro_batch} examples, got {longest}",
+            f"a training set must have at least micro_batch = {settings.micro_batch} examples, got {size}",
             "Set a smaller micro_batch, or draw more queries",
         )
-    data = DatasetDict({each.name: each.repeated(longest) for each in sets})
+    data = DatasetDict({task.name: task.repeated(size) for task in sets})
     world = int(os.environ.get("WORLD_SIZE", 1))
-    turns = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
-    steps = settings.epochs * -(-(longest // settings.micro_batch) * len(sets) // (turns * world))
-    arguments = _arguments(settings, folder, turns, steps, resources, evaluator is not None)
+    accumulation = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
+    steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // (accumulation * world))
+    arguments = _arguments(settings, folder, accumulation, steps, resources, evaluator is not None)
     set_seed(settings.seed)
-    losses = {each.name: Objective(architecture, each, margin=settings.margin, scale=settings.scale) for each in sets}
+    losses = {task.name: Objective(architecture, task, margin=settings.margin, scale=settings.scale) for task in sets}
     stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []
     start = _checkpoint(folder)
     with Progress(steps, "train", "steps") as progress:
@@ -142,12 +144,16 @@ def train(
             train_dataset=data,
             loss=losses,
             evaluator=evaluator,
-            callbacks=[_Heads(losses.values()), _Told(progress, validated=evaluator is not None), *stopping],
+            callbacks=[
+                _Heads(losses.values()),
+                _Monitor(progress, validated=evaluator is not None),
+                *stopping,
+            ],
         )
         trainer.remove_callback(PrinterCallback)
         before = files.read_json(folder / _BEFORE)
         if evaluator is not None and before is None:
-            before = evaluator(architecture.model)["map"]  # after trainer.evaluate() processes would not be in step
+            before = evaluator(architecture.model)["map"]  # trainer.evaluate() would put processes out of step
             files.write_text(folder / _BEFORE, json.dumps(before))
         try:
             trainer.train(resume_from_checkpoint=str(start) if start else None)
@@ -156,19 +162,19 @@ def train(
                 f"training has no memory for {settings.micro_batch} texts of {settings.max_length} tokens",
                 "Set a smaller micro_batch: the batch stays as large",
             ) from error
-    return {**_counted(trainer, before), "examples": described(sets), "examples_of_a_task_an_epoch": longest}
+    return {**_results(trainer, before), "examples": example_counts(sets), "examples_of_a_task_an_epoch": size}
 
 
 def _arguments(
-    settings: Settings, folder: Path, turns: int, steps: int, resources: Resources, validated: bool
+    settings: Settings, folder: Path, accumulation: int, steps: int, resources: Resources, validated: bool
 ) -> SentenceTransformerTrainingArguments:
-    every = max(1, steps // max(settings.checkpoints, 1))
+    interval = max(1, steps // max(settings.checkpoints, 1))
     in_batch = settings.loss == "in-batch"
     return SentenceTransformerTrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=settings.micro_batch,
-        gradient_accumulation_steps=turns,
+        gradient_accumulation_steps=accumulation,
         dataloader_drop_last=True,
         batch_sampler=BatchSamplers.NO_DUPLICATES if in_batch else BatchSamplers.BATCH_SAMPLER,
         multi_dataset_batch_sampler=MultiDatasetBatchSamplers.ROUND_ROBIN,
@@ -181,10 +187,10 @@ def _arguments(
         seed=settings.seed,
         logging_steps=max(1, steps // _LOGGED),
         save_strategy="steps",
-        save_steps=every,
+        save_steps=interval,
         save_total_limit=2,
         eval_strategy="steps" if validated else "no",
-        eval_steps=every if validated else None,
+        eval_steps=interval if validated else None,
         load_best_model_at_end=validated,
         metric_for_best_model="eval_map" if validated else None,
         greater_is_better=True if validated else None,
@@ -195,17 +201,17 @@ def _arguments(
 
 
 def _checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint; those that a kill cut are removed."""
-    whole: list[Path] = []
+    """Return the last complete checkpoint; remove incomplete ones."""
+    complete: list[Path] = []
     for path in folder.glob("checkpoint-*"):
         if (path / _STATE).is_file():
-            whole.append(path)
+            complete.append(path)
         else:
             shutil.rmtree(path, ignore_errors=True)  # another process may do so too
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def _counted(trainer: _Trainer, before: float | None) -> dict[str, Any]:
+def _results(trainer: _Trainer, before: float | None) -> dict[str, Any]:
     state = trainer.state
     history: Sequence[Mapping[str, Any]] = state.log_history
     curves = {

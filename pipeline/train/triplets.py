@@ -1,7 +1,7 @@
-"""Stage ``triplets``: a query, a paper it cites and a paper it does not, from any corpus.
+"""Stage ``triplets``: a query, a paper that it cites and a paper that it does not cite, from any corpus.
 
-The recipes are those of SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), SciNCL (Ostendorff et al.
-2022), negatives mined from a ranking, and pairs, whose negatives are the other positives of a batch.
+Recipes: SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), SciNCL (Ostendorff et al. 2022),
+negatives mined from a ranking, and pairs, whose negatives are the other positives of a batch.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ RECIPES = {
     "mined": Mix(ranked=5),
     "pairs": Mix(pair=5),
 }
-"""Negatives of each kind that a query has, by recipe."""
+"""Number of negatives of each kind of a query, by recipe."""
 
 _SHARD = 16_384
-"""Queries of a file."""
+"""Queries of a shard."""
 
 _CITATIONS = 2**22
-"""Citations that are read for queries drawn together; of the citation embedding, scores of queries."""
+"""Maximum citations, or scores of the citation embedding, that are read for one block of queries."""
 
 
 @dataclass(frozen=True)
 class TripletConfig:
-    """What decides triplets beside the queries and the ranking.
+    """Everything that affects triplets beside the queries and the ranking.
 
     Attributes:
         recipe: a name of :data:`RECIPES`.
-        mix: negatives of each kind.
-        ranks: first and last rank of negatives in the ranking (``mined``), or in the citation embedding (``scincl``).
-        positive_ranks: ranks of positives in the citation embedding.
-        dimension: of the citation embedding; 0 without one.
-        seed: of every draw.
+        mix: number of negatives of each kind.
+        ranks: first and last rank of negatives in the ranking (``mined``) or the citation embedding (``scincl``).
+        positive_ranks: first and last rank of positives in the citation embedding.
+        dimension: components of the citation embedding; 0 without one.
+        seed: seed of all draws.
     """
 
     recipe: str
@@ -68,12 +68,12 @@ class TripletConfig:
 
 
 def mix_of(recipe: str, counts: Mapping[str, int | None]) -> Mix:
-    """Return how many negatives of each kind a query has; ``counts`` replaces those of the recipe, but for None.
+    """Return the numbers of negatives of a recipe; ``counts`` replaces those that are not None.
 
-    ``hard`` stands for what is hard in the recipe: of ``mined`` and ``scincl``, negatives from the ranking.
+    ``hard`` counts the negatives from the ranking in ``mined`` and ``scincl``.
 
     Raises:
-        InputError: there is no such recipe, or it has no negatives of a kind that is counted.
+        InputError: there is no such recipe, or ``counts`` has a kind that it lacks.
     """
     if recipe not in RECIPES:
         raise InputError(f"there is no recipe of triplets {recipe!r}", nearest(recipe, RECIPES))
@@ -102,34 +102,34 @@ def triplets_task(
 ) -> Task:
     """Return the task that draws triplets for the queries of a training set.
 
-    Its files hold those of 16,384 queries each and are made one by one. Where a query has fewer negatives of a kind
-    than asked for, it has fewer triplets, and what is missing is counted.
+    It writes shards of 16,384 queries. A query with too few negatives of a kind has fewer triplets; the missing ones
+    are counted.
 
     Raises:
-        InputError: ranks do not rise from 1, or a ranking is missing where the recipe reads one.
+        InputError: ranks do not rise from 1, or the recipe needs a ranking and has none, or the reverse.
     """
-    first, last = ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
-    for low, high in ((first, last), positive_ranks):
+    low_rank, high_rank = ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
+    for low, high in ((low_rank, high_rank), positive_ranks):
         if not 1 <= low <= high:
             raise InputError(f"ranks must rise from 1, got {low} to {high}", "Give --ranks=10,100")
     if (recipe == "mined") != (ranking is not None):
         raise InputError(f"a ranking must go with the recipe mined, got {recipe}", "Give --from=bm25 with mined alone")
     scincl = recipe == "scincl"
     config = TripletConfig(
-        recipe, mix, (first, last), positive_ranks if scincl else (0, 0), dimension if scincl else 0, seed
+        recipe, mix, (low_rank, high_rank), positive_ranks if scincl else (0, 0), dimension if scincl else 0, seed
     )
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return _write(inputs, config, out)
 
-    reads: dict[str, Task | Artifact] = {"corpus": corpus, "pool": queries}
+    inputs_of: dict[str, Task | Artifact] = {"corpus": corpus, "pool": queries}
     if ranking is not None:
-        reads["ranking"] = ranking
-    return Task("triplets", 1, TRAINING, f"{recipe}-{queries.slug}", config, reads, run)
+        inputs_of["ranking"] = ranking
+    return Task("triplets", 1, TRAINING, f"{recipe}-{queries.slug}", config, inputs_of, run)
 
 
 class _Source(NamedTuple):
-    """What is drawn from: the positives of each query in CSR form, a ranking, and a citation embedding."""
+    """Sources of a draw: the positives of queries in CSR form, a ranking, and a citation embedding."""
 
     offsets: Ints
     positives: Rows
@@ -151,22 +151,22 @@ def _write(inputs: Inputs, config: TripletConfig, out: Workdir) -> Counts:
     drawing = Drawing(pool.corpus, pool.candidates, config.mix, config.seed)
     starts = range(0, queries, _SHARD)
     with Progress(queries, "triplets", "queries") as progress:
-        for number, start in enumerate(starts):
+        for shard, start in enumerate(starts):
             stop, counts = min(start + _SHARD, queries), Counter[str]()
-            if not out.done(_name(number)):
-                batches = list(_drawn(drawing, source, pool, config, start, stop, counts))
+            if not out.done(_file_name(shard)):
+                batches = list(_draw(drawing, source, pool, config, start, stop, counts))
                 out.arrow(
-                    _name(number), pa.Table.from_batches(batches, TRIPLETS).unify_dictionaries(), TRIPLETS, **counts
+                    _file_name(shard), pa.Table.from_batches(batches, TRIPLETS).unify_dictionaries(), TRIPLETS, **counts
                 )
             progress.add(stop - start)
     total = Counter[str]()
-    for number in range(len(starts)):
-        total.update(out.counts(_name(number)))
+    for shard in range(len(starts)):
+        total.update(out.counts(_file_name(shard)))
     return {"queries": queries, **{name: total[name] for name in sorted(total)}}
 
 
-def _name(number: int) -> str:
-    return f"triplets-{number:05d}.arrow"
+def _file_name(shard: int) -> str:
+    return f"triplets-{shard:05d}.arrow"
 
 
 def _open(inputs: Inputs, pool: Pool, config: TripletConfig, out: Workdir) -> _Source:
@@ -176,8 +176,8 @@ def _open(inputs: Inputs, pool: Pool, config: TripletConfig, out: Workdir) -> _S
     if "ranking" in inputs:
         table = inputs["ranking"].arrow("ranking.arrow")
         rank = table.column("rank").to_numpy()
-        inside = (rank >= config.ranks[0]) & (rank <= config.ranks[1])
-        ranked = offsets_of(table.column("query").to_numpy()[inside], queries), table.column("row").to_numpy()[inside]
+        in_band = (rank >= config.ranks[0]) & (rank <= config.ranks[1])
+        ranked = offsets_of(table.column("query").to_numpy()[in_band], queries), table.column("row").to_numpy()[in_band]
     neighbours = None
     if config.dimension:
         path = out.scratch() / "embedding.npy"
@@ -185,26 +185,26 @@ def _open(inputs: Inputs, pool: Pool, config: TripletConfig, out: Workdir) -> _S
     return _Source(offsets, qrels.column("row").to_numpy(), ranked, neighbours)
 
 
-def _drawn(
+def _draw(
     drawing: Drawing, source: _Source, pool: Pool, config: TripletConfig, start: int, stop: int, counts: Counter[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the triplets of the queries from ``start`` to ``stop``, and count them by kind, with what is missing."""
+    """Yield the triplets of the queries from ``start`` to ``stop``; count drawn and missing triplets by kind."""
     kinds = config.mix.kinds
     cited = part(source.offsets, source.positives, start, stop)
-    for some in slices(drawing.work(*cited, stop - start), stop - start, _CITATIONS):
-        first, last = start + some.start, start + some.stop
-        positives, negatives = drawing.draw(source.block(pool, config, first, last))
-        whole = (positives >= 0) & ((negatives >= 0) | (np.array(kinds) == "pair"))
-        for kind, made in zip(kinds, np.count_nonzero(whole, axis=0).tolist(), strict=True):
-            counts[f"triplets_{kind}"] += made
-            counts[f"missing_{kind}"] += len(whole) - made
-        counts["triplets"] += int(np.count_nonzero(whole))
-        owner, column = np.nonzero(whole)
-        negative = negatives[whole]
+    for block in slices(drawing.work(*cited, stop - start), stop - start, _CITATIONS):
+        low, high = start + block.start, start + block.stop
+        positives, negatives = drawing.draw(source.block(pool, config, low, high))
+        complete = (positives >= 0) & ((negatives >= 0) | (np.array(kinds) == "pair"))
+        for kind, count in zip(kinds, np.count_nonzero(complete, axis=0).tolist(), strict=True):
+            counts[f"triplets_{kind}"] += count
+            counts[f"missing_{kind}"] += len(complete) - count
+        counts["triplets"] += int(np.count_nonzero(complete))
+        owner, column = np.nonzero(complete)
+        negative = negatives[complete]
         kind_of = np.array([KINDS.index(kind) for kind in kinds], np.int8)[column]
         columns: list[Any] = [
-            pool.query_rows[first:last][owner],
-            positives[whole].astype(np.uint32),
+            pool.query_rows[low:high][owner],
+            positives[complete].astype(np.uint32),
             pa.array(np.maximum(negative, 0).astype(np.uint32), mask=negative < 0),
             pa.DictionaryArray.from_arrays(pa.array(kind_of), pa.array(KINDS)),
         ]

@@ -69,7 +69,7 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
         assert "y-of-mine" not in line
         assert "--api-key-file" in line
     line = one_line_error(mdcr(tmp_path, "fetch", "s2ag", env={"S2_API_KEY": "kéy-of-mine"}))
-    assert "API key holds a character" in line
+    assert "API key must be printable ASCII" in line
     assert "of-mine" not in line
 
 

@@ -180,7 +180,7 @@ def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None
     made.rename(tmp_path / "elsewhere")
     folder = made.relative_to(world.root).as_posix()
     record(world, folder)
-    warning = "whether its jobs have ended cannot be seen"
+    warning = "its jobs may still be running"
     assert warning in world.run("embed", *EMBED).stderr
     assert warning not in world.run("embed", *EMBED).stderr  # nothing is missing
     made.rename(tmp_path / "again")

@@ -14,7 +14,7 @@ from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
 
 
 def test_the_same_command_is_the_same_batch(tmp_path: Path) -> None:
-    one, same, other = (Batch.of(tmp_path, "embed", ["mdcr", *words]) for words in ("ab", "ab", "ba"))
+    one, same, other = (Batch.for_command(tmp_path, "embed", ["mdcr", *words]) for words in ("ab", "ab", "ba"))
     assert one.folder == same.folder != other.folder
     one.write()
     (read,) = Batch.all(tmp_path)

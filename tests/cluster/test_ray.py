@@ -53,7 +53,7 @@ def test_without_a_cluster_ray_runs_here_alone(tmp_path: Path) -> None:
     process = world.start(*CORPUS, "--engine", "ray")
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
-    assert "starting one of this machine alone" in errors
+    assert "starting one on this machine only" in errors
     assert "of the cores each" in errors
     assert world.tables() == local.tables()
 

@@ -72,7 +72,7 @@ def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path,
     slices(tmp_path, task)
     with stale_view(tmp_path / "indexes", attributes=60, listings=0):
         (again,) = resume(tmp_path, HERE, [task], light=False).pending
-    assert again.left
+    assert again.missing
     slices(tmp_path, task)
     assert resume(tmp_path, HERE, [task], light=False).finished
     assert contents(Runner(tmp_path, HERE).path(task)) == whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cluster.slurm import TaskState, from_sacct, from_scontrol, numbers, spans
+from pipeline.cluster.slurm import TaskState, format_numbers, from_sacct, from_scontrol, parse_numbers
 
 SACCT = """\
 3|PENDING|0:0|None assigned|Dependency
@@ -61,7 +61,7 @@ def test_controller() -> None:
     [("7", [7]), ("0-3,7", [0, 1, 2, 3, 7]), ("2-5%1", [2, 3, 4, 5]), ("0-6:3,9%20", [0, 3, 6, 9])],
 )
 def test_task_numbers(text: str, expected: list[int]) -> None:
-    assert list(numbers(text)) == expected
-    assert list(numbers(spans(expected))) == expected
-    assert spans([7, 3, 0, 1, 2, 3]) == "0-3,7"
-    assert spans(range(1000)) == "0-999"
+    assert list(parse_numbers(text)) == expected
+    assert list(parse_numbers(format_numbers(expected))) == expected
+    assert format_numbers([7, 3, 0, 1, 2, 3]) == "0-3,7"
+    assert format_numbers(range(1000)) == "0-999"

@@ -38,7 +38,8 @@ def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> No
     extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     paths = [path for pattern in ("*.md", "docs/*.md", "pipeline/**/*.py") for path in REPOSITORY.glob(pattern)]
     texts = {path: path.read_text() for path in paths}
-    named = re.findall(r"(?:pip_extra\(\"|-e '\.\[)(\w[\w-]*)", "\n".join(texts.values()))
+    naming = r"(?:pip_extra\(\"|-e '\.\[|optional\(\"\w+\", f?\"[^\"]*\", \")(\w[\w-]*)"
+    named = re.findall(naming, "\n".join(texts.values()))
     assert {"facets", "neighbours", "demo", "ray", "specter2"} <= set(named) <= extras.keys()
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
 

@@ -89,7 +89,7 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     parallel = corpus_of(tmp_path / "b", release, workers=2)
     monkeypatch.setattr(buffer, "BATCH_ROWS", 50)
     monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
-    monkeypatch.setattr(merge, "_SMALLEST_WINDOW", 3)
+    monkeypatch.setattr(merge, "_MIN_WINDOW_IDS", 3)
     monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
     steps = Counter[str]()
 
@@ -216,7 +216,7 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
     assert set(corpus.attributes["year"][rows[3:]]) == {NO_YEAR}
 
     first.write_bytes(first.read_bytes()[:-30])
-    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz breaks off.*--allow-truncated"):
+    with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz is a truncated gzip file.*--allow-truncated"):
         corpus_of(tmp_path / "again", release)
 
 

@@ -87,7 +87,7 @@ def test_groups_are_what_plain_python_says(tmp_path: Path, rules: tuple[str, ...
 @pytest.mark.parametrize("action", ["drop", "merge"])
 def test_the_corpus_without_duplicates(tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "SHARD_ROWS", 64)
-    monkeypatch.setattr(duplicates, "_BLOCK", 50)
+    monkeypatch.setattr(duplicates, "_BLOCK_PAPERS", 50)
     records = random_records(400, seed=9)
     papers, stands = papers_of(records), stands_for(records)
     artifact = make(tmp_path, records, action)

@@ -142,13 +142,13 @@ def test_same_titles_can_be_kept(make: Make) -> None:
     ("config", "message"),
     [
         ({"year": 1850}, r"no paper of 1850 can be a query.*2017 \(\d+ papers\)"),
-        ({"queries": 9_999}, r"9999 queries asked for, but only \d+ papers of 2019 have a positive.*--queries[= ]\d+"),
-        ({"size": 2_000_000}, r"pool of 2M was asked for, but only \d+ papers exist.*--size[= ]\d+"),
+        ({"queries": 9_999}, r"9999 queries requested, but only \d+ papers of 2019 have a positive.*--queries[= ]\d+"),
+        ({"size": 2_000_000}, r"pool of 2M was requested, but only \d+ papers can be.*--size[= ]\d+"),
         ({"size": 10}, r"the \d+ positives alone exceed a pool of 10"),
         ({"field": "Art"}, r"no paper of 2019 in Art can be a query"),
         ({"positives": "all"}, "positives must be"),
         ({"split": "train"}, "split must be"),
-        ({"year": None}, "needs a query year"),
+        ({"year": None}, "must have a query year"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_numbers(make: Make, config: dict[str, Any], message: str) -> None:

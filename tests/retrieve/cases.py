@@ -37,7 +37,7 @@ class DeviceEngine(ExactEngine):
 def named(name: str) -> DenseEngine:
     if name == "faiss":
         return dense_engine(name)
-    return DeviceEngine(low=True) if name == "device" else ExactEngine(low=name == "bfloat16")
+    return DeviceEngine(bfloat16=True) if name == "device" else ExactEngine(bfloat16=name == "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
         def search(self, queries: np.ndarray, k: int, params: None) -> tuple[None, np.ndarray]:
             return None, np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
 
-    monkeypatch.setattr(ann, "_built", lambda *_: (Graph(), None))
+    monkeypatch.setattr(ann, "_build_index", lambda *_: (Graph(), None))
     ranking = search(case, IndexSettings("cagra"), "l2", 8)
     assert len(ranking)
     for query in range(len(case.queries)):

@@ -187,9 +187,9 @@ def test_parameters_out_of_range(index: ForwardIndex, asked: Asked, settings: di
 
 
 def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, asked: Asked) -> None:
-    with pytest.raises(InputError, match=f"exclusions are of 2 queries, there are {len(asked.queries)}"):
+    with pytest.raises(InputError, match=f"exclusions must have {len(asked.queries)} queries, got 2"):
         by_index(index, asked._replace(excluded=no_exclusions(2)))
-    with pytest.raises(InputError, match="relevant papers are of 1 queries"):
+    with pytest.raises(InputError, match="relevant papers must have .* queries, got 1"):
         grid_ranks(index, asked, exclusions([[1]]), GRID[:1])
 
 

@@ -15,7 +15,7 @@ from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import Side, best_pair_score, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.estimates import Estimates, mean_of
-from pipeline.retrieve.topk import TopK, merged, pack, unpack
+from pipeline.retrieve.topk import TopK, merge, pack, unpack
 from tests.retrieve.cases import METRICS, make_case, named, same, search
 from tests.retrieve.reference import canonical_scores, fixed_sum
 
@@ -63,8 +63,8 @@ def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (matrix.astype(np.float32) for matrix in (case.queries, case.vectors))
     x, q = torch.from_numpy(vectors), torch.from_numpy(queries)
-    bounds = Estimates(Side(q), metric, mean_of(x[:100], case.rows, metric), low=low)
-    placed = bounds.place(x, case.rows)
+    bounds = Estimates(Side(q), metric, mean_of(x[:100], case.rows, metric), bfloat16=low)
+    placed = bounds.prepare(x, case.rows)
     estimates = bounds.products(bounds.points, placed).double().numpy()
     bound = (bounds.length[:, None] * placed.spread).numpy()
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
@@ -86,13 +86,13 @@ def _exact(query: np.ndarray, matrix: np.ndarray, metric: Metric) -> np.ndarray:
 
 def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
-    place = Estimates.place
+    prepare = Estimates.prepare
 
     def rounded(self: Estimates, vectors: torch.Tensor, rows: np.ndarray):
-        placed = place(self, vectors, rows)
+        placed = prepare(self, vectors, rows)
         return placed._replace(points=(placed.points.view(torch.int32) & -8192).view(torch.float32))
 
-    monkeypatch.setattr(Estimates, "place", rounded)
+    monkeypatch.setattr(Estimates, "prepare", rounded)
     with pytest.raises(StageError, match="further from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
         make_case("random").search(named("float32"), "l2", 9)
 
@@ -136,4 +136,4 @@ def test_merged_rankings_are_the_ranking_of_all() -> None:
     case = make_case("duplicates", candidates=900)
     whole = case.search(named("float32"), "l2", 40)
     halves = [search(named("float32"), case.queries, [block], "l2", 40, case.excluded) for block in case.blocks(300)]
-    assert same(merged(halves, len(case.queries), 40), whole)
+    assert same(merge(halves, len(case.queries), 40), whole)

@@ -65,7 +65,7 @@ def test_a_search_mixes_no_devices(metric: Metric, low: bool) -> None:
     case = make_case("duplicates", candidates=60, queries=3, dimension=5)
     subsets = [Subset(None, case.excluded), Subset(case.rows[::2], exclusions([[7], [], [13]]))]
     with Device():
-        rankings = case.search_pools(Engine(low=low), subsets, metric, 5, size=20)
+        rankings = case.search_pools(Engine(bfloat16=low), subsets, metric, 5, size=20)
     for ranking, subset in zip(rankings, subsets, strict=True):
         assert same(ranking, subset_of(case, subset, metric, 5))
     with Device(), pytest.raises(RuntimeError, match="mixes devices"):

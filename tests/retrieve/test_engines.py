@@ -204,7 +204,7 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
         ({"depth": 0}, "depth 0 is out of range. Choose 1 to 65535"),
         ({"depth": 70_000}, "depth 70000"),
         ({"metric": "manhattan"}, "no metric 'manhattan'"),
-        ({"excluded": no_exclusions(2)}, "exclusions are of 2 queries, 3 are searched"),
+        ({"excluded": no_exclusions(2)}, "exclusions must have 3 queries, got 2"),
         ({"blocks": [block(range(4), 4, 6)]}, "queries 5 dimensions"),
         ({"blocks": [block([0, 0, 0, 0], 4)]}, "rows do not rise after row -1"),
         ({"blocks": [block(range(9, 13), 4)] * 2}, "after row 12"),

@@ -131,7 +131,7 @@ def test_as_many_texts_as_rows_and_queries_as_exclusions(tmp_path: Path, count: 
         build_index([[Text("a", "b")] * count], rows, tmp_path, 2, MEMORY)
     with (
         opened(tmp_path / "index", ["kiwi"]) as index,
-        pytest.raises(InputError, match=f"exclusions are of 3 queries, there are {count}"),
+        pytest.raises(InputError, match=f"exclusions must have {count} queries, got 3"),
     ):
         search(index, *["kiwi"] * count, excluded=no_exclusions(3))
 

@@ -206,7 +206,7 @@ def test_merged_works_are_dropped_and_references_follow_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("header", "lines", "message"),
     [
-        ("merge_date,id,merge_into_id", "W1,W2 W2,W1", "go in a circle"),
+        ("merge_date,id,merge_into_id", "W1,W2 W2,W1", "form a cycle"),
         ("date,from,into", "W1,W2", r"x\.csv\.gz is not a list of merged ids"),
     ],
 )

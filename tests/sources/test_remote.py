@@ -76,7 +76,7 @@ def listing(token: str, *keys: str) -> bytes:
 def test_a_listing_without_an_end_ends(
     server: Server, session: httpx.Client, monkeypatch: pytest.MonkeyPatch, token: str, message: str, requests: int
 ) -> None:
-    monkeypatch.setattr(openalex_files, "_PAGES", 20)
+    monkeypatch.setattr(openalex_files, "_MAX_PAGES", 20)
     server.answer = lambda request: send(request, 200, listing(token.format(len(server.requests)), "a.gz"))
     with pytest.raises(StageError, match=message):
         list(list_objects(session, server.address, "data/"))
@@ -148,7 +148,7 @@ def test_a_record_that_cannot_be_read_is_written_again(
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("http://no-such-host.invalid/x", "no address is known of its host"),
+        ("http://no-such-host.invalid/x", "its host is unknown"),
         ("http://user:secret@no-such-host.invalid/x", "http://no-such-host.invalid/x cannot be reached"),
         ("ftp://host/x", "must be an address of HTTP"),
         ("host", "must be an address of HTTP"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.sources.remote import client
-from pipeline.sources.scirepeval import SciRepEvalCatalogue
+from pipeline.sources.scirepeval import catalogue
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.sources.server import SHA, Hub, answering
 from tests.studies.scirepeval.published import write
@@ -46,7 +46,7 @@ def test_the_folder_is_what_the_study_reads(tmp_path: Path, hub: Hub) -> None:
 def test_configurations_and_training_splits_are_chosen(hub: Hub) -> None:
     (hub.root / "scirepeval" / "drsm" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     with client() as session:
-        files = SciRepEvalCatalogue(session, ["drsm"], train=True, endpoint=hub.address).files()
+        files = catalogue(session, ["drsm"], train=True, endpoint=hub.address).files()
     assert {file.name for file in files} == {
         "scirepeval/drsm/evaluation-00000-of-00001.parquet",
         "scirepeval/drsm/train-00000-of-00001.parquet",

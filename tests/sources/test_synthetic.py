@@ -22,7 +22,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import id_keys, normalise, same_title_form
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.synthetic import LEAST, VERSION, Synthetic
+from pipeline.sources.synthetic import MIN_PAPERS, VERSION, Synthetic
 from tests.releases import s2orc_record
 
 SIZE = 12_000
@@ -93,9 +93,9 @@ def test_parts_hold_every_unit_of_a_large_release(monkeypatch: pytest.MonkeyPatc
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(InputError, match="199 papers"):
+    with pytest.raises(InputError, match="got 199"):
         Synthetic(199)
-    assert len(read(Synthetic(LEAST))) == LEAST
+    assert len(read(Synthetic(MIN_PAPERS))) == MIN_PAPERS
 
 
 def check(measured: dict[str, tuple[float, float, float]]) -> None:

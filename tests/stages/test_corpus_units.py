@@ -25,7 +25,7 @@ def test_slices_of_parts_make_the_same_corpus(tmp_path: Path) -> None:
     def first_half(assignment: Assignment) -> list[dict[str, object]]:
         seen.extend(assignment.sizes)
         chosen = sorted(seen)[: len(seen) // 2 + 1]
-        run_assignment(assignment.of(chosen))
+        run_assignment(assignment.only(chosen))
         return [dict(run_assignment(assignment))]
 
     made = Runner(tmp_path / "executor", HERE, executor=first_half).make(task)

@@ -62,7 +62,7 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     steps = whole.manifest.counts["steps"]
     assert steps >= 9
 
-    told, seen = trainer._Told.on_step_end, []
+    told, seen = trainer._Monitor.on_step_end, []
 
     def kill(self: Any, *args: Any, **kwargs: Any) -> None:
         told(self, *args, **kwargs)
@@ -71,7 +71,7 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
             raise KeyboardInterrupt
 
     task = train_task(other, recipe(root))
-    monkeypatch.setattr(trainer._Told, "on_step_end", kill)
+    monkeypatch.setattr(trainer._Monitor, "on_step_end", kill)
     with pytest.raises(KeyboardInterrupt):
         other.runner.make(task)
     work = other.runner.work_folder(task) / "scratch"
@@ -164,7 +164,7 @@ def test_two_processes_learn_what_one_does(root: Path, tmp_path: Path, monkeypat
     }
     weights, losses = [], []
     for processes in (1, 2):
-        monkeypatch.setattr("pipeline.train.processes.count", lambda _, processes=processes: processes)
+        monkeypatch.setattr("pipeline.train.processes.process_count", lambda _, processes=processes: processes)
         shutil.copytree(root, tmp_path / str(processes))
         workspace = Workspace(Runner(tmp_path / str(processes), CPU))
         made = workspace.runner.make(train_task(workspace, recipe(root, **given, validation={})))

@@ -1,7 +1,7 @@
-"""A pool as BM25 sees it: its queries, and its documents inverted block by block under the terms of the queries.
+"""Queries and documents of a pool for BM25; documents are inverted block by block for the terms of the queries.
 
-Document frequencies, average length and number of documents are those of the pool, so one forward index serves every
-pool.
+Document frequencies, average length and number of documents are those of the pool, so one forward index serves all
+pools.
 """
 
 from __future__ import annotations
@@ -25,43 +25,44 @@ from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.forward_index import ForwardIndex, Part
 
 BLOCK_DOCUMENTS = 16_384
-"""Documents inverted together, at most 65,536: their scores stay in a core's cache."""
+"""Documents of a block, at most 65,536: their scores stay in a core's cache."""
 
 QUERIES_TOGETHER = 16
-"""QueryTerms that one thread runs against a block before it asks for more."""
+"""Queries that a thread runs against a block at a time."""
 
 Offsets = npt.NDArray[np.int64]
 Work = Callable[["PostingsBlock", int, int], None]
-"""Runs queries ``first`` to ``last`` against a block."""
+"""Function that runs queries ``first`` to ``last`` against a block."""
 
 
 @dataclass(frozen=True)
 class QueryTerms:
-    """The terms of some queries.
+    """The terms of queries.
 
     Attributes:
-        offsets: int64 ``[queries + 1]``, where the terms of each query start.
+        offsets: int64 ``[queries + 1]``, start of the terms of each query.
         terms: int64, positions in the vocabulary, distinct within a query.
-        times: int64, how often the query has each.
+        frequencies: int64, frequency of each term in the query.
         vocabulary: large strings, the terms of all queries.
     """
 
     offsets: Offsets
     terms: Offsets
-    times: Offsets
+    frequencies: Offsets
     vocabulary: pa.Array
 
     @classmethod
     def read(cls, index: ForwardIndex, rows: Rows) -> QueryTerms:
-        """Read the papers or query texts at rising ``rows``, in that order."""
+        """Return the terms of the papers or query texts at rising ``rows``, in that order."""
         none = np.empty(0, np.int64)
-        read_rows, counts, times, spelled = [none.astype(np.uint32)], [none], [none], [pa.array([], pa.large_string())]
+        read_rows, counts = [none.astype(np.uint32)], [none]
+        frequencies, spelled = [none], [pa.array([], pa.large_string())]
         for part in index.parts(rows):
             starts, ends = part.block.offsets[part.positions], part.block.offsets[part.positions + 1]
             entries = ranges(starts, ends - starts)
             read_rows.append(part.rows)
             counts.append(ends - starts)
-            times.append(part.block.frequencies[entries].astype(np.int64))
+            frequencies.append(part.block.frequencies[entries].astype(np.int64))
             spelled.append(part.block.vocabulary.take(pa.array(part.block.terms[entries])))
         encoded = pa.chunked_array(spelled).combine_chunks().dictionary_encode()
         terms = encoded.indices.to_numpy().astype(np.int64)
@@ -69,28 +70,27 @@ class QueryTerms:
         order = np.argsort(np.concatenate(read_rows))
         entries = ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
         offsets = np.concatenate([[0], np.cumsum(lengths[order])])
-        return cls(offsets, terms[entries], np.concatenate(times)[entries], encoded.dictionary)
+        return cls(offsets, terms[entries], np.concatenate(frequencies)[entries], encoded.dictionary)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def part(self, first: int, last: int) -> QueryTerms:
-        """Return queries ``first`` to ``last``, uncopied."""
+    def subset(self, first: int, last: int) -> QueryTerms:
+        """Return queries ``first`` to ``last`` without copying."""
         return replace(self, offsets=self.offsets[first : last + 1])
 
 
 class Documents(NamedTuple):
-    """Some documents of a pool, as they lie in the forward index.
+    """Documents of a pool in a block of the forward index.
 
     Attributes:
         rows: uint32 ``[n]``, rising.
-        codes: uint8 ``[n]``, stored length of each.
-        positions: int64 ``[n]``, position of each in its block of the index.
-        offsets: int64 ``[papers of the block + 1]``, where the entries of each paper start.
-        terms: uint32, the entries' terms.
-        frequencies: unsigned, the entries' frequencies.
-        numbers: int32 ``[terms of the block]``, position of each in the queries' vocabulary, whose size stands for all
-            others.
+        codes: uint8 ``[n]``, stored lengths.
+        positions: int64 ``[n]``, positions in the block.
+        offsets: int64 ``[papers of the block + 1]``, start of the entries of each paper.
+        terms: uint32, terms of the entries.
+        frequencies: unsigned, term frequencies of the entries.
+        numbers: int32 ``[terms of the block]``, positions in the queries' vocabulary, or its size for other terms.
     """
 
     rows: Rows
@@ -103,13 +103,13 @@ class Documents(NamedTuple):
 
 
 class Postings(NamedTuple):
-    """Postings of some documents.
+    """Posting lists of documents.
 
     Attributes:
-        starts: int64 ``[terms + 1 or more]``, where the postings of each term start.
-        documents: uint16, position of each posting's document, rising within a term.
-        frequencies: uint32, how often the document has the term.
-        impacts: float32, what the term adds to the document's score where a query has it once.
+        starts: int64 ``[terms + 1 or more]``, start of the posting list of each term.
+        documents: uint16, positions of documents, rising within a term.
+        frequencies: uint32, term frequencies in the documents.
+        impacts: float32, contributions to the documents' scores, for a query frequency of 1.
     """
 
     starts: Offsets
@@ -119,7 +119,7 @@ class Postings(NamedTuple):
 
 
 class PostingsBlock(NamedTuple):
-    """Some documents and their postings."""
+    """Documents and their posting lists."""
 
     documents: Documents
     postings: Postings
@@ -127,12 +127,12 @@ class PostingsBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """The documents of a pool under the terms of some queries.
+    """The documents of a pool, with the statistics of the terms of queries.
 
     Attributes:
-        idf: float32 ``[terms + 1]``; the last, 0, is the weight of terms that no query has.
-        average: mean length of the documents that have a term, 1 where none has.
-        parts: the documents, with positions in the blocks of the index.
+        idf: float32 ``[terms + 1]``; the last one, 0, is that of terms that are in no query.
+        average: mean length of the documents that have terms, 1 if none has.
+        parts: the documents of each block of the index.
     """
 
     idf: formula.Floats
@@ -141,7 +141,7 @@ class Collection:
 
     @classmethod
     def read(cls, index: ForwardIndex, rows: Rows, vocabulary: pa.Array, threads: int) -> Collection:
-        """Count what scores depend on, in one pass over the papers at rising ``rows``."""
+        """Return the collection of the papers at rising ``rows``, from one pass over them."""
         counts = np.zeros((threads, len(vocabulary) + 1), np.int64)
 
         def read(job: tuple[int, Part]) -> tuple[Documents, int, int]:
@@ -150,13 +150,13 @@ class Collection:
             numbers = pc.fill_null(pc.index_in(part.block.vocabulary, vocabulary), len(vocabulary)).to_numpy()
             codes = formula.length_codes(lengths)
             documents = Documents(part.rows, codes, part.positions, *part.block[:3], numbers)
-            count(documents, counts[worker])
+            count_documents(documents, counts[worker])
             return documents, int(np.count_nonzero(lengths)), int(lengths.sum())
 
         parts: list[Documents] = []
         documents = tokens = 0
         with ThreadPoolExecutor(threads) as pool:
-            for group in _grouped(index.parts(rows), threads):
+            for group in _batched(index.parts(rows), threads):
                 for part, with_terms, length in pool.map(read, enumerate(group)):
                     parts.append(part)
                     documents += with_terms
@@ -165,25 +165,25 @@ class Collection:
         return cls(np.append(weights, np.float32(0)), tokens / documents if documents else 1.0, parts)
 
     def blocks(self, size: int) -> Iterator[Documents]:
-        """Yield the documents, ``size`` or fewer at a time."""
+        """Yield the documents in blocks of at most ``size``."""
         for part in self.parts:
             for start in range(0, len(part.rows), size):
-                some = slice(start, start + size)
-                yield part._replace(rows=part.rows[some], codes=part.codes[some], positions=part.positions[some])
+                span = slice(start, start + size)
+                yield part._replace(rows=part.rows[span], codes=part.codes[span], positions=part.positions[span])
 
     def run(
         self, norms: formula.Floats, queries: int, work: Work, pool: Executor, threads: int, size: int
     ) -> Iterator[int]:
-        """Run queries against every block of documents, in threads.
+        """Run queries against all blocks of documents, in threads.
 
-        A query is run by one thread at a time, against the blocks in order.
+        One thread at a time runs a query, against the blocks in order.
 
         Yields:
-            Number of documents that all queries are done with, since the last time.
+            The number of documents that all queries have finished since the last yield.
         """
         firsts = range(0, queries, QUERIES_TOGETHER)
-        for group in _grouped(self.blocks(size), threads):
-            inverted = list(pool.map(lambda documents: self._inverted(documents, norms), group))
+        for group in _batched(self.blocks(size), threads):
+            inverted = list(pool.map(lambda documents: self._invert(documents, norms), group))
 
             def run(first: int, blocks: list[PostingsBlock] = inverted) -> None:
                 for block in blocks:
@@ -192,7 +192,7 @@ class Collection:
             list(pool.map(run, firsts))
             yield sum(len(documents.rows) for documents in group)
 
-    def _inverted(self, documents: Documents, norms: formula.Floats) -> PostingsBlock:
+    def _invert(self, documents: Documents, norms: formula.Floats) -> PostingsBlock:
         sizes = documents.offsets[documents.positions + 1] - documents.offsets[documents.positions]
         size, starts = int(sizes.sum()), np.empty(len(self.idf) + 2, np.int64)
         columns = np.empty(size, np.uint16), np.empty(size, np.uint32), np.empty(size, np.float32)
@@ -201,54 +201,54 @@ class Collection:
 
 
 def excluded_positions(rows: Rows, excluded: Exclusions, first: int, last: int) -> tuple[Offsets, Offsets]:
-    """Return the exclusions of queries ``first`` to ``last`` among rising ``rows`` as positions there: CSR of int64."""
+    """Return the exclusions of queries ``first`` to ``last`` as positions in rising ``rows``: CSR of int64."""
     offsets = excluded[0][first : last + 1] - excluded[0][first]
     removed = excluded[1][excluded[0][first] : excluded[0][last]]
-    place = np.searchsorted(rows, removed)
-    here = rows[np.minimum(place, len(rows) - 1)] == removed
-    return np.concatenate([[0], np.cumsum(here)])[offsets], place[here]
+    position = np.searchsorted(rows, removed)
+    present = rows[np.minimum(position, len(rows) - 1)] == removed
+    return np.concatenate([[0], np.cumsum(present)])[offsets], position[present]
 
 
 @compiled
-def count(documents: Any, counts: Any) -> None:
-    """Add the number of documents with each term to ``counts``, int64 ``[terms + 1]``."""
+def count_documents(documents: Any, counts: Any) -> None:
+    """Add the document frequency of each term to ``counts``, int64 ``[terms + 1]``."""
     terms, numbers = documents.terms, documents.numbers
     for position in documents.positions:
-        for at in range(documents.offsets[position], documents.offsets[position + 1]):
-            counts[numbers[terms[at]]] += 1
+        for entry in range(documents.offsets[position], documents.offsets[position + 1]):
+            counts[numbers[terms[entry]]] += 1
 
 
 @compiled
 def invert(documents: Any, idf: Any, norms: Any, starts: Any, posted: Any, frequencies: Any, impacts: Any) -> None:
-    """Write the fields of :class:`Postings`, with room in ``starts`` for two more and in the others for all entries.
+    """Write the fields of :class:`Postings`.
 
     Args:
         documents: :class:`Documents`, at most 65,536.
         idf: float32 ``[terms + 1]``.
         norms: float32 ``[256]``, inverse norm of each stored length.
         starts: int64 ``[terms + 3]``, written.
-        posted: uint16, written: position of each posting's document.
+        posted: uint16 ``[entries]``, written: position of each posting's document.
         frequencies: uint32, written.
         impacts: float32, written.
     """
     starts[:] = 0
     for position in documents.positions:
-        for at in range(documents.offsets[position], documents.offsets[position + 1]):
-            starts[documents.numbers[documents.terms[at]] + 2] += 1
-    others = len(idf) - 1
-    for term in range(others):
+        for entry in range(documents.offsets[position], documents.offsets[position + 1]):
+            starts[documents.numbers[documents.terms[entry]] + 2] += 1
+    unmatched = len(idf) - 1
+    for term in range(unmatched):
         starts[term + 2] += starts[term + 1]
     for document in range(len(documents.positions)):
         position, norm = documents.positions[document], norms[documents.codes[document]]
-        for at in range(documents.offsets[position], documents.offsets[position + 1]):
-            term = documents.numbers[documents.terms[at]]
-            if term < others:
-                place, weight, frequency = starts[term + 1], idf[term], documents.frequencies[at]
-                starts[term + 1] = place + 1
-                posted[place], frequencies[place] = document, frequency
-                impacts[place] = weight - weight / (np.float32(1) + np.float32(frequency) * norm)
+        for entry in range(documents.offsets[position], documents.offsets[position + 1]):
+            term = documents.numbers[documents.terms[entry]]
+            if term < unmatched:
+                posting, weight, frequency = starts[term + 1], idf[term], documents.frequencies[entry]
+                starts[term + 1] = posting + 1
+                posted[posting], frequencies[posting] = document, frequency
+                impacts[posting] = weight - weight / (np.float32(1) + np.float32(frequency) * norm)
 
 
-def _grouped(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+def _batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
     while group := list(islice(items, size)):
         yield group

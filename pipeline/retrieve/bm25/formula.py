@@ -1,9 +1,8 @@
-"""BM25 as Lucene 9 computes it, in its float32 arithmetic (``BM25Similarity``, ``SmallFloat``).
+"""BM25 in the float32 arithmetic of Lucene 9 (``BM25Similarity``, ``SmallFloat``).
 
 The score of a document is the sum, in float64, of ``w - w / (1 + f n)`` over the terms of the query, rounded to
 float32. ``w`` is the frequency of the term in the query times :func:`idf`, ``f`` its frequency in the document, and
-``n`` the :func:`inverse_norms` entry of the document's length. Everything but the sum is float32, in the order written
-here.
+``n`` the :func:`inverse_norms` entry of the document's length. All but the sum is float32, in the order written here.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _EXACT = 24
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Raise InputError unless k1 is at least 0 and b lies between 0 and 1."""
+    """Raise InputError unless k1 is at least 0 and b is from 0 to 1."""
     if not (k1 >= 0 and math.isfinite(k1) and 0 <= b <= 1):
-        raise InputError(f"BM25 has no k1={k1:g}, b={b:g}", "Give k1 of at least 0, b between 0 and 1")
+        raise InputError(f"BM25 has no k1={k1:g}, b={b:g}", "Give k1 of at least 0, b from 0 to 1")
 
 
 def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the byte in which Lucene stores each length, uint8 ``[n]``: above 24 it keeps four leading bits."""
+    """Return the bytes that store lengths in Lucene, uint8 ``[n]``; above 24 they keep four leading bits."""
     above = np.maximum(lengths - _EXACT, 0)
     shift = np.maximum(np.frexp(above.astype(np.float64))[1] - 4, 0)
     mantissa = above >> shift
@@ -37,16 +36,16 @@ def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
 
 
 def stored_lengths() -> npt.NDArray[np.int64]:
-    """Return the length that each byte stands for, int64 ``[256]``."""
+    """Return the length of each byte of :func:`length_codes`, int64 ``[256]``."""
     code = np.maximum(np.arange(256) - _EXACT, 0)
     above = np.where(code < 8, code, ((code & 7) | 8) << np.maximum(code // 8 - 1, 0))
     return np.where(np.arange(256) < _EXACT, np.arange(256), _EXACT + above)
 
 
 def inverse_norms(k1: float, b: float, average: float) -> Floats:
-    """Return the factor of a term's frequency in a document of each stored length, float32 ``[256]``.
+    """Return the factor of a term frequency for each stored document length, float32 ``[256]``.
 
-    ``average`` is the mean length of the documents that have a term.
+    ``average`` is the mean length of the documents that have terms.
     """
     unit, k, share = np.float32(1), np.float32(k1), np.float32(b)
     lengths = stored_lengths().astype(np.float32)
@@ -56,9 +55,9 @@ def inverse_norms(k1: float, b: float, average: float) -> Floats:
 
 
 def idf(frequencies: npt.NDArray[np.int64], documents: int) -> Floats:
-    """Return the weight of each term, float32 ``[n]``.
+    """Return inverse document frequencies, float32 ``[n]``.
 
-    ``documents`` counts those that have any term.
+    ``documents`` is the number of documents that have terms.
     """
     weights: Floats = np.log(1 + (documents - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
     return weights

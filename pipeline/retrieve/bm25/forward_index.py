@@ -1,9 +1,9 @@
-"""The forward index of a corpus: the terms of each paper with their frequencies, analysed once for all pools.
+"""The forward index of a corpus: terms and term frequencies of papers, analysed once for all pools.
 
-It consists of segments. Each is an artifact made for one pool, with the papers that earlier segments lack: a file
-``rows.arrow`` (its papers) and, for each block of them (:func:`blocks`), ``terms-00012.arrow`` (terms and frequencies
-of each paper) and ``vocabulary-00012.arrow`` (the spelling of each term number of the block). Search inverts the
-papers of a pool in passing, so a pool of a hundredth of the corpus reads a hundredth of the index.
+It consists of segments. A segment is an artifact for one pool, with the papers that earlier segments lack:
+``rows.arrow`` (its papers) and, for each block of papers (:func:`blocks`), ``terms-00012.arrow`` (their terms and
+frequencies) and ``vocabulary-00012.arrow`` (the spelling of the block's term numbers). Search inverts the papers of a
+pool on the fly, so a pool of a hundredth of the corpus reads a hundredth of the index.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pipeline.core.schema import CANDIDATES
 from pipeline.core.workdir import Workdir
 
 BLOCK_PAPERS = 65_536
-"""Papers of a block, at most."""
+"""Maximum papers of a block."""
 
 BLOCK_CHARACTERS = 2**26
-"""Characters of the texts of a block, at most, unless it is one paper: they bound the memory of analysis."""
+"""Maximum characters of a block of several papers, which bounds the memory of analysis."""
 
 VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
 
 
 class Block(NamedTuple):
-    """The terms of some texts.
+    """The terms of texts.
 
     Attributes:
-        offsets: int64 ``[texts + 1]``, where the entries of each text start.
+        offsets: int64 ``[texts + 1]``, start of the entries of each text.
         terms: uint32 ``[entries]``, distinct within a text.
-        frequencies: unsigned ``[entries]``, how often the text has the term.
-        lengths: uint32 ``[texts]``, tokens of each text.
+        frequencies: unsigned ``[entries]``, term frequencies.
+        lengths: uint32 ``[texts]``, number of tokens.
         vocabulary: large strings, the terms by number.
     """
 
@@ -52,12 +52,12 @@ class Block(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Papers that lie in one block.
+    """Papers of one block.
 
     Attributes:
         rows: uint32 ``[n]``, rising.
-        positions: int64 ``[n]``, position of each in the block.
-        block: the whole block, by memory map.
+        positions: int64 ``[n]``, positions in the block.
+        block: the whole block, memory-mapped.
     """
 
     rows: Rows
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 
 def blocks(characters: npt.NDArray[np.integer]) -> list[slice]:
-    """Return the blocks of a segment, as slices of its papers, whose texts have so many ``characters``."""
+    """Return the blocks of a segment as slices of its papers; ``characters`` has the lengths of their texts."""
     return list(slices(characters, BLOCK_PAPERS, BLOCK_CHARACTERS))
 
 
@@ -92,7 +92,7 @@ def block_tokens(out: Workdir, number: int) -> int:
 
 
 def write_block(out: Workdir, number: int, block: Block) -> None:
-    """Write one block of a segment, with frequencies in as few bytes as the largest takes."""
+    """Write one block of a segment, with frequencies in the smallest sufficient type."""
     out.arrow(_vocabulary_name(number), pa.table([block.vocabulary], schema=VOCABULARY), VOCABULARY)
     frequency = np.min_scalar_type(block.frequencies.max(initial=1))
     schema = _terms_schema(pa.from_numpy_dtype(frequency))
@@ -137,29 +137,29 @@ class _Segment:
         name = _terms_name(number)
         terms, frequencies, lengths = (column.chunk(0) for column in self._artifact.arrow(name).columns)
         vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
-        offsets, numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
+        offsets, term_numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
         papers = int(self.edges[number + 1] - self.edges[number])
         fits = (
             len(terms) == papers
-            and len(frequencies.values) == len(numbers) == offsets[-1]
+            and len(frequencies.values) == len(term_numbers) == offsets[-1]
             and offsets[0] == 0
             and bool(np.all(offsets[1:] >= offsets[:-1]))
-            and numbers.max(initial=0) < max(len(vocabulary), 1)
+            and term_numbers.max(initial=0) < max(len(vocabulary), 1)
         )
-        if not fits:  # compiled kernels rely on it
+        if not fits:  # compiled kernels do not check bounds
             raise CorruptError(
                 f"{name} of {self._artifact.path} does not hold the terms of its {papers:,} papers",
                 "Remove that folder and run the same command again",
             )
-        return Block(offsets, numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
+        return Block(offsets, term_numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
 
 
 class ForwardIndex:
     """Reads the terms of papers; a paper in several segments is read from the first of them by name.
 
     Args:
-        folder: where the index is.
-        segments: those of its artifacts that are to be read.
+        folder: folder of the index.
+        segments: its artifacts.
     """
 
     def __init__(self, folder: Path, segments: Iterable[Artifact]) -> None:
@@ -172,8 +172,8 @@ class ForwardIndex:
         return cls(folder, published(folder))
 
     def missing(self, rows: Rows) -> Rows:
-        """Return those of ``rows`` whose paper is in no segment."""
-        return rows[self._find(rows)[0] < 0]
+        """Return those of ``rows`` that are in no segment."""
+        return rows[self._locate(rows)[0] < 0]
 
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Yield the terms of the papers at ``rows``, block by block.
@@ -182,27 +182,27 @@ class ForwardIndex:
             StageError: papers are in no segment.
             CorruptError: a file differs from its manifest, or its contents do not fit together.
         """
-        owners, places = self._find(rows)
+        owners, positions = self._locate(rows)
         if np.any(owners < 0):
             raise StageError(
                 f"{np.count_nonzero(owners < 0):,} of {len(rows):,} papers have no terms in {self._folder} "
                 f"(the first: row {rows[owners < 0][0]})",
                 "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole index first",
             )
-        for number, segment in enumerate(self._segments):
-            in_segment = owners == number
-            own_rows, positions = rows[in_segment], places[in_segment]
-            bounds = np.searchsorted(positions, segment.edges)
+        for index, segment in enumerate(self._segments):
+            in_segment = owners == index
+            segment_rows, segment_positions = rows[in_segment], positions[in_segment]
+            bounds = np.searchsorted(segment_positions, segment.edges)
             for block in np.flatnonzero(np.diff(bounds)).tolist():
-                some = slice(bounds[block], bounds[block + 1])
-                yield Part(own_rows[some], positions[some] - segment.edges[block], segment.block(block))
+                span = slice(bounds[block], bounds[block + 1])
+                yield Part(segment_rows[span], segment_positions[span] - segment.edges[block], segment.block(block))
 
-    def _find(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the number of the segment each row is read from, -1 without one, and its position there."""
-        owners, places = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
-        for number, segment in enumerate(self._segments):
+    def _locate(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Return the index of the segment of each row, or -1, and its position there."""
+        owners, positions = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
+        for index, segment in enumerate(self._segments):
             if len(segment.rows):
-                place = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
-                new = (segment.rows[place] == rows) & (owners < 0)
-                owners[new], places[new] = number, place[new]
-        return owners, places
+                position = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
+                found = (segment.rows[position] == rows) & (owners < 0)
+                owners[found], positions[found] = index, position[found]
+        return owners, positions

@@ -1,9 +1,8 @@
-"""BM25 at many points (k1, b) at once: the ranks of each query's relevant documents at every point.
+"""BM25 at many points (k1, b) at once: ranks of the relevant documents of queries at all points.
 
-The postings are read once. A document's scores at all points are first estimated in float32, ``w f / (f + norm)`` for
-each term, from a table over stored lengths and frequencies with the points side by side. The few documents that may
-rank above a relevant one at any point are then scored at all points in Lucene's arithmetic. So the ranks are those of
-as many separate searches, in every bit.
+Posting lists are read once. A document's scores at all points are first estimated in float32, ``w f / (f + norm)`` for
+each term, from a table over stored lengths and frequencies. The few documents that may rank above a relevant one at any
+point are then scored at all points in Lucene's arithmetic. So the ranks equal those of separate searches.
 
 A rank is one more than the number of documents above, so no lists are kept.
 """
@@ -19,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
-from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Exclusions
+from pipeline.retrieve.base import Exclusions, check_queries
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, PostingsBlock, QueryTerms, excluded_positions
-from pipeline.retrieve.bm25.search import Keys, check_exclusions
+from pipeline.retrieve.bm25.search import Keys
 
 Ranks = npt.NDArray[np.int64]
 
@@ -34,19 +32,19 @@ _TABLE = 16
 """Frequencies below this are in the table of estimates."""
 
 _WIDTH = 32
-"""The points of estimates are padded to a multiple of this, so that processors add them by whole vectors."""
+"""Points of estimates are padded to a multiple of this, for vector instructions."""
 
 
 class RankCounts(NamedTuple):
-    """How many documents rank above the relevant ones of each query, at every point.
+    """Number of documents above each relevant document, at all points.
 
     Attributes:
-        offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
-        keys: uint64 ``[offsets[-1], points]``, theirs, rising within a query; 0 for one that is not found.
-        bounds: float32 ``[offsets[-1], points]``, what the estimate of a document above each reaches at least.
-        above: int64 ``[offsets[-1], points]``, documents above each, as far as that may be fewer than ``depth``.
+        offsets: int64 ``[queries + 1]``, start of the relevant documents of each query.
+        keys: uint64 ``[offsets[-1], points]``, keys of relevant documents, rising within a query; 0 if not found.
+        bounds: float32 ``[offsets[-1], points]``, minimum estimate of documents above each.
+        above: int64 ``[offsets[-1], points]``, number of documents above each, counted while it is below ``depth``.
         lowest: int64 ``[queries, points]``, the lowest relevant document that may be among the best ``depth``.
-        needed: float32 ``[queries, padded points]``, its bound; infinite where no document counts.
+        needed: float32 ``[queries, padded points]``, its bound; infinite if no document counts.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -60,28 +58,28 @@ class RankCounts(NamedTuple):
     def start(
         cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int
     ) -> RankCounts:
-        """Return counts of nothing.
+        """Return zero counts.
 
         Args:
-            offsets: int64 ``[queries + 1]``, where the relevant documents of each query start.
-            keys: uint64 ``[offsets[-1], points]``, theirs; sorted in place.
-            slack: float64 ``[2, queries]``, largest error of estimates: absolute, and relative to the score.
-            width: padded points.
+            offsets: int64 ``[queries + 1]``, start of the relevant documents of each query.
+            keys: uint64 ``[offsets[-1], points]``, keys of relevant documents; sorted in place.
+            slack: float64 ``[2, queries]``, maximum error of estimates: absolute, and relative to the score.
+            width: number of padded points.
         """
         queries, points = len(offsets) - 1, keys.shape[1]
         lowest, needed = np.zeros((queries, points), np.int64), np.full((queries, width), np.inf, np.float32)
         bounds = np.empty(keys.shape, np.float32)
-        for query, (first, last) in enumerate(pairwise(offsets)):
-            keys[first:last].sort(axis=0)
-            scores = (keys[first:last] >> np.uint64(32)).astype(np.uint32).view(np.float32)
-            bounds[first:last] = (scores - slack[0, query]) * (1 - slack[1, query])
-            lowest[query] = np.count_nonzero(keys[first:last] == 0, axis=0)
-            reached = np.flatnonzero(lowest[query] < last - first)
-            needed[query, reached] = bounds[first + lowest[query, reached], reached]
+        for query, (start, end) in enumerate(pairwise(offsets)):
+            keys[start:end].sort(axis=0)
+            scores = (keys[start:end] >> np.uint64(32)).astype(np.uint32).view(np.float32)
+            bounds[start:end] = (scores - slack[0, query]) * (1 - slack[1, query])
+            lowest[query] = np.count_nonzero(keys[start:end] == 0, axis=0)
+            found = np.flatnonzero(lowest[query] < end - start)
+            needed[query, found] = bounds[start + lowest[query, found], found]
         return cls(offsets, keys, bounds, np.zeros(keys.shape, np.int64), lowest, needed)
 
     def ranks(self, depth: int) -> Ranks:
-        """Return the rank of each relevant document, int64 ``[offsets[-1], points]``, 0 beyond the depth."""
+        """Return the ranks of relevant documents, int64 ``[offsets[-1], points]``, 0 beyond the depth."""
         return np.where((self.keys > 0) & (self.above < depth), self.above + 1, 0)
 
 
@@ -96,28 +94,23 @@ def ranks(
     threads: int,
     done: Callable[[int], object] = lambda _: None,
 ) -> Ranks:
-    """Return the ranks that the relevant documents of every query have at every point.
+    """Return the ranks of the relevant documents of queries at all points.
 
-    ``relevant`` is a CSR of the relevant rows of each query, rising; one outside the pool is never found.
+    ``relevant`` is a CSR of the relevant rows of queries, rising; rows outside the pool have no rank.
 
     Returns:
-        int64 ``[relevant, points]``: those of one query together, from its lowest to its highest; 0 where a document is
-        not among the best ``depth``.
+        int64 ``[relevant, points]``: within a query, from the lowest document to the highest; 0 beyond ``depth``.
 
     Raises:
-        InputError: a parameter is out of range, or relevant rows or exclusions are of another number of queries.
+        InputError: a parameter is out of range, or relevant rows or exclusions have another number of queries.
     """
     for k1, b in points:
         formula.check_parameters(k1, b)
-    check_exclusions(excluded, queries)
-    if len(relevant[0]) != len(queries) + 1:
-        raise InputError(
-            f"relevant papers are of {len(relevant[0]) - 1:,} queries, there are {len(queries):,}",
-            "Give both of one pool",
-        )
+    check_queries("exclusions", excluded, len(queries))
+    check_queries("relevant papers", relevant, len(queries))
     norms = np.stack([formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
-    table, line_of = _estimates(collection, norms)
-    weights = queries.times.astype(np.float32) * collection.idf[queries.terms]
+    table, line_of = _estimate_table(collection, norms)
+    weights = queries.frequencies.astype(np.float32) * collection.idf[queries.terms]
     weighted = queries.offsets, queries.terms, weights
     keys = _relevant_keys(collection, weighted, relevant, excluded, norms)
     terms = np.diff(queries.offsets)
@@ -144,15 +137,15 @@ def ranks(
 def _relevant_keys(
     collection: Collection, queries: Any, relevant: Exclusions, excluded: Exclusions, norms: formula.Floats
 ) -> Keys:
-    """Return the keys of relevant rows, uint64 ``[n, points]``, 0 for those that are not found."""
+    """Return the keys of relevant rows, uint64 ``[n, points]``, 0 for rows that are not found."""
     keys = np.zeros((len(relevant[1]), norms.shape[1]), np.uint64)
     query, query_of_excluded = (
         np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
     )
     for part in collection.parts:
-        place = np.minimum(np.searchsorted(part.rows, relevant[1]), len(part.rows) - 1)
-        here = np.flatnonzero(part.rows[place] == relevant[1])
-        score_pairs(queries, part, norms, query[here], place[here], here, np.zeros_like(collection.idf), keys)
+        position = np.minimum(np.searchsorted(part.rows, relevant[1]), len(part.rows) - 1)
+        found = np.flatnonzero(part.rows[position] == relevant[1])
+        score_pairs(queries, part, norms, query[found], position[found], found, np.zeros_like(collection.idf), keys)
     pairs, removed = (
         query_of.astype(np.uint64) << np.uint64(32) | rows
         for query_of, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
@@ -161,18 +154,18 @@ def _relevant_keys(
     return keys
 
 
-def _estimates(collection: Collection, norms: formula.Floats) -> tuple[formula.Floats, npt.NDArray[np.int64]]:
-    """Return what a term of weight 1 adds at each point, and the line of the table for each stored length.
+def _estimate_table(collection: Collection, norms: formula.Floats) -> tuple[formula.Floats, npt.NDArray[np.int64]]:
+    """Return the table of estimates for a term of weight 1, and its line for each stored length, int64 ``[256]``.
 
-    The table is float32 ``[lines, _TABLE, padded points]``; there is a line for each stored length of the pool.
+    The table is float32 ``[lines, _TABLE, padded points]``, with one line for each stored length of the pool.
     """
-    used = np.unique(np.concatenate([np.zeros(1, np.uint8), *(part.codes for part in collection.parts)]))
+    codes = np.unique(np.concatenate([np.zeros(1, np.uint8), *(part.codes for part in collection.parts)]))
     line_of = np.zeros(256, np.int64)
-    line_of[used] = np.arange(len(used))
+    line_of[codes] = np.arange(len(codes))
     frequency = np.arange(_TABLE, dtype=np.float64)[:, None]
     with np.errstate(invalid="ignore"):
-        shares = 1 - 1 / (1 + frequency * norms[used, None, :].astype(np.float64))
-    padded = np.zeros((len(used), _TABLE, -(-norms.shape[1] // _WIDTH) * _WIDTH), np.float32)
+        shares = 1 - 1 / (1 + frequency * norms[codes, None, :].astype(np.float64))
+    padded = np.zeros((len(codes), _TABLE, -(-norms.shape[1] // _WIDTH) * _WIDTH), np.float32)
     padded[:, :, : norms.shape[1]] = np.nan_to_num(shares)
     return padded, line_of
 
@@ -181,10 +174,10 @@ def _estimates(collection: Collection, norms: formula.Floats) -> tuple[formula.F
 def estimate(
     query: int, queries: Any, postings: Any, codes: Any, line_of: Any, norms: Any, table: Any, estimates: Any
 ) -> None:
-    """Write the estimated scores of documents at every point, float32 ``[n, padded points]``.
+    """Write the estimated scores of documents at all points, float32 ``[n, padded points]``.
 
     Args:
-        query: its number.
+        query: index of the query.
         queries: offsets, terms and weights of all queries.
         postings: :class:`~pipeline.retrieve.bm25.collection.Postings` of the documents.
         codes: uint8 ``[n]``, stored length of each document.
@@ -196,10 +189,10 @@ def estimate(
     offsets, terms, weights = queries
     starts, documents, frequencies, _ = postings
     estimates[:] = 0
-    for at in range(offsets[query], offsets[query + 1]):
-        weight = weights[at]
-        for i in range(starts[terms[at]], starts[terms[at] + 1]):
-            code, frequency, target = codes[documents[i]], frequencies[i], estimates[documents[i]]
+    for entry in range(offsets[query], offsets[query + 1]):
+        weight = weights[entry]
+        for posting in range(starts[terms[entry]], starts[terms[entry] + 1]):
+            code, frequency, target = codes[documents[posting]], frequencies[posting], estimates[documents[posting]]
             if frequency < table.shape[1]:
                 shares = table[line_of[code], frequency]
                 for point in range(len(target)):
@@ -214,74 +207,74 @@ def estimate(
 def count_above(
     query: int, queries: Any, documents: Any, norms: Any, estimates: Any, dense: Any, counts: Any, depth: int
 ) -> None:
-    """Count the documents of a block that are above a query's relevant ones.
+    """Count the documents of a block above a query's relevant documents.
 
     Args:
-        query: its number.
+        query: index of the query.
         queries: offsets, terms and weights of all queries.
         documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
         estimates: float32 ``[n, padded points]``, estimated scores of the documents.
-        dense: float32 ``[terms + 1]``, zeros, as it is left.
+        dense: float32 ``[terms + 1]``, zeros before and after the call.
         counts: :class:`RankCounts`; changed.
-        depth: how many ranks count.
+        depth: number of ranks that count.
     """
     offsets, terms, weights = queries
-    for at in range(offsets[query], offsets[query + 1]):
-        dense[terms[at]] = weights[at]
-    first, last = counts.offsets[query], counts.offsets[query + 1]
+    for entry in range(offsets[query], offsets[query + 1]):
+        dense[terms[entry]] = weights[entry]
+    start, end = counts.offsets[query], counts.offsets[query + 1]
     lowest, needed, keys = counts.lowest[query], counts.needed[query], np.empty(norms.shape[1], np.uint64)
     for document in range(len(estimates)):
         reaches = np.int32(0)
         for point in range(len(needed)):
             reaches |= np.int32(estimates[document, point] >= needed[point])
         if reaches and score_document(dense, documents, document, norms, keys):
-            for i in range(first, last):
+            for relevant in range(start, end):
                 for point in range(len(keys)):
-                    counts.above[i, point] += counts.keys[i, point] < keys[point]
+                    counts.above[relevant, point] += counts.keys[relevant, point] < keys[point]
             for point in range(len(keys)):
-                while lowest[point] < last - first and counts.above[first + lowest[point], point] >= depth:
+                while lowest[point] < end - start and counts.above[start + lowest[point], point] >= depth:
                     lowest[point] += 1
                     needed[point] = np.inf
-                    if lowest[point] < last - first:
-                        needed[point] = counts.bounds[first + lowest[point], point]
-    for at in range(offsets[query], offsets[query + 1]):
-        dense[terms[at]] = 0
+                    if lowest[point] < end - start:
+                        needed[point] = counts.bounds[start + lowest[point], point]
+    for entry in range(offsets[query], offsets[query + 1]):
+        dense[terms[entry]] = 0
 
 
 @compiled
 def score_pairs(
-    queries: Any, documents: Any, norms: Any, query_of: Any, document_of: Any, lines: Any, dense: Any, keys: Any
+    queries: Any, documents: Any, norms: Any, query_of: Any, document_of: Any, key_rows: Any, dense: Any, keys: Any
 ) -> None:
-    """Write the keys of pairs of a query and a document to some lines of ``keys``, uint64 ``[..., points]``."""
+    """Write the keys of pairs of a query and a document to ``keys[key_rows]``, uint64 ``[..., points]``."""
     offsets, terms, weights = queries
-    for pair in range(len(lines)):
+    for pair in range(len(key_rows)):
         query = query_of[pair]
-        for at in range(offsets[query], offsets[query + 1]):
-            dense[terms[at]] = weights[at]
-        score_document(dense, documents, document_of[pair], norms, keys[lines[pair]])
-        for at in range(offsets[query], offsets[query + 1]):
-            dense[terms[at]] = 0
+        for entry in range(offsets[query], offsets[query + 1]):
+            dense[terms[entry]] = weights[entry]
+        score_document(dense, documents, document_of[pair], norms, keys[key_rows[pair]])
+        for entry in range(offsets[query], offsets[query + 1]):
+            dense[terms[entry]] = 0
 
 
 @compiled
 def score_document(weights: Any, documents: Any, document: int, norms: Any, keys: Any) -> Any:
-    """Write the keys of a document at every point, in Lucene's arithmetic; return whether it has a term of the query.
+    """Write the keys of a document at all points, in Lucene's arithmetic; return whether it has a term of the query.
 
     Args:
-        weights: float32 ``[terms + 1]``, those of the query, 0 for other terms.
+        weights: float32 ``[terms + 1]``, term weights of the query, 0 for other terms.
         documents: :class:`~pipeline.retrieve.bm25.collection.Documents`.
-        document: its position.
+        document: position of the document.
         norms: float32 ``[256, points]``, inverse norm of each stored length.
-        keys: uint64 ``[points]``, written where it has a term.
+        keys: uint64 ``[points]``, written if it has a term.
     """
     inverse, position = norms[documents.codes[document]], documents.positions[document]
     sums, matched = np.zeros(len(inverse), np.float64), False
-    for at in range(documents.offsets[position], documents.offsets[position + 1]):
-        weight = weights[documents.numbers[documents.terms[at]]]
+    for entry in range(documents.offsets[position], documents.offsets[position + 1]):
+        weight = weights[documents.numbers[documents.terms[entry]]]
         if weight > 0:
             matched = True
-            frequency = np.float32(documents.frequencies[at])
+            frequency = np.float32(documents.frequencies[entry])
             for point in range(len(inverse)):
                 sums[point] += np.float64(weight - weight / (np.float32(1) + frequency * inverse[point]))
     if matched:

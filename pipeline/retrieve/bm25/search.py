@@ -1,11 +1,10 @@
 """BM25 with Lucene's scores and ranking, many times faster for queries as long as an abstract.
 
-A query of a hundred terms matches most documents, so skipping documents, as Lucene does, costs more than it saves.
-Here every posting of a query's terms is added to the score of its document, in blocks of documents whose scores stay in
-a core's cache.
+A query of a hundred terms matches most documents, so skipping documents, as Lucene does, costs more than it saves. Here
+all postings of a query's terms are accumulated, in blocks of documents whose scores stay in a core's cache.
 
-Sums of float32 impacts are exact in float64 unless a term adds less than about a millionth of the score, so their order
-does not matter and every score has Lucene's bits. A document is found if its score is above 0.
+Sums of float32 impacts are exact in float64 unless a term adds less than about a millionth of the score. So their order
+does not matter and scores equal Lucene's bit by bit. A document is found if its score is above 0.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
-from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Exclusions, Ranking, check_depth
+from pipeline.retrieve.base import Exclusions, Ranking, check_depth, check_queries
 from pipeline.retrieve.bm25 import collection as documents_of
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import (
@@ -31,16 +29,16 @@ from pipeline.retrieve.bm25.collection import (
 )
 
 Keys = npt.NDArray[np.uint64]
-"""A score above 0 and a row: the bits of the float32 in the upper half. Keys order as scores do, then rows."""
+"""Pairs of a positive score (float32 bits in the upper half) and a row. Keys sort by score, then row."""
 
 
 class Best(NamedTuple):
     """The best documents of each query so far.
 
     Attributes:
-        keys: uint64 ``[queries, 2 * depth]``, in no order.
-        counts: int64 ``[queries]``, keys of each.
-        thresholds: uint64 ``[queries]``, the least of the best ``depth``, 0 while there are fewer.
+        keys: uint64 ``[queries, 2 * depth]``, unordered.
+        counts: int64 ``[queries]``, number of keys.
+        thresholds: uint64 ``[queries]``, lowest of the best ``depth`` keys, 0 while there are fewer.
     """
 
     keys: Keys
@@ -60,19 +58,19 @@ def search(
     memory: int = 1 << 40,
     done: Callable[[int], object] = lambda _: None,
 ) -> Ranking:
-    """Rank the documents of a pool for every query.
+    """Return the ranking of the documents of a pool for all queries.
 
-    Where the best of all queries take more than ``memory`` bytes, the queries are searched in several passes.
+    If the best documents of all queries take more than ``memory`` bytes, the queries are searched in several passes.
 
     Raises:
-        InputError: a parameter is out of range, or the exclusions are of another number of queries.
+        InputError: a parameter is out of range, or the exclusions have another number of queries.
     """
     check_depth(depth)
     formula.check_parameters(k1, b)
-    check_exclusions(excluded, queries)
+    check_queries("exclusions", excluded, len(queries))
     norms = formula.inverse_norms(k1, b, collection.average)
-    together = max(memory // (40 * depth), QUERIES_TOGETHER)  # keys, and the ranking made of them
-    passes = range(0, len(queries), together)
+    step = max(memory // (40 * depth), QUERIES_TOGETHER)  # keys, and the ranking made of them
+    passes = range(0, len(queries), step)
     visited = reported = 0
 
     def progress(documents: int) -> None:
@@ -84,8 +82,8 @@ def search(
     best_keys: list[Keys] = []
     with ThreadPoolExecutor(threads) as pool:
         for first in passes:
-            some, offsets = queries.part(first, first + together), excluded[0][first : first + together + 1]
-            best_keys += _search(collection, norms, some, (offsets, excluded[1]), depth, pool, threads, progress)
+            chunk, offsets = queries.subset(first, first + step), excluded[0][first : first + step + 1]
+            best_keys += _search(collection, norms, chunk, (offsets, excluded[1]), depth, pool, threads, progress)
     keys = np.concatenate([np.empty(0, np.uint64), *best_keys])
     scores = (keys >> np.uint64(32)).astype(np.uint32).view(np.float32)
     return Ranking.from_counts(np.array([len(best) for best in best_keys], np.int64), keys.astype(np.uint32), scores)
@@ -95,40 +93,32 @@ def _search(
     collection: Collection, norms: formula.Floats, queries: QueryTerms, excluded: Exclusions, depth: int,
     pool: Executor, threads: int, done: Callable[[int], object],
 ) -> list[Keys]:  # fmt: skip
-    """Return the best keys of each query, falling."""
+    """Return the best keys of each query in descending order."""
     count = len(queries)
     best = Best(np.zeros((count, 2 * depth), np.uint64), np.zeros(count, np.int64), np.zeros(count, np.uint64))
 
     def work(block: PostingsBlock, first: int, last: int) -> None:
         rows, codes = block.documents.rows, block.documents.codes
         removed = excluded_positions(rows, excluded, first, last)
-        kept = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
+        top = Best(best.keys[first:last], best.counts[first:last], best.thresholds[first:last])
         singles = np.empty(len(rows), np.float32)
         scratch = np.empty(len(rows), np.float64), singles, singles.view(np.uint32)
-        some = queries.part(first, last)
-        columns = some.offsets, some.terms, some.times
-        search_block(columns, collection.idf, rows, norms[codes], block.postings, removed, depth, kept, scratch)
+        terms = queries.subset(first, last)
+        columns = terms.offsets, terms.terms, terms.frequencies
+        search_block(columns, collection.idf, rows, norms[codes], block.postings, removed, depth, top, scratch)
 
     for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
         done(documents)
     return [np.sort(keys[:size])[: -depth - 1 : -1].copy() for keys, size in zip(best.keys, best.counts, strict=True)]
 
 
-def check_exclusions(excluded: Exclusions, queries: QueryTerms) -> None:
-    """Raise InputError unless there are exclusions for each query."""
-    if len(excluded[0]) != len(queries) + 1:
-        raise InputError(
-            f"exclusions are of {len(excluded[0]) - 1:,} queries, there are {len(queries):,}", "Give both of one pool"
-        )
-
-
 @compiled
-def best_first(values: Any, count: int) -> Any:
-    """Bring the greatest ``count`` values to the front (Hoare's selection) and return the least of them.
+def partition_greatest(values: Any, count: int) -> Any:
+    """Move the greatest ``count`` values to the front (Hoare's selection) and return the lowest of them.
 
-    Numba can compile ``np.partition`` as well, in ten times the time.
+    Numba also compiles ``np.partition``, but takes ten times as long.
     """
-    low, high, place = 0, len(values) - 1, count - 1
+    low, high, target = 0, len(values) - 1, count - 1
     while low < high:
         pivot = values[(low + high) // 2]
         i, j = low, high
@@ -141,49 +131,49 @@ def best_first(values: Any, count: int) -> Any:
                 values[i], values[j] = values[j], values[i]
                 i += 1
                 j -= 1
-        if place <= j:
+        if target <= j:
             high = j
-        elif place >= i:
+        elif target >= i:
             low = i
         else:
             break
-    return values[place]
+    return values[target]
 
 
 @compiled
 def search_block(
     queries: Any, idf: Any, rows: Any, norms: Any, postings: Any, excluded: Any, depth: int, best: Any, scratch: Any
 ) -> None:
-    """Keep the best documents of a block for some queries.
+    """Add the documents of a block to the best documents of queries.
 
     Args:
-        queries: offsets, terms and times of :class:`~pipeline.retrieve.bm25.collection.QueryTerms`.
+        queries: offsets, terms and frequencies of :class:`~pipeline.retrieve.bm25.collection.QueryTerms`.
         idf: float32 ``[terms + 1]``.
-        rows: uint32 ``[n]``, of the documents.
+        rows: uint32 ``[n]``, rows of the documents.
         norms: float32 ``[n]``, inverse norm of each document.
         postings: :class:`~pipeline.retrieve.bm25.collection.Postings` of the documents.
-        excluded: CSR of the queries' positions that are not found.
-        depth: how many are wanted.
+        excluded: CSR of the excluded positions of queries.
+        depth: number of documents to keep.
         best: :class:`Best` of these queries; changed.
-        scratch: scores, float64 ``[n]``; the same as float32; the bits of these, uint32, by reference.
+        scratch: scores, float64 ``[n]``; the same as float32; a uint32 view of these.
     """
     scores, singles, bits = scratch
     for query in range(len(queries[0]) - 1):
         accumulate(query, queries, idf, norms, postings, scores)
-        for at in range(excluded[0][query], excluded[0][query + 1]):
-            scores[excluded[1][at]] = 0
+        for entry in range(excluded[0][query], excluded[0][query + 1]):
+            scores[excluded[1][entry]] = 0
         for document in range(len(rows)):
             singles[document] = scores[document]
         count, threshold = best.counts[query], best.thresholds[query]
-        least = max(threshold >> np.uint64(32), np.uint64(1))
+        least_bits = max(threshold >> np.uint64(32), np.uint64(1))
         for document in range(len(rows)):
-            if bits[document] >= least:
+            if bits[document] >= least_bits:
                 key = np.uint64(bits[document]) << np.uint64(32) | np.uint64(rows[document])
                 best.keys[query, count] = key
                 count += np.int64(key > threshold)
                 if count == 2 * depth:
-                    count, threshold = depth, best_first(best.keys[query], depth)
-                    least = threshold >> np.uint64(32)
+                    count, threshold = depth, partition_greatest(best.keys[query], depth)
+                    least_bits = threshold >> np.uint64(32)
         best.counts[query], best.thresholds[query] = count, threshold
 
 
@@ -193,13 +183,13 @@ def accumulate(query: int, queries: Any, idf: Any, norms: Any, postings: Any, sc
     offsets, terms, times = queries
     starts, documents, frequencies, impacts = postings
     scores[:] = 0
-    for at in range(offsets[query], offsets[query + 1]):
-        term, factor = terms[at], np.float64(times[at])
-        if times[at] & (times[at] - 1) == 0:  # a power of two times the weight adds exactly as many times the impact
-            for i in range(starts[term], starts[term + 1]):
-                scores[documents[i]] += factor * np.float64(impacts[i])
+    for entry in range(offsets[query], offsets[query + 1]):
+        term, factor = terms[entry], np.float64(times[entry])
+        if times[entry] & (times[entry] - 1) == 0:  # a power of two times the weight scales the impact exactly
+            for posting in range(starts[term], starts[term + 1]):
+                scores[documents[posting]] += factor * np.float64(impacts[posting])
         else:
-            weight = np.float32(times[at]) * idf[term]
-            for i in range(starts[term], starts[term + 1]):
-                share = np.float32(1) + np.float32(frequencies[i]) * norms[documents[i]]
-                scores[documents[i]] += np.float64(weight - weight / share)
+            weight = np.float32(times[entry]) * idf[term]
+            for posting in range(starts[term], starts[term + 1]):
+                share = np.float32(1) + np.float32(frequencies[posting]) * norms[documents[posting]]
+                scores[documents[posting]] += np.float64(weight - weight / share)

@@ -25,7 +25,7 @@ from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
 from pipeline.scores.tables import Value, grid, label_of
-from pipeline.sources.csfcube import NOT_JUDGED, Judged
+from pipeline.sources.csfcube import NOT_JUDGED, Annotations
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
@@ -41,7 +41,7 @@ _ANNOTATOR = re.compile(r"relevance_ann\w+")
 _AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
-def agreement_tables(annotations: Mapping[str, Judged]) -> Iterator[StudyTable]:
+def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[StudyTable]:
     """Yield the table of agreement; nothing where no annotator is recorded."""
     frame = agreement(annotations)
     if not frame.is_empty():
@@ -53,7 +53,7 @@ def agreement_tables(annotations: Mapping[str, Judged]) -> Iterator[StudyTable]:
         yield StudyTable.of("agreement", "Agreement of annotators", frame, notes, 3)
 
 
-def agreement(annotations: Mapping[str, Judged]) -> pl.DataFrame:
+def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
     """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
 
     ``stage`` is ``annotators``, between each two, or ``adjudicated``, between the adjudicated grades and each; of

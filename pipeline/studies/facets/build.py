@@ -87,7 +87,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
     corpus = recipe.made(workspace)
     collection = collection_task(corpus, recipe.release)
-    facets = list(dict.fromkeys(facet for _, facet in recipe.release.asked()))
+    facets = list(dict.fromkeys(facet for _, facet in recipe.release.query_facets()))
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
     facet_rankings = rankings(workspace, corpus, collection, facets, systems, None, recipe.depth)
     config = BuildConfig(recipe.size, recipe.seed, tuple(ranking[:3] for ranking in facet_rankings))

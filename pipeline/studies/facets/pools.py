@@ -32,7 +32,7 @@ from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.retrieve.base import Ranking
 from pipeline.sources.base import fingerprint
-from pipeline.sources.csfcube import FACETS, Csfcube, Judged, query_id, read_judged
+from pipeline.sources.csfcube import FACETS, Annotations, Csfcube, query_id, read_annotations
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.common import ExternalPoolConfig, made
 
@@ -105,7 +105,7 @@ class Collection(msgspec.Struct):
 
     folds: dict[str, list[str]]
     sentences: dict[str, list[tuple[str, str]]]
-    annotations: dict[str, Judged]
+    annotations: dict[str, Annotations]
 
     @classmethod
     def read(cls, artifact: Artifact) -> Collection:
@@ -123,8 +123,8 @@ def collection_task(corpus: Artifact, release: Csfcube) -> Task:
     more = fingerprint([splits], release.folder) if splits.is_file() else {}
 
     def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        asked = release.asked()
-        annotations = {facet: read_judged(path) for facet, path in release.annotations().items()}
+        asked = release.query_facets()
+        annotations = {facet: read_annotations(path) for facet, path in release.annotations().items()}
         judged = {paper for of_facet in annotations.values() for lists in of_facet.values() for paper in lists["cands"]}
         documents = release.documents(judged.union(paper for paper, _ in asked))
         folds = _folds(splits, {query_id(*query) for query in asked}) if splits.is_file() else {}

@@ -129,7 +129,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 def listing(recipe: Recipe) -> list[dict[str, object]]:
     """Return the queries of each facet that the input asks."""
-    asked = recipe.release.asked()
+    asked = recipe.release.query_facets()
     by_facet = {facet: [paper for paper, asked_facet in asked if asked_facet == facet] for facet in FACETS}
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
 

@@ -240,7 +240,7 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
     - younger: of a later year than the query;
     - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
     """
-    corpus, (queries, asked), positives = rankings.pool.corpus, rankings.pool.asking, rankings.qrels.rows
+    corpus, (queries, asked), positives = rankings.pool.corpus, rankings.pool.query_papers, rankings.qrels.rows
     owner = query_of(rankings.qrels.offsets)
     citing, years = queries[owner], corpus.attributes["year"]
     ranked = pl.concat(

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.prefilter import sentence
+from pipeline.corpus.prefilter import describe_gaps
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.layout import shown
 from pipeline.scores.published import published as printed
@@ -68,7 +68,7 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
         groups = dict.fromkeys(field or DATASET for field, _ in places)
         notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
         notes += [NOTE] if compared else []
-        notes += filter(None, [sentence(gaps[group] for group in groups if group in gaps)])
+        notes += filter(None, [describe_gaps(gaps[group] for group in groups if group in gaps)])
         if table["over"][0] == "sizes":
             by_size = {
                 (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))

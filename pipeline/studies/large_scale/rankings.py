@@ -32,7 +32,7 @@ _CUTOFF = 30
 Integers = npt.NDArray[np.int64]
 
 Gaps = Mapping[str, Mapping[str, int]]
-"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.prefilter.counted`)."""
+"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.prefilter.count_marks`)."""
 
 
 @dataclass(frozen=True, eq=False)

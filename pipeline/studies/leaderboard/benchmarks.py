@@ -252,7 +252,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
 
 def _system_of(model: str, kind: str) -> str:
     """Return the system whose vectors for tasks of a format an encoder makes; settings of the study are left out."""
-    name = names.one(model)
+    name = names.parse_one(model)
     options = tuple(pair for pair in name.options if pair[0] not in ("template", "task"))
     plain = str(names.Name(name.base, name.parts, options))
     return next((row["proximity"] for row in multi_format().values() if row.get(kind) == plain), plain)

@@ -208,7 +208,7 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
             collection = Collection.read(index, rows, queries.vocabulary, threads)
             if names:
                 collection = dataclasses.replace(collection, idf=whole.idf, average=whole.average)
-            query = queries.part(number, number + 1)
+            query = queries.subset(number, number + 1)
             rankings.append(
                 search(collection, query, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1)
             )

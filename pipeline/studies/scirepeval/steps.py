@@ -74,7 +74,7 @@ def encoders(name: str, more: str = "") -> Encoders:
 
 def _transported(name: str) -> str:
     """Return ENCODER of ``ot(ENCODER)``; empty for another name."""
-    typed = names.one(name)
+    typed = names.parse_one(name)
     return ",".join(map(str, typed.parts or ())) if typed.base == "ot" else ""
 
 
@@ -94,7 +94,7 @@ def alone(name: str) -> Encoders:
     """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
     model = whole(registry.resolve(name, template=_TEMPLATE))
     prefix = model.spec.paper_prefix.strip() if isinstance(model.spec, TransformerSpec) else ""
-    typed = names.one(name)
+    typed = names.parse_one(name)
     query = str(dataclasses.replace(typed, options=(*typed.options, ("query_prefix", prefix)))) if prefix else ""
     return dict.fromkeys(FORMATS, dataclasses.replace(model, query=query, passage_prefix=None))
 

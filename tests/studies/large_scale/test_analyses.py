@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.prefilter import counted, sentence
+from pipeline.corpus.prefilter import count_marks, describe_gaps
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import Components, components, rank_correlation
 from pipeline.measure.hits import Hits
@@ -198,15 +198,15 @@ def test_the_least_of_several_gains_is_covered() -> None:
 def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
     corpus = ranked.pool.corpus
     own = np.unique(ranked.qrels.rows)
-    found = counted(corpus.attributes, own, ranked.pool.candidates)
+    found = count_marks(corpus.attributes, own, ranked.pool.candidates)
     abstracts = corpus.take(np.arange(PAPERS), ["abstract"]).column(0).to_pylist()
     assert found["positives"]["papers"] + found["negatives"]["papers"] == PAPERS
     assert found["positives"]["without_abstract"] == sum(not abstracts[row] for row in own)
     assert found["positives"]["few_references"] == sum(int(row) >= QUERIES for row in own)
     assert found["positives"]["without_year"] == 0
     lacking = found["positives"]["without_abstract"] / len(own)
-    assert f"without abstract {lacking:.1%} and " in sentence([found, found])
-    assert sentence([]) == ""
+    assert f"without abstract {lacking:.1%} and " in describe_gaps([found, found])
+    assert describe_gaps([]) == ""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
