@@ -76,10 +76,10 @@ def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> No
 
 def test_columns_of_trec_have_any_white_space_between_them_and_those_of_beir_a_tab(tmp_path: Path) -> None:
     for name, text, expected in (
-        ("qrels.txt", "q 0\td 1\nq\t0\te 2\n q\tQ0  f\t-1 \n", [("q", "d", 1), ("q", "e", 2), ("q", "f", -1)]),
+        ("qrels.txt", "\ufeffq 0\td 1\nq\t0\te 2\n q\tQ0  f\t-1 \n", [("q", "d", 1), ("q", "e", 2), ("q", "f", -1)]),
         ("test.tsv", "a b\td c\t1\nq 0 d 2\n", [("a b", "d c", 1), ("q", "d", 2)]),
     ):
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
         assert [(*pair, grade) for _, pair, grade in read_judgements(tmp_path / name)] == expected
 
 

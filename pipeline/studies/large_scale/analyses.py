@@ -273,7 +273,7 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
     trained = np.zeros(len(corpus), bool)
     for file in files:
         try:
-            ids = Path(file).expanduser().read_text(encoding="utf-8").split()
+            ids = Path(file).expanduser().read_text(encoding="utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
         rows = corpus.rows_of(ids)

@@ -259,7 +259,7 @@ def test_facts_of_queries(ranked: PoolRankings) -> None:
 def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) -> None:
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
-    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
+    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]), encoding="utf-8-sig")
     found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
