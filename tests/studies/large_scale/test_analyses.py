@@ -93,8 +93,15 @@ def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRankings) 
     assert not ranked.ranks["empty"].any()
 
 
-def test_recall_by_citations_is_of_the_positives_of_each_third(ranked: PoolRankings) -> None:
-    cited = ranked.pool.corpus.attributes["n_inbound"][ranked.qrels.rows]
+@pytest.mark.parametrize("listed", [False, True])
+def test_recall_by_citations_is_of_the_positives_of_each_third(
+    ranked: PoolRankings, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(ranked.pool.corpus.artifact)
+    counts = np.random.default_rng(5).integers(0, 9, PAPERS) if listed else np.zeros(PAPERS, np.int32)
+    monkeypatch.setitem(corpus.attributes, "n_inbound", counts)
+    monkeypatch.setattr(ranked.pool, "corpus", corpus)
+    cited = (counts if listed else np.diff(corpus.incoming.indptr))[ranked.qrels.rows]
     bounds = rankings.thirds(cited)
     classes = np.searchsorted(bounds, cited)
     query, hit = query_of(ranked.qrels.offsets), ranked.ranks["a"] > 0
