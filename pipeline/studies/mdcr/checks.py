@@ -113,7 +113,7 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     for name, draw in draws.items():
         pools = [draw_pool_task(corpus, part, recipe.sampling, *draw) for part in tested]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
-    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth)
+    large = workspace.evaluations([part.pool for part in tested], recipe.systems, depth=recipe.depth, tunings=())
     return Plan(benchmark, chosen, large, lists)
 
 
