@@ -173,7 +173,7 @@ class Workspace:
         left_out = settings.pop("left_out", None)
         settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
         settings |= {"measures": tuple(map(str, parse_measures(joined(measures)))) if measures else ()}
-        settings |= {"tunings": tunings_for(self.root, parsed)}
+        settings = {"tunings": tunings_for(self.root, parsed), **settings}
         return [
             evaluation
             for group in by_corpus.values()

@@ -72,9 +72,10 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each ranking as a file of its name."""
     runner = read.repaired(options)
     tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
+    made = read.make(runner, tasks, options, stores=True)  # pools too
     opened = Corpus(find_corpus(runner.root, options.corpus))
     pool_artifacts = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
-    for artifact in read.make(runner, tasks, options, stores=True):
+    for artifact in made:
         path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
         pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], opened)
         rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)

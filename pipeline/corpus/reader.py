@@ -87,6 +87,12 @@ class Corpus:
         """Papers of the corpus that cite each paper."""
         return self._graph("incoming")
 
+    @functools.cached_property
+    def citations(self) -> Ints:
+        """Citations of each paper as the release lists them; within the corpus, where the release lists none."""
+        listed: Ints = self.attributes["n_inbound"].astype(np.int64)
+        return listed if listed.any() else np.diff(self.incoming.indptr)
+
     def _graph(self, name: str) -> Graph:
         indptr = self.artifact.arrow(f"{name}-indptr.arrow").column(0).chunk(0).to_numpy()
         indices = self.artifact.arrow(f"{name}-indices.arrow").column(0).chunk(0).to_numpy()

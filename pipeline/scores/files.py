@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipeline.exchange.runs import Entries, check_distinct, entries_of, rank_ent
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
+from pipeline.measure.trec import unescape
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import RUNS, as_json, with_facts
 from pipeline.sources.beir import read_judgements
@@ -68,6 +70,7 @@ def score_files(
     chosen = sorted(asked, key=lambda measure: measure.order)
     judgements = _judgements(qrels)
     entries = [entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run)) for run in runs]
+    entries = [_spelled(run, {text for pair in judgements for text in pair}) for run in entries]
     named = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(named))}  # of Unicode, and so of UTF-8
     queries = {text: number for number, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
@@ -182,6 +185,16 @@ def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
         raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
     return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
+
+
+def _spelled(run: Entries, judged: Collection[str]) -> Entries:
+    """Return a run whose percent-encoded ids are spelled as the qrels spell them; others stay."""
+    encoded = {text for text in (*run.queries, *run.documents) if "%" in text} if run.escaped else set()
+    spelled = {text: plain for text in encoded if (plain := unescape(text)) in judged}
+    if not spelled:
+        return run
+    queries, documents = ([spelled.get(text, text) for text in ids] for ids in (run.queries, run.documents))
+    return replace(run, queries=queries, documents=documents)
 
 
 def _digest(file: RunFile | QrelsFile) -> str:

@@ -145,7 +145,7 @@ def read_judgements(path: Path) -> Iterator[tuple[int, tuple[str, str], int]]:
     """Yield (line number, (query id, paper id), grade) of BEIR or TREC qrels; InputError if a line is malformed."""
     for line_number, line in read_lines(path):
         text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
-        columns = text.split("\t") if "\t" in text else text.split()
+        columns = text.split("\t") if "\t" in text and ".tsv" in path.suffixes else text.split()
         if line_number == 1 and columns and columns[-1].strip() == "score":
             continue
         readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number from 1, line without its end) of the lines that are not blank.
+    """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
 
     A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
     truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
@@ -46,6 +47,8 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
             continue
         for line in block.removesuffix(b"\n").split(b"\n"):
             line_number += 1
+            if line_number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if line and not line.isspace():
                 yield line_number, line
 

@@ -190,7 +190,7 @@ def read_ids(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def _read_list(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the exclusion list {path} cannot be read ({error})", "Give one paper id a line") from error
     return sorted({line.strip() for line in lines} - {""})

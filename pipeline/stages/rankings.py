@@ -19,7 +19,7 @@ from pipeline.core.order import Rows, Scores, best
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
-from pipeline.core.schema import WEIGHTS
+from pipeline.core.schema import NO_YEAR, WEIGHTS
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
@@ -66,7 +66,7 @@ def baseline_task(corpus: Artifact, pool: Task | Artifact, system: Baseline, *, 
         row, score = (np.concatenate(columns) for columns in zip(*ranked, strict=True))
         return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
 
-    return Task("search", 2, RANKINGS, f"{config.order}-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
+    return Task("search", 3, RANKINGS, f"{config.order}-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
@@ -77,7 +77,7 @@ def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores
     else:
         cited, citing = pool.corpus.incoming.of_many(candidates)
         before = pool.artifact.manifest.config.get("year")
-        counted = cited if before is None else cited[years[citing] < before]
+        counted = cited if before is None else cited[(years[citing] < before) & (years[citing] != NO_YEAR)]
         scores = np.bincount(counted, minlength=len(candidates)).astype(np.float32)
     most = int(np.diff(pool.exclusions[0]).max(initial=0))
     first = best(scores, candidates, config.depth + most)

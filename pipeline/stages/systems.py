@@ -301,6 +301,11 @@ def weighted(system: System) -> bool:
     return isinstance(fused, Fused) and fused.method == "wsum"
 
 
+def needs_tuning(system: System) -> bool:
+    """Whether a part of a system is BM25 with tuned parameters alone (``bm25:tuned``)."""
+    return any(isinstance(part, Bm25) and part.tuning == "required" for part in parts_of([system]))
+
+
 def encoders(systems: Iterable[System]) -> list[Model]:
     """Return the encoders of systems, also of fused ones, each once."""
     return list({part.key: part.model for part in parts_of(systems) if isinstance(part, Dense)}.values())

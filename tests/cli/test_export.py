@@ -38,6 +38,12 @@ def run_of(out: Path, system: str, ending: str) -> Path:
     return path
 
 
+def test_a_pool_that_is_missing_is_made_with_its_run(root: Path, tmp_path: Path) -> None:
+    pool = flags("--corpus tiny --year 2019 --size 800 --queries 15 --samples 1 --model newest")
+    (exported,) = mdcr_json(root, "export", "run", *pool, "--output", str(tmp_path))["exported"]
+    assert len({line.split()[0] for line in Path(exported).read_text().splitlines()}) == 15
+
+
 @pytest.mark.parametrize("ending", ["trec", "trec.gz", "json", "json.gz", "lz4", "parquet"])
 def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: Path, ending: str) -> None:
     mine = tmp_path / f"mine-{ending.replace('.', '-')}.{ending}"

@@ -111,7 +111,7 @@ def test_a_query_without_positive_is_replaced_and_counted(make: Make) -> None:
 def test_excluded_ids_are_no_queries(make: Make, tmp_path: Path) -> None:
     before = make().query_ids()
     listed = tmp_path / "training.txt"
-    listed.write_text("\n".join([*before[:5], "not in the corpus", ""]))
+    listed.write_text("\n".join([*before[:5], "not in the corpus", ""]), encoding="utf-8-sig")
     pool = make(exclude=(listed,))
     after = set(pool.query_ids())
     assert not set(before[:5]) & after

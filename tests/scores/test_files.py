@@ -151,6 +151,14 @@ def test_bad_qrels_are_refused(tmp_path: Path, text: str, expected: str) -> None
         evaluate({"q": {"d": 1.0}}, tmp_path / "qrels.txt")
 
 
+@pytest.mark.parametrize("qrels", ["a%20b 0 c%25 1\n", "a b\tc%\t1\n"])
+def test_percent_encoded_ids_of_a_run_are_those_of_the_qrels(tmp_path: Path, qrels: str) -> None:
+    (tmp_path / "my.run").write_text("a%20b Q0 c%25 1 2.0 tag\na%20b Q0 100% 2 1.0 tag\n")
+    path = tmp_path / ("test.tsv" if "\t" in qrels else "qrels.txt")
+    path.write_text(qrels)
+    assert evaluate(tmp_path / "my.run", path, measures="mrr").filter(measure="mrr")["value"].to_list() == [1.0]
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     run, qrels = random_files(1)
     path = write(tmp_path, run, qrels)

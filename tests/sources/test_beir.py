@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.beir import Beir
+from pipeline.sources.beir import Beir, read_judgements
 from tests.releases import write_lines
 
 DOCUMENTS = [{"_id": "d2", "title": "T", "text": "x  y"}, {"_id": "d1", "text": "only text"}, {"_id": ""}]
@@ -72,6 +72,15 @@ def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> No
     else:
         with pytest.raises(InputError, match=r"test\.tsv:2 is not a judgement"):
             Beir(folder).queries()
+
+
+def test_columns_of_trec_have_any_white_space_between_them_and_those_of_beir_a_tab(tmp_path: Path) -> None:
+    for name, text, expected in (
+        ("qrels.txt", "\ufeffq 0\td 1\nq\t0\te 2\n q\tQ0  f\t-1 \n", [("q", "d", 1), ("q", "e", 2), ("q", "f", -1)]),
+        ("test.tsv", "a b\td c\t1\nq 0 d 2\n", [("a b", "d c", 1), ("q", "d", 2)]),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert [(*pair, grade) for _, pair, grade in read_judgements(tmp_path / name)] == expected
 
 
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
             "paper_id": f"{n:04d}",
             "title": f"Paper {n % 190}",
             "abstract": "thirty characters of text " * 2,
-            "year": 2014 + n % 6,
+            "year": 2014 + n % 6 if n % 9 else None,
         }
         for n in range(200)
     ]
@@ -53,7 +53,7 @@ def test_candidates_are_in_the_order_of_their_attribute(corpus: Artifact, system
         value = {
             row: int(year[row])
             if system == "newest"
-            else sum(year[citing] < 2019 for citing in pool.corpus.incoming.of(row))
+            else sum(2014 <= year[citing] < 2019 for citing in pool.corpus.incoming.of(row))
             for row in allowed
         }
         expected = sorted(allowed, key=lambda row: (-value[row], -row))[:DEPTH]

@@ -252,12 +252,13 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
     in_training = {} if trained is None else {
         "queries trained on": np.append(trained, False)[queries], "positives trained on": trained[positives]
     }  # fmt: skip
-    seen = {"queries": asked <= (until or 0), "positives": years[positives] <= (until or 0)}
+    dated, cited = years[positives] != NO_YEAR, years[positives]
+    seen = {"queries": asked <= (until or 0), "positives": dated & (cited <= (until or 0))}
     by_year = {f"{who} up to {until}": flags for who, flags in seen.items() if until is not None}
     return {
         **in_training,
         **by_year,
-        "positives younger": (years[positives] > asked[owner]) & (years[positives] != NO_YEAR),
+        "positives younger": dated & (cited > asked[owner]),
         "positives alike": _alike(corpus, citing, positives),
         "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
     }
@@ -268,7 +269,7 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
     trained = np.zeros(len(corpus), bool)
     for file in files:
         try:
-            ids = Path(file).expanduser().read_text(encoding="utf-8").split()
+            ids = Path(file).expanduser().read_text(encoding="utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
         rows = corpus.rows_of(ids)

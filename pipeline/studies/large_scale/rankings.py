@@ -185,21 +185,22 @@ def origins(runs: pl.DataFrame) -> StudyTable:
 
 def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
     """Return recall at 30 by the citations of the positives."""
-    bounds_of = {
-        scope: thirds(np.concatenate([pool.attribute("n_inbound") for pool in pools]))
-        for scope, pools in scopes(rankings).items()
-    }
+
+    def cited(pool: PoolRankings) -> npt.NDArray[np.int64]:
+        return pool.pool.corpus.citations[pool.qrels.rows]
+
+    bounds_of = {scope: thirds(np.concatenate(list(map(cited, pools)))) for scope, pools in scopes(rankings).items()}
 
     def values_of(pool: PoolRankings, system: str, scope: str) -> dict[str, Floats]:
         retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
-        third = np.searchsorted(bounds_of[scope], pool.attribute("n_inbound"))
+        third = np.searchsorted(bounds_of[scope], cited(pool))
         names = ("least cited", "middle", "most cited")
         return {name: pool.means(np.where(third == number, retrieved, np.nan)) for number, name in enumerate(names)}
 
     thirds_of = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()
     )
-    note = f"Thirds of the positives by the citations that the release lists ({thirds_of})."
+    note = f"Thirds of the positives by citations that the release lists, or else the corpus holds ({thirds_of})."
     title = f"R@{_CUTOFF} by citations of the positives"
     rows = _over_queries(rankings, seed, values_of)
     return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -77,13 +76,7 @@ class CandidateSampler:
         """Return the most cited eligible papers of a field; equal counts are in order of row."""
         of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
         rows = np.flatnonzero(of_field & self._eligible)
-        return rows[np.lexsort((rows, -self._citations[rows]))[: self._sampling.top]]
-
-    @cached_property
-    def _citations(self) -> Rows:
-        """Citations of each paper as the release lists them; within the corpus, where the release lists none."""
-        listed: Rows = self._corpus.attributes["n_inbound"].astype(np.int64)
-        return listed if listed.any() else np.diff(self._corpus.incoming.indptr)
+        return rows[np.lexsort((rows, -self._corpus.citations[rows]))[: self._sampling.top]]
 
     def top_negatives(self, ranking: Artifact, pool: Pool) -> list[Rows]:
         """Return the highest-ranked eligible candidates of each query that it does not cite, in order of rank."""

@@ -106,7 +106,7 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     for name, draw in draws.items():
         pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in tested]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
-    large = workspace.evaluations([field.pool for field in tested], recipe.systems, depth=recipe.depth)
+    large = workspace.evaluations([field.pool for field in tested], recipe.systems, depth=recipe.depth, tunings=())
     return Plan(benchmark, chosen, large, lists)
 
 

@@ -29,7 +29,7 @@ from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.stages.score import score_task
 from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Bm25, Fused, Reranked, System, parse_systems, parts_of, weighted
+from pipeline.stages.systems import Bm25, Fused, Reranked, System, needs_tuning, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import check_baseline, made
 from pipeline.studies.mdcr.lists import (
@@ -111,10 +111,9 @@ def evaluations_of_lists(
     tunings, evaluated = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
-            tuned = any(isinstance(part, Bm25) and part.tuning == "required" for part in parts_of([system]))
             held_out = [validation[pool.config.field]] if weighted(system) and validation else []
             depth = max(task.config.longest for task in (pool, *held_out))
-            used = tunings if tuned else ()
+            used = tunings if needs_tuning(system) else ()
             chain = Chain(corpus, depth=depth, tunings=used, validation=held_out, allow_unknown=True)
             (evaluation,) = chain.evaluations([pool], [system])
             ranking = evaluation.ranking

@@ -20,7 +20,7 @@ from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import parse_systems, stored_names, weighted
+from pipeline.stages.systems import needs_tuning, parse_systems, stored_names, weighted
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
@@ -74,9 +74,12 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
     """Return both splits of the fields that have enough papers, and the task of the benchmark."""
-    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
-    if sums:
-        raise InputError(f"systems must rank both splits, got {sums[0]}, which has its weights from val", BY_RANK)
+    for system in parse_systems(recipe.systems):
+        what = f"systems must rank both splits, got {system.name}"
+        if weighted(system):
+            raise InputError(f"{what}, which has its weights from val", BY_RANK)
+        if needs_tuning(system):
+            raise InputError(f"{what}, and a tuning serves test pools alone", "Name parameters: bm25:k1=1.2,b=0.75")
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)
     if not pools:
@@ -88,7 +91,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
     parts = []
     for split in SPLITS:
         for field, of_split in pools.items():
-            evaluations = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth)
+            evaluations = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth, tunings=())
             rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)
             parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
     config = BenchmarkConfig(recipe.sampling, systems, chosen, tuple(left_out.items()))

@@ -38,6 +38,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     for paper in papers[QUERIES::4]:
         paper["abstract"] = ""
     papers[20]["title"] = papers[0]["title"] + "!"
+    papers[21]["year"] = None
     ids = [paper["paper_id"] for paper in papers]
     cited = [
         (ids[q], ids[p]) for q in range(QUERIES) for p in random.choice(np.arange(QUERIES, PAPERS), 7, replace=False)
@@ -92,8 +93,15 @@ def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRankings) 
     assert not ranked.ranks["empty"].any()
 
 
-def test_recall_by_citations_is_of_the_positives_of_each_third(ranked: PoolRankings) -> None:
-    cited = ranked.pool.corpus.attributes["n_inbound"][ranked.qrels.rows]
+@pytest.mark.parametrize("listed", [False, True])
+def test_recall_by_citations_is_of_the_positives_of_each_third(
+    ranked: PoolRankings, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(ranked.pool.corpus.artifact)
+    counts = np.random.default_rng(5).integers(0, 9, PAPERS) if listed else np.zeros(PAPERS, np.int32)
+    monkeypatch.setitem(corpus.attributes, "n_inbound", counts)
+    monkeypatch.setattr(ranked.pool, "corpus", corpus)
+    cited = (counts if listed else np.diff(corpus.incoming.indptr))[ranked.qrels.rows]
     bounds = rankings.thirds(cited)
     classes = np.searchsorted(bounds, cited)
     query, hit = query_of(ranked.qrels.offsets), ranked.ranks["a"] > 0
@@ -203,7 +211,7 @@ def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
     assert found["positives"]["papers"] + found["negatives"]["papers"] == PAPERS
     assert found["positives"]["without_abstract"] == sum(not abstracts[row] for row in own)
     assert found["positives"]["few_references"] == sum(int(row) >= QUERIES for row in own)
-    assert found["positives"]["without_year"] == 0
+    assert found["positives"]["without_year"] == 1
     lacking = found["positives"]["without_abstract"] / len(own)
     assert f"without abstract {lacking:.1%} and " in describe_gaps([found, found])
     assert describe_gaps([]) == ""
@@ -250,14 +258,15 @@ def test_facts_of_queries(ranked: PoolRankings) -> None:
         mine = analyses.words(f"{papers[query]['title']} {papers[query]['abstract']}")
         theirs = [analyses.words(f"{papers[row]['title']} {papers[row]['abstract']}") for row in own]
         assert found["shared words"][query] == pytest.approx(np.mean([len(mine & each) / len(mine) for each in theirs]))
-        assert found["age"][query] == pytest.approx(np.mean([2019 - papers[row]["year"] for row in own]))
+        years = [papers[row]["year"] for row in own]
+        assert found["age"][query] == pytest.approx(np.mean([2019 - year for year in years if year]))
         assert found["positives"][query] == len(own)
 
 
 def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) -> None:
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
-    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]))
+    file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]), encoding="utf-8-sig")
     found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
@@ -265,7 +274,8 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
     assert (found["positives trained on"] == (rows == 20)).all()
     assert (found["positives younger"] == (years > 2019)).all()
     assert found["positives younger"].any()
-    assert (found["positives up to 2018"] == (years <= 2018)).all()
+    assert (found["positives up to 2018"] == ((years >= 2010) & (years <= 2018))).all()
+    assert (years < 2010).any()  # positives without a year
     assert not found["queries up to 2018"].any()
     assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
     assert found["positives alike"].sum() == 1

@@ -180,6 +180,15 @@ def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, An
     assert finish(start()).manifest.outputs == whole.manifest.outputs
 
 
+@pytest.mark.java
+def test_a_tuning_in_the_workspace_leaves_the_benchmark_as_it_is(tmp_path: Path) -> None:
+    crowded(tmp_path, 2)
+    before = benchmark(interface.open(tmp_path), recipe())[1].id
+    result = mdcr(tmp_path, *flags("tune --field Medicine --size 200 --queries 6"))
+    assert result.returncode == 0, result.stderr
+    assert benchmark(interface.open(tmp_path), recipe())[1].id == before
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -187,6 +196,7 @@ def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, An
         ("model_negatives=lsa", "model_negatives"),
         ("systems=bm25", "3"),
         ("systems=bm25,lsa,wsum(bm25,lsa)", "got wsum(bm25,lsa)"),
+        ("systems=bm25,lsa,rrf(bm25:tuned,lsa)", "a tuning serves test pools alone"),
         ("positive=5", "positives"),
     ],
 )
