@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 from pipeline.core.errors import InputError, nearest
 
 _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
+
+
+_OPTIONS = argparse.Action(["OPTION ..."], "options", nargs=0)
+
+
+class Help(argparse.HelpFormatter):
+    """Help with a usage of one line; the options are listed below it."""
+
+    def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> None:
+        """Add the usage: the options that must be given, and words."""
+        shown = [action for action in actions if action.required or not action.option_strings]
+        super().add_usage(usage, [_OPTIONS, *shown], *rest)
 
 
 class Parser(argparse.ArgumentParser):

@@ -204,5 +204,5 @@ def _years_with(years: npt.NDArray[Any]) -> str:
     if not len(values):
         return "No paper of any year passes the prefilter here: choose another field or prefilter"
     top = np.argsort(-numbers, kind="stable")[:5]
-    listed = ", ".join(f"{values[i]} ({numbers[i]:,} papers)" for i in sorted(top))
+    listed = ", ".join(f"{values[i]} ({numbers[i]:,})" for i in sorted(top))
     return f"Choose another --year; most papers are of {listed}"

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
+from pipeline.core.progress import warn
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.exchange.runs import Entries, check_distinct, entries_of, ranked, read_entries
 from pipeline.measure.engines import evaluate_all
@@ -109,6 +110,8 @@ def _scored(
     if not len(known):
         raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
+    if not np.isin(row[known], relevant.rows).any():
+        warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")
     packed = pairs(query[known], row[known])
     check_distinct(run, known, packed)
     ranking, beyond = ranked(packed, run.scores[known], _DEPTH)

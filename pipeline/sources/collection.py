@@ -14,6 +14,7 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import warn
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
@@ -79,7 +80,7 @@ class JsonLines(FileRelease):
         return {**super().identity(), "columns": self.names}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records that have an id, InputError if none has; a mapped column that none has is counted."""
+        """Yield the records that have an id, InputError if none has; tell and count a mapped column that none has."""
         keys: set[str] = set()
         with_id = 0
         unseen = {theirs for ours, theirs in self.names.items() if ours != theirs}
@@ -102,7 +103,9 @@ class JsonLines(FileRelease):
             wanted = self.names["paper_id"]
             hint = nearest(wanted, sorted(keys)).rstrip("?")
             raise InputError(f"no record of {path} has an id in {wanted!r}", f"{hint}; use --columns")
-        tally.noted.update({f"column_never_found: {name}": 1 for name in unseen})
+        for name in sorted(unseen):
+            tally.noted[f"column_never_found: {name}"] += 1
+            warn(f"no record of {path} has a {name!r}, which --columns maps")
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)

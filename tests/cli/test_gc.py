@@ -45,7 +45,7 @@ def artifacts(root: Path) -> set[str]:
 def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> None:
     kept = artifacts(used)
     assert listed(used, "--delete") == {}
-    assert "everything is in use" in mdcr(used, "gc").stderr
+    assert "nothing to remove" in mdcr(used, "gc").stderr
     mdcr_json(used, *flags("corpus --source synthetic --papers 900 --seed 2 --corpus other"))
     mdcr_json(used, *EVAL, "--corpus", "other")
     other = artifacts(used) - kept
