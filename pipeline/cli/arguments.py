@@ -124,7 +124,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
     study = _command(commands, "study", "run an experiment and write its tables and figures")
     study.add_word("study", "name of the study (default: list them)")
-    study.add_argument("--recipe", type=Path, help="TOML file with its settings, or the name of one of ours")
+    study.add_argument("--recipe", type=Path, help="a TOML file with its settings, or the name of one of ours")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
@@ -136,7 +136,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
     _triplets(_command(commands, "triplets", "draw training triplets from the citations of a corpus"))
     train = _command(commands, "train", "train an encoder by a recipe; prints its folder, which --model takes")
-    train.add_word("recipe", "TOML file with its settings, or the name of one of ours", required=True)
+    train.add_word("recipe", "a TOML file with its settings, or the name of one of ours", required=True)
     train.add_argument("--corpus", help="corpus in place of the recipe's")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
 

@@ -203,10 +203,10 @@ def collect(
     if this.attempt > settings.attempts:
         left = sum(len(pending.left) for pending in state.pending)
         whole = f" and {len(state.whole)} whole artifacts" if state.whole else ""
-        shown = "\n".join(batch.failures())
+        for line in "\n".join(batch.failures()).splitlines():
+            say(line)
         raise StageError(
-            f"{left} units{whole} are missing after {settings.attempts} attempts"
-            + (f"; the last failures:\n{shown}\n" if shown else ""),
+            f"{left} units{whole} are missing after {settings.attempts} attempts",
             "Fix what the logs say and run the same mdcr submit again: it makes only what is missing",
         )
     return _submit(batch, commands, settings, state, this)

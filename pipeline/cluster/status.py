@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.cluster import slurm
 from pipeline.cluster.batch import Batch, artifact_of
+from pipeline.cluster.script import log_of
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workdir import Workdir
 
@@ -18,9 +19,12 @@ def describe(batch: Batch) -> dict[str, Any]:
     """Return the state of a batch: its command, its last round's work, the states of its jobs, its failures."""
     described = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
     described["rounds"] = len(batch.rounds)
-    if not batch.rounds or batch.finished:
+    if not batch.rounds:
         return described
     last = batch.rounds[-1]
+    described["log"] = str(log_of(batch.logs, last.collect, None))
+    if batch.finished:
+        return described
     started = _started(batch)
     work = [_progress(batch.root, folder, units, started) for folder, units in last.work.items()]
     states = slurm.status(last.jobs) if slurm.available() else []
@@ -38,7 +42,8 @@ def render(described: Mapping[str, Any]) -> str:
     """Return the lines a user reads."""
     lines = [f"{described['batch']}  {described['command']}"]
     if described["finished"]:
-        return "\n".join([*lines, f"  all published, in {described['rounds']} round(s)"])
+        lines.append(f"  all published, in {described['rounds']} round(s); the last log: {described['log']}")
+        return "\n".join(lines)
     for work in described.get("work", ()):
         done = f"{work['done']}/{work['units']} units, {work['papers_done']:,}/{work['papers']:,} papers"
         if work["papers_per_second"]:
@@ -48,7 +53,8 @@ def render(described: Mapping[str, Any]) -> str:
     if described.get("jobs"):
         jobs = [*described["jobs"]["arrays"].values(), *described["jobs"]["whole"].values()]
         jobs.append(described["jobs"]["collect"])
-        states = ", ".join(f"{count} {state}" for state, count in described["states"].items()) or "not known to Slurm"
+        states = ", ".join(f"{count} {state}" for state, count in described["states"].items())
+        states = states or f"not known to Slurm; the last log: {described['log']}"
         lines.append(f"  attempt {described['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
     lines += [f"  {line}" for failure in described.get("failures", ()) for line in failure.splitlines()]
     return "\n".join(lines)

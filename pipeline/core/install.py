@@ -6,7 +6,7 @@ import functools
 import shlex
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, requires
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,11 @@ def pip(words: str) -> str:
 
 
 def pip_extra(name: str) -> str:
-    """Return the command that installs an extra of pyproject.toml: ``.venv/bin/pip install -e '.[plot]'``."""
-    return pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
+    """Return how to install an extra: ``Run: .venv/bin/pip install -e '.[plot]'``; without a checkout, its packages."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return "Run: " + pip(f"install -e {shlex.quote(f'{_shown(_CHECKOUT)}[{name}]')}")
+    wanted = [line.split(";")[0] for line in requires("mdcr-pipeline") or () if f'extra == "{name}"' in line]
+    return "Run: " + pip(f"install {shlex.join(wanted)}")
 
 
 def optional(package: str, what: str) -> Any:
@@ -30,7 +33,7 @@ def optional(package: str, what: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise InputError(f"{what} needs the package {package}", pip(f"install {package}")) from error
+        raise InputError(f"{what} needs the package {package}", "Run: " + pip(f"install {package}")) from error
 
 
 def _shown(path: Path) -> str:
