@@ -37,7 +37,7 @@ def test_in_the_checkout_it_is_the_line_of_the_documentation(monkeypatch: pytest
 
 
 def test_outside_a_checkout_it_names_the_packages_of_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lines = ["polars>=1", 'peft>=0.14; extra == "train"', 'gensim>=4; extra == "facets"', 'datasets>=3; extra == "train"']
+    lines = ['gensim>=4; extra == "facets"', 'peft>=0.14; extra == "train"', 'datasets>=3; extra == "train"']
     monkeypatch.setattr(install, "_CHECKOUT", tmp_path)
     monkeypatch.setattr(install, "requires", {"mdcr-pipeline": lines}.get)
     assert pip_extra("train") == "Run: " + pip("install 'peft>=0.14' 'datasets>=3'")
