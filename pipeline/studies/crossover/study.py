@@ -117,17 +117,19 @@ def cells(workspace: Workspace, recipe: Recipe) -> list[Cell]:
     return designed
 
 
-def _sparse(workspace: Workspace, recipe: Recipe) -> str | Task:
-    """Return the sparse system with its parameters, or the task that tunes them if it is not made yet."""
-    if recipe.sparse != TUNED:
-        return recipe.sparse
+def _tuning(workspace: Workspace, recipe: Recipe) -> Task:
+    """Return the task that tunes BM25 on validation queries of the largest pool."""
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     validation = recipe.selection.but(split="validation", samples=1, size=recipe.selection.given["size"][-1:])
     (pool,) = validation.pools(corpus)
-    task = tune_task(corpus, pool)
-    if not workspace.runner.published(task):
-        return task
-    tuning = Tuning.of(made(workspace, task))
+    return tune_task(corpus, pool)
+
+
+def _sparse(workspace: Workspace, recipe: Recipe) -> str:
+    """Return the sparse system with its parameters; InputError if they are not tuned yet."""
+    if recipe.sparse != TUNED:
+        return recipe.sparse
+    tuning = Tuning.of(made(workspace, _tuning(workspace, recipe)))
     return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
 
 
@@ -142,18 +144,15 @@ def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str) -> list[tupl
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the tuning of BM25, then the scores of all systems on all pools of the design."""
+    if recipe.sparse == TUNED:
+        yield [_tuning(workspace, recipe)]
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        yield [sparse]
-        sparse = str(_sparse(workspace, recipe))
     yield [score for _, evaluation in _evaluations(workspace, recipe, sparse) for score in evaluation.scores]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return where the order turns, the difference at each size, and what queries and samples contribute."""
     sparse = _sparse(workspace, recipe)
-    if isinstance(sparse, Task):
-        raise InputError("BM25 must be tuned first", "Run the study without --dry-run")
     designed = _evaluations(workspace, recipe, sparse)
     runs = runs_of(workspace.runner, [evaluation for _, evaluation in designed])
     frame = values(runs).filter(measure="map").with_columns(
