@@ -63,6 +63,15 @@ def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> 
     assert not [path for path in (used / "indexes/vectors").iterdir() if path.name.startswith("other")]
 
 
+def test_a_name_that_goes_to_another_corpus_is_told(own: Path) -> None:
+    first = mdcr_json(own, *CLEAN)["name"]
+    assert "no longer" not in mdcr(own, *CLEAN).stderr
+    moved = mdcr(own, *CLEAN, "--duplicates", "drop")
+    now = (own / CORPORA / "clean.name").read_text().strip()
+    assert now != first
+    assert f"clean is {now} from now on, and no longer {first}\n" in moved.stderr
+
+
 def test_the_corpus_that_a_named_one_was_made_from_stays(own: Path) -> None:
     mdcr_json(own, *CLEAN, "--duplicates", "drop")
     assert listed(own) == {}
