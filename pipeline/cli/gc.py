@@ -77,8 +77,11 @@ def gc(options: argparse.Namespace) -> None:
             _remove(folder.path)
     if folders or options.json:
         print_rows("unused", rows, options)
-    done = "removed" if options.delete else "can be removed: mdcr gc --delete"
-    say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {done}" if folders else "everything is in use")
+    if folders:
+        done = "removed" if options.delete else "can be removed: mdcr gc --delete"
+        say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {done}")
+    else:
+        say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
 
 
 def unused(root: Path) -> list[Unused]:

@@ -28,7 +28,7 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.pool import skip_infeasible
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import encoders, parse_systems
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, encoders, parse_systems
 from pipeline.stages.tune import stored_tuning_tasks
 
 
@@ -92,6 +92,9 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
+    untuned = not tunings and any(str(evaluation.system) == "bm25" for evaluation in selected)
+    if untuned and stored_tuning_tasks(runner.root, find_corpus(runner.root, options.corpus)):
+        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}; no tuning of this corpus is for these pools")
     return selected
 
 

@@ -13,13 +13,24 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from pipeline.core.errors import InputError, nearest, require_known
 
 _WORD = "first word"
 """Where a parser keeps the word behind the name of a command; no option has this name."""
+
+_OPTIONS = argparse.Action(["OPTION ..."], "options", nargs=0)
+
+
+class Help(argparse.HelpFormatter):
+    """Help with a usage of one line; the options are listed below it."""
+
+    def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> None:
+        """Add the usage: the options that must be given, and words."""
+        shown = [action for action in actions if action.required or not action.option_strings]
+        super().add_usage(usage, [_OPTIONS, *shown], *rest)
 
 
 class Parser(argparse.ArgumentParser):

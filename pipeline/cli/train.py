@@ -41,7 +41,10 @@ def train(options: argparse.Namespace) -> None:
             print_json({"model": str(folder), "recipe": canonical(recipe), **described(artifact)})
             continue
         print(folder)
-        say(f"Use it: MODEL={recipe.name}={folder}\nAs an entry of SciRepEval's formats:\n\n{formats_entry(artifact)}")
+        say(f"Use it: MODEL={recipe.name}={folder}")
+        say("As an entry of SciRepEval's formats:")
+        for line in formats_entry(artifact).splitlines():
+            say(line)
 
 
 def read_training(options: argparse.Namespace, recipe: str) -> Recipe:

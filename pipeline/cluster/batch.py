@@ -203,10 +203,10 @@ def collect(
     if new_round.attempt > settings.attempts:
         unit_count = sum(len(pending.missing) for pending in state.pending)
         and_artifacts = f" and {len(state.whole)} whole artifacts" if state.whole else ""
-        failures = "\n".join(batch.failures())
+        for line in "\n".join(batch.failures()).splitlines():
+            say(line)
         raise StageError(
-            f"{unit_count} units{and_artifacts} are missing after {settings.attempts} attempts"
-            + (f"; the last failures:\n{failures}\n" if failures else ""),
+            f"{unit_count} units{and_artifacts} are missing after {settings.attempts} attempts",
             "Fix the problems in the logs and run the same mdcr submit again: it makes only what is missing",
         )
     return _submit(batch, commands, settings, state, new_round)

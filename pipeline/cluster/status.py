@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.cluster import slurm
 from pipeline.cluster.batch import Batch, artifact_of
+from pipeline.cluster.script import log_of
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workdir import Workdir
 
@@ -18,9 +19,12 @@ def describe(batch: Batch) -> dict[str, Any]:
     """Return the state of a batch: command, work of the last round, states of the jobs, failures."""
     summary = {"batch": batch.folder.name, "command": " ".join(batch.command), "finished": batch.finished}
     summary["rounds"] = len(batch.rounds)
-    if not batch.rounds or batch.finished:
+    if not batch.rounds:
         return summary
     latest = batch.rounds[-1]
+    summary["log"] = str(log_of(batch.logs, latest.collect, None))
+    if batch.finished:
+        return summary
     started = _start_time(batch)
     work = [_progress(batch.root, folder, units, started) for folder, units in latest.work.items()]
     states = slurm.status(latest.jobs) if slurm.available() else []
@@ -38,7 +42,8 @@ def render(summary: Mapping[str, Any]) -> str:
     """Return the state of a batch as lines of text."""
     lines = [f"{summary['batch']}  {summary['command']}"]
     if summary["finished"]:
-        return "\n".join([*lines, f"  all published, in {summary['rounds']} round(s)"])
+        lines.append(f"  all published, in {summary['rounds']} round(s); the last log: {summary['log']}")
+        return "\n".join(lines)
     for work in summary.get("work", ()):
         progress = f"{work['done']}/{work['units']} units, {work['papers_done']:,}/{work['papers']:,} papers"
         if work["papers_per_second"]:
@@ -48,7 +53,8 @@ def render(summary: Mapping[str, Any]) -> str:
     if summary.get("jobs"):
         jobs = [*summary["jobs"]["arrays"].values(), *summary["jobs"]["whole"].values()]
         jobs.append(summary["jobs"]["collect"])
-        states = ", ".join(f"{count} {state}" for state, count in summary["states"].items()) or "not known to Slurm"
+        states = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
+        states = states or f"not known to Slurm; the last log: {summary['log']}"
         lines.append(f"  attempt {summary['attempt']}, jobs {', '.join(map(str, jobs))}: {states}")
     lines += [f"  {line}" for failure in summary.get("failures", ()) for line in failure.splitlines()]
     return "\n".join(lines)

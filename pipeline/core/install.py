@@ -6,7 +6,7 @@ import functools
 import shlex
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, requires
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,11 @@ def pip(words: str) -> str:
 
 
 def pip_extra(name: str) -> str:
-    """Return the command that installs an extra of pyproject.toml: ``.venv/bin/pip install -e '.[plot]'``."""
-    return pip(f"install -e {shlex.quote(f'{_relative(_CHECKOUT)}[{name}]')}")
+    """Return how to install an extra: ``Run: .venv/bin/pip install -e '.[plot]'``; without a checkout, its packages."""
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return "Run: " + pip(f"install -e {shlex.quote(f'{_relative(_CHECKOUT)}[{name}]')}")
+    wanted = [line.split(";")[0] for line in requires("mdcr-pipeline") or () if f'extra == "{name}"' in line]
+    return "Run: " + pip(f"install {shlex.join(wanted)}")
 
 
 def optional(package: str, user: str, extra: str = "") -> Any:
@@ -34,7 +37,7 @@ def optional(package: str, user: str, extra: str = "") -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        remedy = pip_extra(extra) if extra else pip(f"install {package}")
+        remedy = pip_extra(extra) if extra else "Run: " + pip(f"install {package}")
         raise InputError(f"{user} needs the package {package}", remedy) from error
 
 

@@ -9,6 +9,7 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.manifest import MANIFEST
+from pipeline.core.progress import say
 
 CORPORA = "corpora"
 POOLS = "corpora/pools"
@@ -39,8 +40,10 @@ def checked_name(name: str) -> str:
 
 
 def name_corpus(root: Path, name: str, artifact: Artifact) -> None:
-    """Give a corpus a name, which may be taken from another corpus."""
+    """Give a corpus a name, and say so if another corpus had it."""
     files.remove_abandoned(root / CORPORA)
+    if name in corpus_names(root) and (other := _read_name(root, name)[0]) != artifact.name:
+        say(f"{name} is {artifact.name} from now on, and no longer {other}")
     files.write_text(root / CORPORA / f"{name}.name", artifact.name + "\n")
 
 

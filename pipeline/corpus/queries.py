@@ -203,5 +203,5 @@ def _suggest_years(years: npt.NDArray[Any]) -> str:
     if not len(values):
         return "No paper of any year passes the prefilter; choose another field or prefilter"
     frequent = np.argsort(-counts, kind="stable")[:5]
-    listed = ", ".join(f"{values[index]} ({counts[index]:,} papers)" for index in sorted(frequent))
+    listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in sorted(frequent))
     return f"Choose another --year; most papers are of {listed}"

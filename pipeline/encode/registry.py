@@ -328,9 +328,8 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
         raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
-    raise InputError(
-        f"there is no model {base!r}", f"{nearest(base, entries).rstrip('?')}; or give hf:ORGANISATION/NAME or a folder"
-    )
+    hint = nearest(base, sorted(grammar.known_names() - {base})).rstrip("?")
+    raise InputError(f"there is no model {base!r}", f"{hint}; or give hf:ORGANISATION/NAME or a folder")
 
 
 def _parse_encoder(text: str | Name) -> Name:

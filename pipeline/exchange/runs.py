@@ -119,6 +119,8 @@ def read_entries(path: Path, memory: int = MEMORY) -> Entries:
         entries = reader(path, memory)
     except CorruptError as error:
         raise InputError(error.what, "Write the run again") from error
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}", "Give a run: TREC, .json, .lz4 (ranx) or .parquet") from error
     except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError) as error:
         raise InputError(
             f"{path} cannot be read as a run ({str(error)[:200]})",

@@ -78,7 +78,8 @@ class Draws:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
         if self.margin is not None and not 0 < self.margin < 1:
             raise InputError(
-                f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}", "Write --margin=1.0"
+                f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}",
+                "Write --margin=1.0; in Python, Draws(margin=0.01)",
             )
 
     def seed_of(self, runs: pl.DataFrame) -> int:

@@ -96,7 +96,7 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
         "better.",
     ]
     if margin is not None:
-        notes.append(f"p, equivalent: the difference lies within {100 * margin:g} points, by two one-sided t-tests.")
+        notes.append(f"p, equivalent: two one-sided t-tests with margin {100 * margin:g}.")
     return tuple(notes)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
+from pipeline.core.progress import warn
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.exchange.runs import Entries, check_distinct, entries_of, rank_entries, read_entries
 from pipeline.measure.engines import evaluate_all
@@ -113,6 +114,8 @@ def _scored(
     if not len(known):
         raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
+    if not np.isin(row[known], relevant.rows).any():
+        warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")
     packed = pairs(query[known], row[known])
     check_distinct(run, known, packed)
     ranking, beyond = rank_entries(packed, run.scores[known], _DEPTH)

@@ -91,7 +91,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         apart = f"with Holm's correction over {count} systems" if count > 1 else "apart"
         parts.append(f"The mean over fields is tested {apart}; fields count alike.")
     if margin is not None:
-        parts.append(f"≈ equivalent to {base} within {100 * margin:g} points: two one-sided t-tests, p < {alpha:g}.")
+        parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {100 * margin:g}, p < {alpha:g}.")
     return " ".join([*parts, lacking] if untested else parts)
 
 
@@ -236,7 +236,7 @@ def _text_only(runs: pl.DataFrame, seed: int, *, by_field: bool) -> str:
     gapped = gapped.filter(pl.col("metadata_gaps").map_elements(_differ_in_abstracts, return_dtype=pl.Boolean))
     scopes = [gapped] if by_field else gapped.partition_by("size", maintain_order=True)
     texts = [text for scope in scopes if len(scope) for text in _of_scope(scope, seed, by_field)]
-    return f"MAP among candidates with an abstract alone: {'; '.join(texts)}." if texts else ""
+    return f"MAP among the candidates that have an abstract: {'; '.join(texts)}." if texts else ""
 
 
 def _differ_in_abstracts(gaps: str) -> bool:

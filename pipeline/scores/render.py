@@ -153,7 +153,12 @@ _ESCAPES = {
 
 def _latex(table: Table) -> str:
     """Return a ``table*`` with the rules of ``booktabs`` and the colours of ``xcolor``; the notes follow."""
-    parts = [r"\begin{table*}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]
+    parts = [
+        "% needs the packages booktabs and xcolor",
+        r"\begin{table*}[t]",
+        r"\centering\small",
+        rf"\caption{{{escape_latex(table.title)}}}",
+    ]
     parts.append(
         "\n\\par\\medskip\n".join(_tabular(block) for block in blocks(table, [1] * len(table.columns), _COLUMNS))
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.progress import warn
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
@@ -79,7 +80,7 @@ class JsonLines(FileRelease):
         return {**super().identity(), "columns": self.names}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records with an id; InputError if none has one. Mapped columns without any value are counted."""
+        """Yield the records with an id; InputError if none has one. Mapped columns without a value are told and counted."""
         keys: set[str] = set()
         with_id = 0
         never_found = {theirs for ours, theirs in self.names.items() if ours != theirs}
@@ -102,7 +103,9 @@ class JsonLines(FileRelease):
             id_name = self.names["paper_id"]
             hint = nearest(id_name, sorted(keys)).rstrip("?")
             raise InputError(f"no record of {path} has an id in {id_name!r}", f"{hint}; use --columns")
-        tally.noted.update({f"column_never_found: {name}": 1 for name in never_found})
+        for name in sorted(never_found):
+            tally.noted[f"column_never_found: {name}"] += 1
+            warn(f"no record of {path} has a {name!r}, which --columns maps")
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)

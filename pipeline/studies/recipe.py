@@ -93,8 +93,7 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        names = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
-        remedy = f"Give --recipe a TOML file, or one of {names}"
+        remedy = nearest(path.stem, sorted(ours.stem for ours in RECIPES.glob("*.toml")))
         raise InputError(f"the recipe {path} cannot be read ({error})", remedy) from error
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []

@@ -45,7 +45,7 @@ def artifacts(root: Path) -> set[str]:
 def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> None:
     kept = artifacts(used)
     assert listed(used, "--delete") == {}
-    assert "everything is in use" in mdcr(used, "gc").stderr
+    assert "nothing to remove" in mdcr(used, "gc").stderr
     mdcr_json(used, *flags("corpus --source synthetic --papers 900 --seed 2 --corpus other"))
     mdcr_json(used, *EVAL, "--corpus", "other")
     other = artifacts(used) - kept
@@ -61,6 +61,15 @@ def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> 
     assert set(listed(used, "--delete")) == other
     assert artifacts(used) == kept
     assert not [path for path in (used / "indexes/vectors").iterdir() if path.name.startswith("other")]
+
+
+def test_a_name_that_goes_to_another_corpus_is_told(own: Path) -> None:
+    first = mdcr_json(own, *CLEAN)["name"]
+    assert "no longer" not in mdcr(own, *CLEAN).stderr
+    moved = mdcr(own, *CLEAN, "--duplicates", "drop")
+    now = (own / CORPORA / "clean.name").read_text().strip()
+    assert now != first
+    assert f"clean is {now} from now on, and no longer {first}\n" in moved.stderr
 
 
 def test_the_corpus_that_a_named_one_was_made_from_stays(own: Path) -> None:

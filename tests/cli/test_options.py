@@ -43,6 +43,17 @@ def test_every_option_has_a_variable_and_others_are_refused(monkeypatch: pytest.
                 given(monkeypatch, command, **{variable: "1"})
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_usage_has_words_and_what_must_be_given_and_the_help_every_option(name: str) -> None:
+    usage, text = COMMANDS[name].format_help().split("\n\n", 1)
+    required = {
+        option.option_strings[0] for option in COMMANDS[name]._actions if option.required and option.dest != "systems"
+    }
+    assert usage.startswith(f"usage: mdcr {name} [OPTION ...]")
+    assert {*re.findall(r"--\S+", usage)} == required
+    assert {*re.findall(r"^  (?:-h, )?(--[a-z0-9-]+)", text, re.MULTILINE)} >= {*COMMANDS[name].options} - {"--api-key"}
+
+
 def test_a_variable_may_be_of_one_of_several_goals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given(monkeypatch, "eval", goals="tune eval", MODEL="bm25", FIELD="Art")[1:] == [
         "--model=bm25",

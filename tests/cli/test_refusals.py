@@ -75,6 +75,7 @@ OF_WORDS = [
 
 OF_SYSTEMS = [
     ("eval --model spectre", "there is no model 'spectre'. Did you mean 'specter'"),
+    ("eval --model bm52", "there is no model 'bm52'. Did you mean 'bm25'"),
     ("eval --model bm25:k1=fast", "'k1=fast' in 'bm25:k1=fast' is not a parameter"),
     ("eval --model lsa --precision fp8", "--precision 'fp8' is unknown"),
     ("eval --model bm25 --precision bf16", "--precision bf16 must go with an encoder"),

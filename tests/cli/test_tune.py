@@ -51,9 +51,12 @@ def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: 
     i, j = np.unravel_index(grid.argmax(), grid.shape)
     assert [(a, b) for a, row in enumerate(rows) for b, cell in enumerate(row[1:]) if "*" in cell] == [(i, j)]
     assert (counts["k1"], counts["b"]) == (tuning["grid"]["k1"][i], tuning["grid"]["b"][j])
-    text = " ".join(lines[head + 3 + len(grid) :])
+    text = " ".join(" ".join(lines[head + 3 + len(grid) :]).split())
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "20 queries" in text
+    assert "seed and rules that have at most 20 queries." in text
+    more = mdcr(root, "eval", *POOL[:-4], *flags("--queries 21 --seed 5 --samples 1 --model bm25"))
+    assert "bm25: k1=0.9, b=0.4; no tuning of this corpus is for these pools" in more.stderr
     files = list((root / "runs/reports" / tuning["name"]).iterdir())
     assert {path.name for path in files} == {"grid.svg", "grid.pdf", "grid.png"}
     assert all(path.stat().st_size > 3_000 for path in files)

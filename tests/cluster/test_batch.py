@@ -124,7 +124,7 @@ def test_lost_jobs_are_submitted_again_and_the_bytes_are_those_of_a_local_run(
     (terms,) = (world.root / "indexes/terms").glob("*/[!.]*/job.sh")
     assert "exec env IMAGE=/images/mdcr.sif mdcr index" in terms.read_text()
     assert "--gres" not in terms.read_text()
-    assert "all published, in 3 round(s)" in world.run("jobs").stdout
+    assert f"all published, in 3 round(s); the last log: {table}" in world.run("jobs").stdout
     world.run("eval", *chosen)  # nothing is in the way of a local run any more
     assert make_submit(world, recipe).returncode == 0  # nothing is missing: nothing is submitted
     assert len(latest(batch).rounds) == 3
@@ -151,6 +151,9 @@ def test_what_fails_every_time_is_given_up_and_shown(slurm_host: SlurmHost, tmp_
     assert f"{ended.rounds[-1].arrays['embed']}_2 FAILED (exit code 7)" in shown
     assert "the GPU is broken" in shown
     assert "units are missing after 2 attempts" in shown
+    log = (ended.logs / f"{ended.rounds[-1].collect}.log").read_text()
+    assert "    the GPU is broken\n" in log
+    assert "\\n" not in log
 
     recipe.write_text('[slurm]\npartition = "main"\n')  # mended: the rest alone is submitted
     world.run("submit", *words)

@@ -45,7 +45,8 @@ def test_a_job_trains_what_a_local_run_does(slurm_host: SlurmHost, tmp_path: Pat
     slurm_host.until(ended, "the jobs end", 120)
     assert Batch.read(batch.root, batch.folder).finished, [log.read_text() for log in batch.logs.iterdir()]
     log = (batch.logs / f"{first.whole_jobs['train']}.log").read_text()
-    (folder,) = [line for line in log.splitlines() if line.endswith("/train_past")]
+    assert "As an entry of SciRepEval's formats:\n[train_past]\nclassification = " in log
+    (folder,) = [line for line in log.splitlines() if line.endswith("/train_past") and "=" not in line]
     assert (Path(folder) / "modules.json").is_file()
     assert (Path(folder).parent / "job.sh").read_text() == script
     again = world.run("train", "train_past", *chosen, "--json")

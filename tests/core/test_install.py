@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.doctor import examine
+from pipeline.core import install
 from pipeline.core.install import pip, pip_extra
 from pipeline.encode import hub
 
@@ -20,7 +21,8 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.mark.parametrize("folder", [REPOSITORY, Path("/")])
 def test_pip_and_the_checkout_are_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    program, *words = shlex.split(pip_extra("plot"))
+    run, program, *words = shlex.split(pip_extra("plot"))
+    assert run == "Run:"
     assert Path(program).name == "pip"
     assert os.access(Path(program).with_name("python"), os.X_OK)  # a virtual environment may be made without pip
     assert words[:2] == ["install", "-e"]
@@ -31,7 +33,14 @@ def test_pip_and_the_checkout_are_there(folder: Path, monkeypatch: pytest.Monkey
 def test_in_the_checkout_it_is_the_line_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr("sys.prefix", str(REPOSITORY / ".venv"))
-    assert pip_extra("plot") == ".venv/bin/pip install -e '.[plot]'"
+    assert pip_extra("plot") == "Run: .venv/bin/pip install -e '.[plot]'"
+
+
+def test_outside_a_checkout_it_names_the_packages_of_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = ['gensim>=4; extra == "facets"', 'peft>=0.14; extra == "train"', 'datasets>=3; extra == "train"']
+    monkeypatch.setattr(install, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr(install, "requires", {"mdcr-pipeline": lines}.get)
+    assert pip_extra("train") == "Run: " + pip("install 'peft>=0.14' 'datasets>=3'")
 
 
 def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> None:

@@ -146,7 +146,8 @@ def test_the_margin_and_the_family_are_typed(
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
     assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
     assert {row["family"] for row in json.loads(printed("show", "--family", "table", "--json"))["rows"]} == {"table"}
-    assert "margin must be above 0 and below 100 points, got 100" in printed("show", "--margin", "100", code=2)
+    refused = printed("show", "--margin", "100", code=2)
+    assert "got 100. Write --margin 1.0; in Python, Draws(margin=0.01)" in refused
     report = json.loads(printed("report", "--margin", "2.5", "--family", "table", "--format", "csv", "--json"))
     assert report["reports"][0].endswith("_family-table_margin-2.5")
 

@@ -76,7 +76,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     table, *_ = build_tables(summarise(values(runs)), runs)
-    (sentence,) = (note for note in table.notes if note.startswith("MAP among candidates with an abstract alone"))
+    (sentence,) = (note for note in table.notes if note.startswith("MAP among the candidates that have an abstract"))
     expected: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
         pool = opened_pool(run)
@@ -108,4 +108,4 @@ def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
     table, *_ = build_tables(summarise(values(runs)), runs)
     text = " ".join(table.notes)
     assert "Of one source alone: Art, Physics; a difference between fields may be one between sources." in text
-    assert "MAP among candidates with an abstract alone" in text
+    assert "MAP among the candidates that have an abstract" in text

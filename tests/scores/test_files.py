@@ -127,6 +127,7 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     ("run", "qrels", "expected"),
     [
         ({"q": {"d": 1.0}}, {"other": {"d": 1}}, "no query in common"),
+        ("nowhere.trec", {"q": {"d": 1}}, "there is no file nowhere.trec"),
         ({"q": {"d": 1.0}}, {"q": {"d": 0}}, "must have a relevant document"),
         ({"q": {"d": float("nan")}}, {"q": {"d": 1}}, "finite float32"),
         ({"q": {"d": "high"}}, {"q": {"d": 1}}, "a number"),
@@ -135,6 +136,15 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
 def test_what_cannot_be_scored_is_refused(run: Any, qrels: Any, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         evaluate(run, qrels)
+
+
+def test_a_run_of_other_documents_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for document, told in (("d", ""), ("x", "run 1 ranks no document that is relevant to any query")):
+        values = evaluate({"q": {document: 1.0}}, {"q": {"d": 1}}).get_column("value")
+        assert values.max() == (0 if told else 1)
+        said = capsys.readouterr().err
+        assert said.startswith(told)
+        assert bool(said) == bool(told)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_equivalence_is_marked_within_the_margin_that_was_set() -> None:
     assert equivalent == {"base": None, "far": False, "near": True}
     (table,) = tables_of(many, within)
     assert {line.label: line.values[0].marks for line in table.lines} == {"base": "", "far": "", "near": "†≈"}
-    assert "≈ equivalent to base within 1 points: two one-sided t-tests" in " ".join(table.notes)
+    assert "≈ equivalent to base: two one-sided t-tests with margin 1, p < 0.05." in " ".join(table.notes)
     for settings, fault in (
         ({"margin": 0.0}, "margin must be above 0"),
         ({"family": "all"}, "family.*'all' is unknown"),

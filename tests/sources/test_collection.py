@@ -107,7 +107,10 @@ def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ParquetFiles(tmp_path / "empty").parts()
 
 
-def test_a_mapped_column_that_is_never_there_is_noted(tmp_path: Path) -> None:
+def test_a_mapped_column_that_is_never_there_is_told_and_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
     _, total = read(JsonLines(tmp_path, "abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}
+    assert capsys.readouterr().err == f"no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,14 @@ def test_the_study_crosses_kinds_sizes_and_samples(root: Path) -> None:
                 for rows in (np.unique(pool.qrels.column("row").to_numpy()), negatives)
             ]
             assert lacking[1] <= lacking[0] + 0.1
+
+
+def test_a_plan_says_that_bm25_is_tuned_first(root: Path) -> None:
+    command = [*flags("study crossover --corpus tiny --model lsa --dry-run"), "--set", "sizes=300,600"]
+    planned = mdcr(root, *command, "--set", "queries=20", "--set", "seed=77")
+    assert planned.returncode == 0, planned.stderr
+    said = "^the rest is planned once these are made: bm25-tiny-[a-z0-9.-]* must be made first$"
+    assert re.search(said, planned.stderr, re.MULTILINE), planned.stderr
 
 
 @pytest.mark.parametrize(

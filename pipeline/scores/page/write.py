@@ -310,7 +310,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         best[(*place, record["measure"])] = max(best.get((*place, record["measure"]), -math.inf), value)
     several = len({field for _, field, _ in rows}) > 1
     margins = [record["margin"] for record in part.records if record["margin"] is not None]
-    alike = f"≈ equivalent to it within {100 * margins[0]:g} points. " if margins else ""
+    alike = f"≈ equivalent to it, margin {100 * margins[0]:g}. " if margins else ""
     over = RESAMPLED[part.records[0]["resample"]]
     head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")

@@ -157,7 +157,10 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
     entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
-        (name.replace("_", " "), f"{value:,.{0 if value > 1_000 else 2}f}" if isinstance(value, float) else str(value))
+        (
+            name.replace("_", " "),
+            f"{value:,.{0 if value > 1_000 or value.is_integer() else 2}f}" if isinstance(value, float) else str(value),
+        )
         for name, value in facts.items()
         if value not in (None, "")
     ]

@@ -120,7 +120,9 @@ def test_a_card_compares_with_bm25_and_goes_into_a_model_card(
         "---\nlicense: mit\nmodel-index:\n- name: mine\n  results:\n  - task:\n      type: STS\n    dataset:\n"
         "      name: other\n      type: other\n    metrics:\n    - type: spearman\n      value: 50\n---\n\nIts text.\n"
     )
-    rows = mdcr_json(root, "card", "lsa")["tables"]["differences"]
+    tables = mdcr_json(root, "card", "lsa")["tables"]
+    rows = tables["differences"]
+    assert {row["fact"]: row["value"] for row in tables["facts"]}["dimension"].isdecimal()
     of_lsa = {row["benchmark"]: row for row in rows if row["system"] == "lsa"}
     assert {row["less"] for row in of_lsa.values()} == {"bm25"}
     fused = [row for row in rows if row["system"] == "rrf(bm25,lsa)"]
