@@ -80,7 +80,7 @@ class JsonLines(FileRelease):
         return {**super().identity(), "columns": self.names}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records with an id; InputError if none has one. Mapped columns without a value are told and counted."""
+        """Yield the records with an id; InputError if none has one. Mapped columns that no record has are warned of."""
         keys: set[str] = set()
         with_id = 0
         never_found = {theirs for ours, theirs in self.names.items() if ours != theirs}
