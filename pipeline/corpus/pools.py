@@ -45,11 +45,12 @@ def draw_pool(
     source = drawable(corpus, config, prefiltered[0])
     candidates, drawn_count = _draw_candidates(corpus.attributes["key"], config, positives, source)
     with_paper = np.flatnonzero(papers >= 0)
-    pairs = [*_pairs_to_exclude(corpus, config, papers[with_paper].astype(np.uint32), candidates)]
+    query_papers = papers[with_paper].astype(np.uint32)
+    pairs = [*_pairs_to_exclude(corpus, config, query_papers, candidates)]
     exclusion_counts = dict(zip(("excluded_self", "excluded_same_title"), map(len, pairs), strict=True))
     excluded = np.unique(np.concatenate(pairs), axis=0)
-    if config.drop_near_duplicates and config.queries_are == "papers":
-        with_near = np.unique(np.concatenate([excluded, near_pairs(corpus, queries.rows, candidates)]), axis=0)
+    if config.drop_near_duplicates:
+        with_near = np.unique(np.concatenate([excluded, near_pairs(corpus, query_papers, candidates)]), axis=0)
         exclusion_counts["excluded_near_duplicate"] = len(with_near) - len(excluded)
         excluded = with_near
     fields, grades = pa.array([config.field] * len(queries.rows), pa.string()), np.ones(len(queries.positives))

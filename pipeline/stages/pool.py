@@ -69,7 +69,7 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     if config.split == "validation":
         inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
     builder = PoolBuilder(config, tuple(exclude), read_ids(exclude))
-    version = 2 if config.queries_are == "texts" else 1
+    version = 3 if config.queries_are == "texts" else 1
     return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, builder)
 
 

@@ -78,6 +78,27 @@ def test_candidates_are_up_to_the_year_and_the_citing_paper_is_left_out(workspac
     assert not {*held_out.query_ids()} & {*pool.query_ids()}
 
 
+def test_near_duplicates_of_the_citing_paper_are_neither_positives_nor_ranked(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(30)]
+    texts = {"title": "A title of seven words in all", "abstract": " ".join(words)}
+    near = {"title": "A title of seven words in all now", "abstract": " ".join([*words[1:], "other"])}
+    papers = [
+        {**paper(number), **(texts if number == 2 else near if number in (8, 14) else {})} for number in range(120)
+    ]
+    write_lines(tmp_path / "papers" / "papers.jsonl", papers)
+    write_lines(
+        tmp_path / "contexts.jsonl", [context(2, cited=["p008", "p001"]), context(2, cited=["p007"], id="more")]
+    )
+    options = f"--source jsonl --input {tmp_path / 'papers'} --contexts {tmp_path / 'contexts.jsonl'} --corpus cited"
+    mdcr_json(tmp_path, "corpus", *options.split())
+    opened = mdcr_api.open(tmp_path)
+    pool = opened.pool("cited", year=2017, size="all", queries="all", drop_near_duplicates=True).pool
+    assert len(pool.query_rows) == 2
+    for query in range(2):
+        assert {"p002", "p008", "p014"} <= {*pool.corpus.ids(pool.excluded(query))}
+    assert sorted(pool.corpus.ids(pool.qrels["row"].to_numpy())) == ["p001", "p007"]
+
+
 def test_contexts_are_ranked_and_tuned_on_as_any_queries(workspace: Path) -> None:
     pools = ["--corpus", "cited", "--year", "2018", "--size", "80", "--queries", "8", "--samples", "2"]
     rows = mdcr_json(workspace, "eval", *pools, "--model", "bm25,lsa,random")["rows"]
