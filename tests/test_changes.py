@@ -34,7 +34,7 @@ CHANGES = [
         "a column of every table",
         "scores/summary.py",
         '        "deviation": float',
-        '        "median": float(np.median(one.values)),\n',
+        '        "median": float(np.median(figure.values)),\n',
     ),
 ]
 """Change, file, text in it, and what is put before that text. The rule's line of help and the place where tables show

