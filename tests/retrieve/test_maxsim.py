@@ -58,7 +58,7 @@ def search(
 @pytest.mark.parametrize("name", ["duplicates", "far from the origin", "zeros", "below the normal range"])
 def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     rng = np.random.default_rng(2)
-    case = make_case(name, candidates=1_500, queries=23, dimension=12)
+    case = make_case(name, candidates=600, queries=23, dimension=12)
     groups, queries = grouped(case.vectors, rng, 9), grouped(case.queries, rng, 5)
     rows = np.arange(len(groups), dtype=np.uint32) * 3 + 7
     excluded = exclusions([rng.choice(rows, 3, replace=False).tolist() if n % 2 else [] for n in range(len(queries))])
