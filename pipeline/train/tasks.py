@@ -151,7 +151,7 @@ def _triplets(entry: Entry, folder: Folder) -> Iterator[tuple[str, ...]]:
     def text(paper: Any) -> tuple[str, str]:
         if isinstance(paper, str):
             return normalise(paper), ""
-        doc = read_doc(paper, entry.fields, entry.name, own_id="-")
+        doc = read_doc(paper, entry.fields, entry.name, paper_id="-")
         return normalise(doc.title), normalise(doc.abstract)
 
     for row in rows(training_files(entry, folder), ("query",), ("pos", "neg", "candidates")):

@@ -1,6 +1,6 @@
-"""What else judged pools tell: agreement of annotators, citations as judgements, papers with two facets.
+"""Analyses of judged pools: agreement of annotators, citations as judgements, sources of pools, pairs of facets.
 
-Mysore et al. 2021: table 2, figures 2 and 3, appendix D.
+See Mysore et al. 2021: table 2, figures 2 and 3, appendix D.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
 
 Sources = Mapping[str, Mapping[str, list[str]]]
-"""What found each candidate when pools were made, by query paper and candidate."""
+"""Sources that found each candidate when pools were built, by query paper and candidate."""
 
 _ANNOTATOR = re.compile(r"relevance_ann\w+")
 _AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
 def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[StudyTable]:
-    """Yield the table of agreement; nothing where no annotator is recorded."""
+    """Yield the table of agreement; nothing without recorded annotators."""
     frame = agreement(annotations)
     if not frame.is_empty():
         notes = [
@@ -56,40 +56,40 @@ def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[StudyTa
 def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
     """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
 
-    ``stage`` is ``annotators``, between each two, or ``adjudicated``, between the adjudicated grades and each; of
-    several pairs a query has the mean. Candidates with one of both grades alone are left out. A measure is null where
-    grades are all equal, and such a query is not in its median. ``overruled`` is the mean share of adjudicated grades
-    that no annotator gave.
+    ``stage`` is ``annotators`` (between each two annotators) or ``adjudicated`` (between the adjudicated grades and
+    each annotator). A query with several pairs has their mean. Candidates with only one of two grades are left out. A
+    measure is null for a query whose grades are all equal, and its median leaves this query out. ``overruled`` is the
+    mean share of adjudicated grades that no annotator gave.
 
     Raises:
         InputError: the package krippendorff is not installed.
     """
     rows = []
-    for (facet, judged), stage in itertools.product(annotations.items(), ("annotators", "adjudicated")):
-        for query, lists in judged.items():
+    for (facet, queries_of_facet), stage in itertools.product(annotations.items(), ("annotators", "adjudicated")):
+        for query, lists in queries_of_facet.items():
             names = sorted(filter(_ANNOTATOR.fullmatch, lists))
             adjudicated = np.array(lists.get("relevance_adju", ()))
-            compared, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
+            grade_pairs, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
             if stage == "adjudicated":
-                compared = [(lists[name], adjudicated) for name in names if len(adjudicated)]
-                if compared:
+                grade_pairs = [(lists[name], adjudicated) for name in names if len(adjudicated)]
+                if grade_pairs:
                     overruled = float((np.array([lists[name] for name in names]) != adjudicated).all(axis=0).mean())
-            rows += [(facet, stage, query, overruled, *_agreement(np.array(pair))) for pair in compared]
+            rows += [(facet, stage, query, overruled, *_measure_agreement(np.array(pair))) for pair in grade_pairs]
     if not rows:
         return pl.DataFrame()
     columns = ["facet", "stage", "query", "overruled", "candidates", *_AGREEMENT]
-    of_pairs = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
-    queries = of_pairs.group_by("facet", "stage", "query", maintain_order=True).agg(
+    pair_frame = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    queries = pair_frame.group_by("facet", "stage", "query", maintain_order=True).agg(
         pl.col("candidates").max(), pl.col(*_AGREEMENT).cast(pl.Float64).mean(), pl.col("overruled").first()
     )
-    every = pl.concat([queries, queries.with_columns(facet=pl.lit(ALL))])
-    return every.group_by("facet", "stage", maintain_order=True).agg(
+    with_all = pl.concat([queries, queries.with_columns(facet=pl.lit(ALL))])
+    return with_all.group_by("facet", "stage", maintain_order=True).agg(
         pl.len().alias("queries"), pl.col("candidates").sum(), pl.col(*_AGREEMENT).median(), pl.col("overruled").mean()
     )
 
 
-def _agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
-    """Return the candidates that have both grades, rho, ordinal alpha, kappa and the share of equal grades."""
+def _measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
+    """Return the number of candidates with both grades, rho, ordinal alpha, kappa and the share of equal grades."""
     try:
         import krippendorff
     except ImportError as error:
@@ -109,17 +109,17 @@ def _agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
 def citation_tables(
     pools: Mapping[str, Pool], rankings: Rankings, values: pl.DataFrame, measure: str, relevant: int
 ) -> Iterator[StudyTable]:
-    """Yield how citations and grades overlap, and the systems under either; nothing where no paper is cited.
+    """Yield the overlap of citations and grades, and the systems under both; nothing if no candidate is cited.
 
-    ``pools`` are the judged ones by facet, ``values`` of :func:`pipeline.studies.facets.scoring.values_of`.
+    ``pools`` are the judged pools by facet; ``values`` come from :func:`pipeline.studies.facets.scoring.values_of`.
     """
     overlap = citations(pools, relevant)
     if not overlap["cited"].sum():
         return
-    cited: dict[tuple[str, str], list[Floats]] = {}
+    values_of: dict[tuple[str, str], list[Floats]] = {}
     for (system, form, _), (pool, ranking) in rankings.items():
-        cited.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
-    rows = [(*key, np.concatenate(facets).mean(), sum(map(len, facets))) for key, facets in cited.items()]
+        values_of.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
+    rows = [(*key, np.concatenate(arrays).mean(), sum(map(len, arrays))) for key, arrays in values_of.items()]
     frame = pl.DataFrame(rows, ["system", "form", "citation", "queries_cited"], orient="row")
     frame = frame.join(mean_of(values, measure), on=["system", "form"], maintain_order="left")
     frame = frame.select("system", "form", pl.col("value").alias("graded"), "citation", "queries_cited")
@@ -143,18 +143,18 @@ def tau(first: pl.Series, second: pl.Series) -> str:
 
 
 def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
-    """Return how citations and grades overlap, a row for each facet and for all.
+    """Return the overlap of citations and grades, a row for each facet and for all.
 
-    ``cited_relevant`` is the share of cited candidates whose grade is ``relevant`` or more; ``relevant_cited`` the
-    share of those that are cited; grades are means.
+    ``cited_relevant`` is the share of cited candidates whose grade is ``relevant`` or more; ``relevant_cited`` is
+    the share of relevant candidates that are cited; grades are means.
     """
     judged = pl.concat(
         pl.DataFrame({"facet": facet, "is_cited": cited_of(pool), "grade": pool.qrels.column("grade").to_numpy()})
         for facet, pool in pools.items()
     )
     cited, is_relevant, grade = pl.col("is_cited"), pl.col("grade") >= relevant, pl.col("grade")
-    every = pl.concat([judged, judged.with_columns(facet=pl.lit(ALL))])
-    return every.group_by("facet", maintain_order=True).agg(
+    with_all = pl.concat([judged, judged.with_columns(facet=pl.lit(ALL))])
+    return with_all.group_by("facet", maintain_order=True).agg(
         judged=pl.len(),
         relevant=is_relevant.sum(),
         cited=cited.sum(),
@@ -166,50 +166,53 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
 
 
 def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
-    """Return which judgements of a pool are of papers that the query cites."""
+    """Return which judgements of a pool are of papers that the query cites, bool ``[judgements]``."""
     cited = pairs(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
     return np.isin(pairs(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
 
 
 def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
-    """Return a measure with citations as judgements, float64 ``[queries that have a cited candidate]``."""
+    """Return a measure with citations as judgements, float64 ``[queries with a cited candidate]``."""
     cited = judgements_of(pool).filter(cited_of(pool)).with_columns(grade=pl.lit(1, pl.Int16))
     values = measured(cited, ranked_papers(ranking), pool, measure)
     return values[~np.isnan(values)]
 
 
 def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
-    """Return a measure of each query by some judgements of ``query``, ``row`` and ``grade``; NaN without a positive."""
+    """Return a measure of each query, float64 ``[queries]``; NaN without a positive.
+
+    ``judged`` has ``query``, ``row`` and ``grade``, ``ranked`` has ``query`` and ``row``.
+    """
     queries = len(pool.query_rows)
     run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
     return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
 
 
 def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant: int) -> Iterator[StudyTable]:
-    """Yield how each system would be ranked, had one source not contributed to the pools (Zobel 1998).
+    """Yield the figures and ranks of the systems without one source of the pools (Zobel 1998).
 
-    Candidates of that source alone are then neither judged nor ranked. Nothing where no source is recorded.
+    Candidates that only this source found are neither judged nor ranked. Nothing without recorded sources.
     """
-    parts = []
+    frames = []
     for (system, form, _), (pool, ranking) in rankings.items() if sources else ():
         judged, ranked = judgements_of(pool), ranked_papers(ranking)
-        named = zip(judged["paper"], pool.corpus.ids(judged["row"].to_numpy()), strict=True)
-        given = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in named]
-        judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in given]))
-        whole = measured(judged, ranked, pool, measure)
+        query_candidates = zip(judged["paper"], pool.corpus.ids(judged["row"].to_numpy()), strict=True)
+        found_by = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in query_candidates]
+        judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in found_by]))
+        values = measured(judged, ranked, pool, measure)
         for source in dict.fromkeys(name for papers in sources.values() for names in papers.values() for name in names):
             alone = judged.filter(alone=source)
-            left = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
-            parts.append(pl.DataFrame({
+            others = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
+            frames.append(pl.DataFrame({
                 "source": source, "system": system, "form": form,
                 "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant)),
-                "value": whole, "without": measured(judged.filter(pl.col("alone") != source), left, pool, measure),
+                "value": values, "without": measured(judged.filter(pl.col("alone") != source), others, pool, measure),
             }))  # fmt: skip
-    if not parts:
+    if not frames:
         return
     keys = ["source", "system", "form"]
-    counts = pl.concat(rows.head(1) for rows in parts).group_by(keys).agg(pl.col("alone", "relevant").sum())
-    systems = pl.concat(parts).fill_nan(None).drop_nulls().group_by(keys, maintain_order=True)
+    counts = pl.concat(rows.head(1) for rows in frames).group_by(keys).agg(pl.col("alone", "relevant").sum())
+    systems = pl.concat(frames).fill_nan(None).drop_nulls().group_by(keys, maintain_order=True)
     frame = systems.agg(pl.len().alias("queries"), pl.col("value", "without").mean())
     better = pl.col("value", "without") * sign_of(measure)
     frame = frame.join(counts, on=keys, maintain_order="left").with_columns(
@@ -218,8 +221,8 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
     cells: dict[tuple[str, str], Value] = {}
     for row in frame.iter_rows(named=True):
         source = f"{row['source']} ({row['relevant']} of {row['alone']})"
-        moved = "" if row["rank_value"] == row["rank_without"] else f", {row['rank_value']} → {row['rank_without']}"
-        cells[f"{row['system']}, {row['form']}", source] = f"{100 * (row['without'] - row['value']):+.1f}{moved}"
+        ranks = "" if row["rank_value"] == row["rank_without"] else f", {row['rank_value']} → {row['rank_without']}"
+        cells[f"{row['system']}, {row['form']}", source] = f"{100 * (row['without'] - row['value']):+.1f}{ranks}"
     notes = [
         f"Points of {label_of(measure)} that a system gains where candidates found by the source alone (relevant ones "
         "of them) are left out of pools and rankings, and its rank before and after where it moves; not tested.",
@@ -227,22 +230,22 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
     yield StudyTable("pooling", grid("Systems without a source of the pools", "system, query", cells, notes), frame)
 
 
-def _joined(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:
-    """Yield the rows of each two facets that have the same ``on``, the other columns with ``_second`` behind."""
+def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield the joined rows of each two facets on ``on``; columns of the second facet end in ``_second``."""
     for first, second in itertools.combinations(frames, 2):
-        both = frames[first].join(frames[second], on=on, suffix="_second", maintain_order="left")
-        yield both.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
+        joined = frames[first].join(frames[second], on=on, suffix="_second", maintain_order="left")
+        yield joined.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
 
 
 def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
-    """Yield how many candidates have each two grades for two facets of one paper; nothing without such a paper."""
+    """Yield the number of candidates by their grades for two facets of one paper; nothing without such a paper."""
     judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}
-    parts = [*_joined(judged, ["paper", "row"])]
-    if not sum(map(len, parts)):
+    pairs = [*_facet_pairs(judged, ["paper", "row"])]
+    if not sum(map(len, pairs)):
         return
     keys = ["first", "second", "first_grade", "second_grade"]
-    named = pl.concat(parts).rename({"grade": "first_grade", "grade_second": "second_grade"})
-    frame = named.group_by(keys).agg(count=pl.len()).sort(keys)
+    grades = pl.concat(pairs).rename({"grade": "first_grade", "grade_second": "second_grade"})
+    frame = grades.group_by(keys).agg(count=pl.len()).sort(keys)
     wide = frame.sort("second_grade").pivot("second_grade", index=keys[:3], values="count")
     shown = wide.sort(keys[:3]).select(
         pl.format("{} of {}, {} of columns", "first_grade", "first", "second").alias("grade"),
@@ -253,32 +256,32 @@ def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
 
 
 def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Return a measure of each system on the papers queried by two facets: a row a system, pair of facets and paper.
+    """Return a measure on papers queried by two facets: one row per system, pair of facets and paper.
 
     Columns: ``first``, ``second`` (facets), ``system``, ``form``, ``paper``, ``value``, ``value_second``.
     """
-    named = values.filter(measure=measure).with_columns(paper=pl.col("query").str.extract("(.*)_"))
-    by_facet = named.select("facet", "system", "form", "paper", "value").partition_by(
+    with_paper = values.filter(measure=measure).with_columns(paper=pl.col("query").str.extract("(.*)_"))
+    by_facet = with_paper.select("facet", "system", "form", "paper", "value").partition_by(
         "facet", maintain_order=True, as_dict=True, include_key=False
     )
-    parts = [*_joined({str(facet): frame for (facet,), frame in by_facet.items()}, ["system", "form", "paper"])]
-    return pl.concat(parts) if parts else pl.DataFrame()
+    pairs = [*_facet_pairs({str(facet): frame for (facet,), frame in by_facet.items()}, ["system", "form", "paper"])]
+    return pl.concat(pairs) if pairs else pl.DataFrame()
 
 
 def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[StudyTable]:
-    """Yield how each system's figures differ between two facets of the same papers; ``pairs`` are of :func:`paired`.
+    """Yield the differences of each system between two facets of the same papers; ``pairs`` come from :func:`paired`.
 
-    Candidates are the same, relevant ones differ, so a difference is one of facets with their judgements.
+    Both facets have the same candidates but different judgements, so a difference is due to facet and judgements.
     """
     if pairs.is_empty():
         return
-    parts = []
+    frames = []
     for papers in pairs.partition_by("first", "second", maintain_order=True):
         first, second = papers.select("first", "second").row(0)
         systems = papers.group_by("system", "form", maintain_order=True).agg("value", "value_second")
-        values, others = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
-        tests = paired_tests({f"{first} {second}": values - others}, measure, seed)
-        named = systems.select(
+        values, second_values = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
+        tests = paired_tests({f"{first} {second}": values - second_values}, measure, seed)
+        facts = systems.select(
             *("system", "form"),
             first=pl.lit(first),
             second=pl.lit(second),
@@ -287,8 +290,8 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
             mean_second=pl.col("value_second").list.mean(),
         )
         columns = tests.select("difference", "low", "high", "p", "p_adjusted")
-        parts.append(pl.concat([named, columns], how="horizontal"))
-    frame = pl.concat(parts)
+        frames.append(pl.concat([facts, columns], how="horizontal"))
+    frame = pl.concat(frames)
     pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
     rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
     cells: dict[tuple[str, str], Value] = {
@@ -303,7 +306,7 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
 
 
 def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
-    """Return the figure of the best system's value for two facets of each paper: a panel a pair, a line a paper."""
+    """Return the figure of the best system on two facets of each paper: one panel per pair, one line per paper."""
     means = pairs.group_by("system", "form", maintain_order=True).agg(
         (pl.col("value") + pl.col("value_second")).mean() * sign_of(measure)
     )

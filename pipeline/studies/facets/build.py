@@ -1,7 +1,7 @@
 """The study ``facet_pools``: pools of a new collection to be judged, and blank annotation files (Mysore et al. 2021).
 
-The systems rank all papers with text, for each facet of a query paper or for the whole of it. Its pool takes their
-candidates in turns from a random start, skipping what is in already; then the papers it cites are added.
+The systems rank all papers with text, for each facet of a query paper or for the whole paper. The pool of the query
+paper takes new candidates from the rankings in turns, from a random start; then the papers that it cites are added.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recipe(CollectionRecipe):
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """What decides the pools: ``size``, the ``seed`` of the starts, and system, form and facet of each ranking."""
+    """Settings of the pools: ``size``, the ``seed`` of the starts, and system, form and facet of each ranking."""
 
     size: int
     seed: int
@@ -67,7 +67,7 @@ class BuildConfig:
 
 
 def round_robin(ranked: Sequence[Sequence[int]], size: int, start: int) -> list[int]:
-    """Return the first ``size`` different candidates of some rankings taken in turns, from ranking ``start`` on."""
+    """Return the first ``size`` distinct candidates of rankings taken in turns, starting at ranking ``start``."""
     pool: dict[int, None] = {}
     turns = deque(map(iter, [*ranked[start:], *ranked[:start]]))
     while turns and len(pool) < size:
@@ -105,13 +105,13 @@ def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
 
 
 def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]:
-    """Return the pool of each query paper in the authors' layout, and what is counted."""
+    """Return the pool of each query paper in the authors' layout, and the counts."""
     corpus = Corpus(inputs["corpus"])
     ranked: dict[str, dict[tuple[str, str], list[int]]] = {}
     queries = set[tuple[str, str]]()
     for number, (system, form, facet) in enumerate(config.ranked):
         pool, ranking = Pool(inputs[f"pool {number}"], corpus), read_ranking(inputs[f"ranking {number}"])
-        # A whole paper is ranked alike for each of its facets, so it has one turn.
+        # The whole paper has the same ranking for all its facets, so it has one turn.
         turn = (system, facet) if form == FACET else (f"{system}, {form}", form)
         bounds = np.searchsorted(ranking.query, np.arange(1, len(pool.query_rows)))
         for paper, rows in zip(query_papers(pool), np.split(ranking.row, bounds), strict=True):
@@ -120,48 +120,48 @@ def _build(inputs: Inputs, config: BuildConfig) -> tuple[dict[str, Any], Counts]
     textless = without_text(corpus)
     row_of = dict(zip(ranked, corpus.rows_of(list(ranked)).tolist(), strict=True))
     pools: dict[str, Any] = {}
-    of_systems = 0
+    chosen_count = 0
     for paper, lists in sorted(ranked.items()):
         start = int(generator(config.seed, "facet pool", paper).integers(len(lists)))
         chosen = round_robin(list(lists.values()), config.size, start)
         cited = {int(row) for row in corpus.outgoing.of(row_of[paper]) if not textless[row]}
         sources: dict[int, list[str]] = {row: [CITED] * (row in cited) for row in (*chosen, *sorted(cited - {*chosen}))}
-        for (name, _), best_first in lists.items():
-            for row in sources.keys() & best_first[: config.size]:
-                sources[row] += [name] * (name not in sources[row])
+        for (source, _), ranking_rows in lists.items():
+            for row in sources.keys() & ranking_rows[: config.size]:
+                sources[row] += [source] * (source not in sources[row])
         candidates = corpus.ids(np.array(list(sources), np.int64))
         pools[paper] = {"cands": candidates, "cand_source": list(sources.values())}
-        of_systems += len(chosen)
+        chosen_count += len(chosen)
     sizes = [len(pool["cands"]) for pool in pools.values()]
     return pools, {
         "papers": len(pools),
         "queries": len(queries),
-        "candidates_of_systems": of_systems,
-        "candidates_cited_alone": sum(sizes) - of_systems,
+        "candidates_of_systems": chosen_count,
+        "candidates_cited_alone": sum(sizes) - chosen_count,
         "papers_without_text": int(textless.sum()),
         "pools_smaller_than_size": sum(size < config.size for size in sizes),
     }
 
 
 def annotation_files(pools: Mapping[str, Any], queries: Sequence[str], recipe: Recipe) -> dict[str, str]:
-    """Return blank annotation files by name, one a facet: candidates in an order that hides where they come from."""
+    """Return blank annotation files by name, one per facet; the random order of candidates hides their sources."""
     by_facet: dict[str, dict[str, Any]] = {}
-    names = [*(f"relevance_ann{number}" for number in range(1, recipe.annotators + 1)), "relevance_adju"]
+    names = [*(f"relevance_ann{position}" for position in range(1, recipe.annotators + 1)), "relevance_adju"]
     for query in queries:
         paper, _, facet = query.rpartition("_")
         papers = pools[paper]["cands"]
         order = generator(recipe.seed, "annotation order", paper).permutation(len(papers))
         grades = {name: [NOT_JUDGED] * len(papers) for name in names}
-        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[number] for number in order], **grades}
+        by_facet.setdefault(facet, {})[paper] = {"cands": [papers[position] for position in order], **grades}
     return {f"test-pid2anns-{recipe.corpus}-{facet}.json": json.dumps(lists) for facet, lists in by_facet.items()}
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return how many candidates each source has, and the files: pools, and blank annotations of each facet."""
+    """Return the number of candidates by source, and the files: pools, and blank annotations of each facet."""
     artifact = workspace.runner.make(_pools_task(workspace, recipe))
     pools = files.read_json(artifact.file(_FILE))
-    counted = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
-    frame = pl.DataFrame(list(counted.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
+    source_counts = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
+    frame = pl.DataFrame(list(source_counts.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}

@@ -1,7 +1,7 @@
-"""A collection, and its pools: a query for each paper asked by one facet, and what each query ranks.
+"""A collection and its pools, each with the queries of one facet.
 
-In judged pools the candidates are those of all queries, and what was not judged for a query is excluded from its
-ranking. So every engine ranks within judged pools, and the scores are those of any other pool.
+The candidates of a judged pool are those of all its queries; candidates that are not judged for a query are excluded
+from its ranking. So every engine ranks within judged pools, and they are scored like any other pool.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ SPLITS = "evaluation_splits.json"
 _FILE = "facets.json"
 
 FACET, WHOLE = "facet", "whole"
-"""What is asked: the query's sentences of the facet, or the whole paper."""
+"""Forms of a query: the sentences of the facet, or the whole paper."""
 
 _QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "papers"}
 
 
 @dataclass(frozen=True)
 class CollectionRecipe:
-    """What every recipe of a collection has.
+    """Settings that every recipe of a collection has.
 
     Attributes:
-        corpus: name of the corpus that is made.
+        corpus: name of the corpus to make.
         input: folder of the collection (:mod:`pipeline.sources.csfcube`).
     """
 
@@ -65,7 +65,7 @@ class CollectionRecipe:
 
     @property
     def corpus_task(self) -> Task:
-        """What makes the corpus."""
+        """The task that makes the corpus."""
         return corpus_task(self.corpus, self.release)
 
     def made(self, workspace: Workspace) -> Artifact:
@@ -73,7 +73,7 @@ class CollectionRecipe:
         return made(workspace, self.corpus_task)
 
     def pooled_by(self) -> dict[str, dict[str, list[str]]]:
-        """Return what found each candidate, by query paper (``test-pid2pool-COLLECTION.json``); empty without it."""
+        """Return the sources of candidates by query paper (``test-pid2pool-COLLECTION.json``); empty without it."""
         sources = {}
         for path in sorted(self.release.folder.glob("test-pid2pool-*.json")):
             if path.stem.endswith("-ranked"):
@@ -89,17 +89,17 @@ class CollectionRecipe:
 
 @dataclass(frozen=True)
 class CollectionConfig:
-    """What decides the artifact: the checksums of the files, by name."""
+    """Settings of the artifact: the checksums of the files, by name."""
 
     files: Mapping[str, str]
 
 
 class Collection(msgspec.Struct):
-    """What a collection has beside its papers.
+    """The folds, labelled sentences and annotations of a collection.
 
     Attributes:
-        folds: test queries of each fold; empty where the collection has no folds.
-        sentences: label and text of each sentence, by paper: queries and candidates.
+        folds: test queries of each fold; empty if the collection has no folds.
+        sentences: label and text of each sentence, by paper (queries and candidates).
         annotations: candidates and grades of every annotator, by facet.
     """
 
@@ -109,32 +109,32 @@ class Collection(msgspec.Struct):
 
     @classmethod
     def read(cls, artifact: Artifact) -> Collection:
-        """Read what :func:`collection_task` made."""
+        """Read the artifact of :func:`collection_task`."""
         return msgspec.convert(files.read_json(artifact.file(_FILE)), cls)
 
 
 def collection_task(corpus: Artifact, release: Csfcube) -> Task:
-    """Return the task that reads what a collection has beside its papers.
+    """Return the task that reads the folds, sentences and annotations of a collection.
 
     Raises:
         InputError: once run: the splits name a query that does not exist; the query is named.
     """
     splits = release.folder / SPLITS
-    more = fingerprint([splits], release.folder) if splits.is_file() else {}
+    split_checksums = fingerprint([splits], release.folder) if splits.is_file() else {}
 
     def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        asked = release.query_facets()
+        queries = release.query_facets()
         annotations = {facet: read_annotations(path) for facet, path in release.annotations().items()}
-        judged = {paper for of_facet in annotations.values() for lists in of_facet.values() for paper in lists["cands"]}
-        documents = release.documents(judged.union(paper for paper, _ in asked))
-        folds = _folds(splits, {query_id(*query) for query in asked}) if splits.is_file() else {}
+        judged = {paper for by_paper in annotations.values() for lists in by_paper.values() for paper in lists["cands"]}
+        documents = release.documents(judged.union(paper for paper, _ in queries))
+        folds = _folds(splits, {query_id(*query) for query in queries}) if splits.is_file() else {}
         sentences = {paper: document.sentences for paper, document in sorted(documents.items())}
         content = {"folds": folds, "sentences": sentences, "annotations": annotations}
         with out.file(_FILE) as (path, _):
             files.write_text(path, json.dumps(content, ensure_ascii=False))
-        return {"queries": len(asked), "papers": len(documents), "folds": len(folds)}
+        return {"queries": len(queries), "papers": len(documents), "folds": len(folds)}
 
-    config = CollectionConfig({**release.identity()["files"], **more})
+    config = CollectionConfig({**release.identity()["files"], **split_checksums})
     return Task("facets", 2, FOLDER, corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
@@ -158,8 +158,8 @@ class FacetPool(ExternalPoolConfig):
     """Settings of the pools of one facet.
 
     Attributes:
-        relevant: the least relevant grade; a query without a candidate of that grade is left out, and counted. None:
-            nothing is judged, and every query ranks all other papers with text.
+        relevant: lowest relevant grade; queries without a candidate of this grade are left out and counted. None:
+            there are no judgements, and every query ranks all other papers with text.
     """
 
     relevant: int | None = 2
@@ -171,7 +171,7 @@ class FacetPool(ExternalPoolConfig):
 
 
 def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | None) -> Task:
-    """Return the task that makes the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
+    """Return the task that makes the pools of one facet, with queries of a ``form`` (:data:`FACET` or :data:`WHOLE`).
 
     The corpus has queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`).
 
@@ -194,35 +194,35 @@ def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
         facets = ", ".join(queries["facet"].unique().sort())
         raise InputError(f"the facet must be one of {facets}, got {config.field}", "Set facets in the recipe")
     judged = pl.DataFrame(pl.from_arrow(corpus.judgements)).rename({"query": "text"})
-    least = config.relevant
-    kept = of_facet
-    if least is not None:
-        kept = of_facet.join(judged.filter(pl.col("grade") >= least), on="text", how="semi")
-    if kept.is_empty():
+    relevant = config.relevant
+    chosen = of_facet
+    if relevant is not None:
+        chosen = of_facet.join(judged.filter(pl.col("grade") >= relevant), on="text", how="semi")
+    if chosen.is_empty():
         raise InputError(
-            f"no query of facet {config.field} has a candidate of grade {least} or more",
+            f"no query of facet {config.field} has a candidate of grade {relevant} or more",
             "Grade the candidates (relevance_adju), or lower relevant",
         )
-    kept = kept.with_columns(paper_row=pl.Series(corpus.rows_of(kept["paper"].to_list())).cast(pl.UInt32))
-    asked = "text" if config.queries_are == "texts" else "paper_row"
-    kept = kept.sort(asked).with_row_index("query")
-    judged = judged.join(kept, on="text").select("query", "row", "grade").sort("query", "row")
-    if least is None:
+    chosen = chosen.with_columns(paper_row=pl.Series(corpus.rows_of(chosen["paper"].to_list())).cast(pl.UInt32))
+    column = "text" if config.queries_are == "texts" else "paper_row"
+    chosen = chosen.sort(column).with_row_index("query")
+    judged = judged.join(chosen, on="text").select("query", "row", "grade").sort("query", "row")
+    if relevant is None:
         judged = judged.clear()
         candidates = pl.DataFrame({"row": np.flatnonzero(~without_text(corpus))}, {"row": pl.UInt32})
-        excluded = kept.select("query", row="paper_row").join(candidates, on="row", how="semi")
+        excluded = chosen.select("query", row="paper_row").join(candidates, on="row", how="semi")
     else:
         candidates = judged.select("row").unique().sort("row")
-        excluded = kept.select("query").join(candidates, how="cross")
+        excluded = chosen.select("query").join(candidates, how="cross")
         excluded = excluded.join(judged, on=["query", "row"], how="anti", maintain_order="left")
     rows = candidates["row"].to_numpy()
-    write_pool(out, (kept[asked], [config.field] * len(kept)), rows, judged.get_columns(), excluded.get_columns())
+    write_pool(out, (chosen[column], [config.field] * len(chosen)), rows, judged.get_columns(), excluded.get_columns())
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
-        "queries": len(kept),
-        "queries_without_relevant": len(of_facet) - len(kept),
+        "queries": len(chosen),
+        "queries_without_relevant": len(of_facet) - len(chosen),
         "positives": judged.filter(pl.col("grade") > 0).height,
-        "relevant": judged.filter(pl.col("grade") >= (least or 0)).height,
+        "relevant": judged.filter(pl.col("grade") >= (relevant or 0)).height,
         "judgements": len(judged),
         "candidates": len(candidates),
         "candidates_without_text": int(np.count_nonzero(without_text(corpus)[rows])),
@@ -236,7 +236,7 @@ def without_text(corpus: Corpus) -> npt.NDArray[np.bool_]:
 
 
 def ranked_rows(pool: Pool) -> Iterator[Rows]:
-    """Yield what each query ranks, rising rows."""
+    """Yield the candidates that each query ranks, rising rows."""
     for query in range(len(pool.query_rows)):
         yield np.setdiff1d(pool.candidates, pool.excluded(query), assume_unique=True)
 
@@ -247,7 +247,7 @@ def facet_of(pool: Pool) -> str:
 
 
 def query_papers(pool: Pool) -> list[str]:
-    """Return the paper of each query, whichever way it is asked."""
+    """Return the paper of each query, whatever the form of the queries."""
     return [query if pool.queries_are_papers else query.rpartition("_")[0] for query in pool.query_ids()]
 
 
@@ -263,5 +263,5 @@ def ranked_papers(ranking: Ranking) -> pl.DataFrame:
 
 
 def facet_query_ids(pool: Pool) -> list[str]:
-    """Return the queries' ids, ``PAPER_FACET``, whichever way they are asked."""
+    """Return the ids of the queries, ``PAPER_FACET``, whatever their form."""
     return [query_id(paper, facet_of(pool)) for paper in query_papers(pool)]

@@ -1,7 +1,7 @@
-"""Rankings of the pools of facets: any engine, TF-IDF, best pairs of sentences, optimal transport, files of others.
+"""Rankings of the pools of facets: any engine, TF-IDF, best pairs of sentences, optimal transport, files of rankings.
 
-A judged pool counts whole: a candidate that an engine does not find, or that has no text, stands last, highest row
-first.
+A judged pool is ranked completely: candidates that an engine does not rank, or that have no text, are last, by falling
+row.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Scores = Iterable[Sequence[float] | npt.NDArray[np.floating]]
 
 
 class FacetRanking(NamedTuple):
-    """One system on the pools of one facet, asked as ``form`` (:data:`FACET` or :data:`WHOLE`) says.
+    """One system on the pools of one facet, with queries of a ``form`` (:data:`FACET` or :data:`WHOLE`).
 
     A contextual encoder with the form :data:`FACET` ranks the pools of whole papers by the facet's sentences alone.
     """
@@ -67,7 +67,7 @@ class FacetRanking(NamedTuple):
 
 @dataclass(frozen=True)
 class PairConfig:
-    """What decides a ranking of pairs: ``system`` names the method, ``content`` the checksum of a file."""
+    """Settings of a ranking of pairs: ``system`` is the method, ``content`` the checksum of a file."""
 
     system: str
     content: str = ""
@@ -83,31 +83,31 @@ def rankings(
     relevant: int | None,
     depth: int | None = None,
 ) -> list[FacetRanking]:
-    """Return every system on every facet, facet by facet.
+    """Return the ranking of every system on every facet, facet by facet.
 
-    ``systems`` are names with commas by form: any system, ``tfidf``, or ``ot(ENCODER)``. The collection says which
-    sentences are of a facet, for contextual encoders; ``relevant`` is as of
+    ``systems`` has, by form, names separated by commas: any system, ``tfidf``, or ``ot(ENCODER)``. For contextual
+    encoders, the collection has the sentences of a facet. ``relevant`` is that of
     :class:`pipeline.studies.facets.pools.FacetPool`. Without a ``depth``, the whole judged pool is ranked.
     """
     facet_rankings, entries = [], depth or MAX_DEPTH
     for facet, (form, names) in itertools.product(facets, systems.items()):
-        for typed in parse(names):
-            pool, name = pools.facet_pool_task(corpus, facet, form, relevant), str(typed)
-            transport = typed.base == "ot" and bool(typed.parts)
-            inside = ",".join(map(str, typed.parts or ())) if transport else name
-            system = None if name == "tfidf" else parse_systems(inside)[0]
+        for parsed in parse(names):
+            pool, name = pools.facet_pool_task(corpus, facet, form, relevant), str(parsed)
+            is_transport = parsed.base == "ot" and bool(parsed.parts)
+            encoder_name = ",".join(map(str, parsed.parts or ())) if is_transport else name
+            system = None if name == "tfidf" else parse_systems(encoder_name)[0]
             model = system.model if isinstance(system, Dense) else None
             if system is None:
                 config = PairConfig("tfidf", depth=entries)
                 ranking = pairs_task(f"tfidf-{slug_of(pool)}", config, corpus, pool, {}, _tfidf)
             elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
-                # It reads the facet's sentences in their abstract, so its queries are papers.
+                # It encodes the facet's sentences within their abstract, so its queries are papers.
                 pool = pools.facet_pool_task(corpus, facet, WHOLE, relevant)
-                ranking = _sentences_task(corpus, pool, model, transport, entries, {"collection": collection})
-            elif transport:
+                ranking = _sentences_task(corpus, pool, model, is_transport, entries, {"collection": collection})
+            elif is_transport:
                 if model is None:
                     raise InputError(f"{name} must name an encoder, got {system.name}", "Write ot(sentences)")
-                ranking = _sentences_task(corpus, pool, model, transport, entries, {})
+                ranking = _sentences_task(corpus, pool, model, is_transport, entries, {})
             else:
                 (evaluation,) = workspace.evaluations(pool, [name], depth=entries)
                 name, ranking = evaluation.system.title, evaluation.ranking
@@ -123,30 +123,30 @@ def pairs_task(
     config: PairConfig,
     corpus: Artifact,
     pool: Task,
-    more: Mapping[str, Task | Artifact],
+    extra_inputs: Mapping[str, Task | Artifact],
     scores_of: Callable[[Inputs, Pool], Scores],
 ) -> Task:
-    """Return the task that ranks a pool by ``scores_of(inputs, pool)``; ``more`` is among the inputs.
+    """Return the task that ranks a pool by ``scores_of(inputs, pool)``, whose inputs include ``extra_inputs``.
 
     Ties are in the one total order.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened, ranked = open_pool(inputs), []
-        textless = pools.without_text(opened.corpus)
-        for rows, scores in zip(pools.ranked_rows(opened), scores_of(inputs, opened), strict=True):
-            bounded = np.where(textless[rows], _LAST, scores).astype(np.float32)
-            best = order.best(bounded, rows, min(config.depth, len(rows)))
-            ranked.append((rows[best], bounded[best]))
+        facet_pool, ranked = open_pool(inputs), []
+        textless = pools.without_text(facet_pool.corpus)
+        for rows, scores in zip(pools.ranked_rows(facet_pool), scores_of(inputs, facet_pool), strict=True):
+            final_scores = np.where(textless[rows], _LAST, scores).astype(np.float32)
+            best = order.best(final_scores, rows, min(config.depth, len(rows)))
+            ranked.append((rows[best], final_scores[best]))
         rows, scores = map(np.concatenate, zip(*ranked, strict=True))
         ranking = Ranking.from_counts(np.array([len(rows) for rows, _ in ranked], np.int64), rows, scores)
-        return write_ranking(ranking, opened, config.depth, out)
+        return write_ranking(ranking, facet_pool, config.depth, out)
 
-    return Task("search", 2, RANKINGS, slug, config, {"corpus": corpus, "pool": pool, **more}, run)
+    return Task("search", 2, RANKINGS, slug, config, {"corpus": corpus, "pool": pool, **extra_inputs}, run)
 
 
 def _completed(inputs: Inputs, pool: Pool) -> Scores:
-    """Yield the scores of a ranking of a judged pool; what it does not rank is last."""
+    """Yield the scores of a ranking of a judged pool; candidates that it does not rank are last."""
     ranking = read_ranking(inputs["ranking"])
     pairs = zip(ranking.query.tolist(), ranking.row.tolist(), strict=True)
     score_of = dict(zip(pairs, ranking.score.tolist(), strict=True))
@@ -155,7 +155,7 @@ def _completed(inputs: Inputs, pool: Pool) -> Scores:
 
 
 def _tfidf(_inputs: Inputs, pool: Pool) -> Scores:
-    """Yield the cosine of TF-IDF weights, with the corpus's frequencies."""
+    """Yield cosines of TF-IDF vectors; document frequencies are those of the corpus."""
     from pipeline.encode.lsa import tfidf_similarities
 
     papers = (text for block in pool.corpus.texts(np.arange(len(pool.corpus))) for text in block)
@@ -169,8 +169,8 @@ def _sentences_task(
 ) -> Task:
     """Return the task that ranks pools by the sentence vectors of an encoder, by transport or by the best pair.
 
-    With a collection, queries are papers, and it says which of their sentences are of the facet: so a sentence is
-    encoded in its abstract. Without one, the queries are the sentences alone.
+    With a collection, queries are papers, so their sentences are encoded within the abstract; the collection selects
+    the sentences of the facet. Without one, the queries are the sentences of the facet alone.
     """
     if not model.several:
         raise InputError(
@@ -189,11 +189,11 @@ def _sentences_task(
         papers = dict(zip(pool.candidates.tolist(), _vectors(inputs["paper"], pool.candidates), strict=True))
         if collection:
             sentences = pools.Collection.read(inputs["collection"]).sentences
-            for number, paper in enumerate(pools.query_papers(pool)):
+            for position, paper in enumerate(pools.query_papers(pool)):
                 labels = [label in FACETS[pools.facet_of(pool)] for label, _ in sentences[paper]]
-                of_facet = np.array(labels, bool)[: len(queries[number])]
+                of_facet = np.array(labels, bool)[: len(queries[position])]
                 if of_facet.any():
-                    queries[number] = queries[number][of_facet]
+                    queries[position] = queries[position][of_facet]
         for query, rows in zip(queries, pools.ranked_rows(pool), strict=True):
             yield [score(query, papers[row]) for row in rows.tolist()]
 
@@ -204,13 +204,13 @@ def _sentences_task(
 
 
 def _vectors(store: Artifact, rows: npt.NDArray[np.integer]) -> list[npt.NDArray[np.floating]]:
-    """Return the vectors of each paper, ``[sentences, d]``."""
+    """Return the vectors of each paper, ``[sentences, dimension]``."""
     grouped = store_of(store).grouped(rows)
     return [grouped.vectors[start:end] for start, end in itertools.pairwise(grouped.offsets)]
 
 
 def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevant: int) -> Iterator[FacetRanking]:
-    """Yield the ranked pools of a folder in the authors' layout (:data:`_FILE`)."""
+    """Yield the rankings of the ranked pools in a folder in the authors' layout (:data:`_FILE`)."""
     paths: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob("test-pid2pool-*-ranked.json")):
         if match := _FILE.fullmatch(path.name):
@@ -225,13 +225,13 @@ def file_rankings(corpus: Artifact, folder: Path, facets: Sequence[str], relevan
 
 
 def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
-    """Return the task that takes a ranking over from a file of ranked pools; the order of its lists counts.
+    """Return the task that reads a ranking from a file of ranked pools; only the order of its lists is used.
 
     Raises:
-        InputError: once run: the file is not of the layout, or does not rank exactly the judged candidates.
+        InputError: once run: the file has another layout, or does not rank exactly the judged candidates.
     """
 
-    def places(_inputs: Inputs, pool: Pool) -> Scores:
+    def scores_of(_inputs: Inputs, pool: Pool) -> Scores:
         try:
             lists = msgspec.convert(files.given_json(path), dict[str, list[tuple[str | int, float]]])
         except msgspec.ValidationError as error:
@@ -243,18 +243,18 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
                 raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
             ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
             judged = pool.corpus.ids(rows)
-            twice = [candidate for candidate, count in Counter(ranked).items() if count > 1]
-            for wrong in [*sorted({*ranked} ^ {*judged}), *twice]:
-                state = "must be ranked once" if wrong in judged else "is not judged"
-                raise InputError(f"candidate {wrong} of query {paper} of {path} {state}", "Rank the judged pool")
+            repeated = [candidate for candidate, count in Counter(ranked).items() if count > 1]
+            for candidate in [*sorted({*ranked} ^ {*judged}), *repeated]:
+                problem = "must be ranked once" if candidate in judged else "is not judged"
+                raise InputError(f"candidate {candidate} of query {paper} of {path} {problem}", "Rank the judged pool")
             yield [-ranked.index(candidate) for candidate in judged]
 
     (content,) = fingerprint([path], path.parent).values()
-    return pairs_task(f"{slug_of(pool)}-file", PairConfig(system, content), corpus, pool, {}, places)
+    return pairs_task(f"{slug_of(pool)}-file", PairConfig(system, content), corpus, pool, {}, scores_of)
 
 
 def ranked_json(pool: Pool, ranking: Ranking) -> str:
-    """Return a ranking in the authors' layout: by query paper a list of [id, distance], nearest first."""
+    """Return a ranking as JSON in the authors' layout: for each query paper a list of [id, distance], nearest first."""
     papers = pools.query_papers(pool)
     lists: dict[str, list[tuple[str, float]]] = {paper: [] for paper in papers}
     entries = zip(ranking.query.tolist(), pool.corpus.ids(ranking.row), ranking.score.tolist(), strict=True)

@@ -1,7 +1,8 @@
 """Figures of facets: values of every query, means over folds or queries with intervals, differences with tests.
 
-A mean over folds is the mean of each fold's mean, as the authors report it; the other is over all queries at once.
-Queries of one paper are resampled and flipped as one. A random ranking's expected values are a row of every table.
+A mean over folds is the mean of the folds' means, as the authors report it; the other mean is over all queries at once.
+Bootstrap and permutation test treat the queries of one paper as one unit. Every table has the expected values of a
+random ranking.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RANDOM = ("random ranking", "expected")
 """System and form of the rows of random rankings."""
 
 FOLDS, QUERIES = "folds", "queries"
-"""How values are averaged."""
+"""Kinds of averages."""
 
 _MEANS = {FOLDS: "folds of the means of their queries", QUERIES: "queries"}
 _ALPHA = 0.05
@@ -48,7 +49,7 @@ def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
 
 
 def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
-    """Return what a random ranking of the judged candidates scores on each query, columns of :func:`values_of`."""
+    """Return the expected values of a random ranking of the judged candidates, in the columns of :func:`values_of`."""
     qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
     candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
     expected = dict(zip(map(str, parsed), by_chance(qrels, candidates, parsed, seed), strict=True))
@@ -60,21 +61,21 @@ def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
 
 
 def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
-    """Return values standardised by those of random rankings (:func:`chance_of`), each by its query's."""
+    """Return values standardised, query by query, by those of random rankings (:func:`chance_of`)."""
     expected = chance.select("query", "measure", expected="value")
     joined = values.join(expected, on=["query", "measure"], how="left", maintain_order="left")
     return joined.with_columns(value=above_chance(joined["value"], joined["expected"])).drop("expected")
 
 
 def _units(parts: Mapping[str, Sequence[str]]) -> Units | None:
-    """Return the paper of each query of each part; None: no paper has two of the queries."""
+    """Return the paper of each query of each part; None if no paper has two of the queries."""
     units = {name: [query.rpartition("_")[0] for query in queries] for name, queries in parts.items()}
     papers = [*itertools.chain.from_iterable(units.values())]
     return units if len({*papers}) < len(papers) else None
 
 
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
-    """Return means with 95% intervals: of each facet and of all, over folds (where there are any) and over queries.
+    """Return means with 95% intervals: of each facet and of all, over folds (if there are any) and over queries.
 
     All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
@@ -85,13 +86,13 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
         for average, parts in parts_of.items():
             if not parts or not all(parts):
                 continue
-            named = {f"{facet} {average} {n}": group for n, group in enumerate(parts)}
-            units, count = _units(named), sum(map(len, parts))
-            groups = {name: wide.select(group).to_numpy() for name, group in named.items()}
+            query_groups = {f"{facet} {average} {position}": members for position, members in enumerate(parts)}
+            units, count = _units(query_groups), sum(map(len, parts))
+            groups = {name: wide.select(members).to_numpy() for name, members in query_groups.items()}
             mean, low, high, _ = mean_of_means(groups, seed, units=units)
-            drawn = len({*itertools.chain.from_iterable(units.values())}) if units else count
-            interval = interval_kind(drawn, 1 if units else len(parts))
-            facts = {"facet": facet, "average": average, "queries": count, "drawn": drawn, "interval": interval}
+            unit_count = len({*itertools.chain.from_iterable(units.values())}) if units else count
+            interval = interval_kind(unit_count, 1 if units else len(parts))
+            facts = {"facet": facet, "average": average, "queries": count, "drawn": unit_count, "interval": interval}
             keys = wide.select("system", "form", "measure", **{name: pl.lit(fact) for name, fact in facts.items()})
             means.append(keys.with_columns(mean=pl.Series(mean), low=pl.Series(low), high=pl.Series(high)))
     return pl.concat(means)
@@ -101,48 +102,51 @@ def _by_facet(queries: Sequence[str]) -> dict[str, list[str]]:
     """Return the queries of each facet and of all, sorted."""
     facets = sorted({query.rpartition("_")[2] for query in queries})
     ordered = sorted(queries)
-    return {**{facet: [query for query in ordered if query.endswith(f"_{facet}")] for facet in facets}, ALL: ordered}
+    return {
+        **{facet: [query for query in ordered if query.endswith(f"_{facet}")] for facet in facets},
+        ALL: ordered,
+    }
 
 
 def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
-    """Return how a measure differs between systems, over all queries of each facet and of all.
+    """Return the differences of a measure between systems, over the queries of each facet and of all.
 
-    Every system is compared with the baseline (empty: the first), and each that ranks by the facet's sentences with
-    itself by the whole paper. Holm's correction is over the comparisons of one kind on one facet.
+    Every system is compared with the baseline (empty: the first). A system with queries of both forms is also compared
+    with itself: facet against whole paper. Holm's correction is over the comparisons of one kind on one facet.
     """
     wide = values.filter(measure=measure).pivot("query", index=["system", "form"], values="value", maintain_order=True)
     keys = wide.select("system", "form").rows()
-    base = next(key for key in keys if baseline in ("", key[0]))
-    pairs = [(key, base) for key in keys if key != base]
+    baseline_key = next(key for key in keys if baseline in ("", key[0]))
+    pairs = [(key, baseline_key) for key in keys if key != baseline_key]
     forms = [((name, FACET), (name, WHOLE)) for name, form in keys if form == FACET and (name, WHOLE) in keys]
-    parts = []
+    frames = []
     for facet, queries in _by_facet(wide.columns[2:]).items():
         of_system = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
-        for compared in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
+        for group in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
             name = f"{facet} {QUERIES} 0"
-            change = {name: np.stack([of_system[first] - of_system[second] for first, second in compared])}
+            change = {name: np.stack([of_system[first] - of_system[second] for first, second in group])}
             tests = paired_tests(change, measure, seed, _units({name: queries}), facet)
             systems = pl.DataFrame(
-                [(*first, *second) for first, second in compared], ["system", "form", "than", "than_form"], orient="row"
+                [(*first, *second) for first, second in group], ["system", "form", "than", "than_form"], orient="row"
             )
-            keyed = systems.select(pl.lit(facet).alias("facet"), pl.all(), pl.lit(len(queries)).alias("queries"))
-            parts.append(pl.concat([keyed, tests], how="horizontal"))
-    return pl.concat(parts) if parts else pl.DataFrame()
+            facts = systems.select(pl.lit(facet).alias("facet"), pl.all(), pl.lit(len(queries)).alias("queries"))
+            frames.append(pl.concat([facts, tests], how="horizontal"))
+    return pl.concat(frames) if frames else pl.DataFrame()
 
 
 def paired_tests(
     changes: Groups, measure: str, seed: int, units: Units | None = None, item: str | None = None
 ) -> pl.DataFrame:
-    """Return paired differences (:func:`pipeline.measure.statistics.paired_differences`), ``p_adjusted`` over rows."""
-    differ = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item)
+    """Return the columns of :func:`pipeline.measure.statistics.paired_differences`, with ``p_adjusted`` over rows."""
+    tests = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item)
     return pl.DataFrame({
-        "low": differ.low, "high": differ.high, "difference": differ.value, "effect": differ.effect,
-        "p": differ.p_value, "p_adjusted": holm(differ.p_value), "wins": differ.wins, "losses": differ.losses,
+        "low": tests.low, "high": tests.high, "difference": tests.value, "effect": tests.effect,
+        "p": tests.p_value, "p_adjusted": holm(tests.p_value), "wins": tests.wins, "losses": tests.losses,
     })  # fmt: skip
 
 
 def shown_average(figures: pl.DataFrame) -> str:
-    """Return how the figures that are shown are averaged: over folds, if there are any."""
+    """Return the kind of average that tables show: over folds, if there are any."""
     return FOLDS if FOLDS in figures["average"] else QUERIES
 
 
@@ -154,16 +158,16 @@ def best_row(figures: pl.DataFrame, measure: str) -> str:
 
 
 def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
-    """Yield the table of facets, and that of all measures over all facets."""
+    """Yield the table of scores by facet, and that of all measures over all facets."""
     averaged = figures.filter(average=shown_average(figures))
     measures = averaged["measure"].unique(maintain_order=True).to_list()
-    worth = pl.col("mean") * pl.col("measure").replace_strict({name: sign_of(name) for name in measures})
-    averaged = averaged.with_columns(best=worth > worth.max().over("facet", "measure") - 1e-12)
-    reading = (
+    goodness = pl.col("mean") * pl.col("measure").replace_strict({name: sign_of(name) for name in measures})
+    averaged = averaged.with_columns(best=goodness > goodness.max().over("facet", "measure") - 1e-12)
+    explanation = (
         f"Percent: mean over {_MEANS[averaged['average'][0]]} [95% interval, by papers where a paper has several "
         "queries]. Bold: best. Random ranking: its expected values."
     )
-    notes = [reading, *_counted(next(iter(pools.values())).corpus.artifact.manifest.counts)]
+    notes = [explanation, *_collection_notes(next(iter(pools.values())).corpus.artifact.manifest.counts)]
     for facet, pool in pools.items():
         counts = pool.artifact.manifest.counts
         notes.append(
@@ -174,7 +178,7 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     index = ["system", "form", "facet", "average", "queries", "drawn"]
     wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
     yield StudyTable("scores", _table("Systems by facet", averaged, [*pools, ALL], shown, notes), figures)
-    yield StudyTable("measures", _table("All measures", averaged, [ALL], measures, [reading]), wide)
+    yield StudyTable("measures", _table("All measures", averaged, [ALL], measures, [explanation]), wide)
 
 
 def _table(
@@ -191,25 +195,26 @@ def _table(
     return Table(title, "system", (Column("", "query"), *columns.values()), tuple(lines), tuple(notes))
 
 
-def _counted(counts: Counts) -> list[str]:
-    """Return the note of what is left out of the collection's files, or kept though something is missing."""
-    whole = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
-    told = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in whole.items() if count)
-    return [f"Counted in the files: {told}."] if told else []
+def _collection_notes(counts: Counts) -> list[str]:
+    """Return the note on entries of the collection's files that are left out, or kept though incomplete."""
+    numbers = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
+    text = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in numbers.items() if count)
+    return [f"Counted in the files: {text}."] if text else []
 
 
 def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> Iterator[StudyTable]:
-    """Yield how the systems differ from the baseline, and facet from whole paper; nothing of a single system."""
+    """Yield the table of differences from the baseline, and of facet from whole paper; nothing without comparisons."""
     frame = differences(values, measure, baseline, seed)
     if frame.is_empty():
         return
     lines = []
-    for (system, form, than, other), rows in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
+    for key, rows in frame.group_by("system", "form", "than", "than_form", maintain_order=True):
+        system, form, than, than_form = key
         marks = ("†" * (p_value < _ALPHA) for p_value in rows["p_adjusted"])
         cells = [f"{change}{mark}" for change, mark in zip(rows.select(in_points()).to_series(), marks, strict=True)]
-        whole = rows.row(-1, named=True)
-        ends = (f"{whole['p_adjusted']:.4f}", f"{whole['wins']} : {whole['losses']}")
-        lines.append(TableRow(f"{system}, {form}", (f"{than}, {other}", *cells, *ends)))
+        overall = rows.row(-1, named=True)
+        last_cells = (f"{overall['p_adjusted']:.4f}", f"{overall['wins']} : {overall['losses']}")
+        lines.append(TableRow(f"{system}, {form}", (f"{than}, {than_form}", *cells, *last_cells)))
     names = ("than", *frame["facet"].unique(maintain_order=True), f"p, Holm ({ALL})", f"wins : losses ({ALL})")
     notes = (
         f"Points of {label_of(measure)}, mean over queries [95% interval].",
@@ -222,7 +227,7 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
 
 
 def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:
-    """Return the figure of every query's value: a panel a facet, a line of dots a system, the mean as a bar."""
+    """Return the figure of every query's value: one panel per facet, one line of dots per system, the mean as a bar."""
     of_measure = values.filter(measure=measure).sort("query", maintain_order=True)
     systems = values.select("system", "form").unique(maintain_order=True).rows()
     facets = values["facet"].unique(maintain_order=True).to_list()

@@ -62,7 +62,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[FacetRanking]:
-    """Return every system on every facet, those of files last."""
+    """Return the ranking of every system on every facet; those read from files are last."""
     collection = pools.collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
     facet_rankings = rankings(workspace, corpus, collection, recipe.facets, systems, recipe.relevant)
@@ -81,34 +81,36 @@ def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return tables, the figure of queries, their browser, and the ranked pools."""
+    """Return the tables, the figures, the browser of queries, and the ranked pools as files."""
     corpus, make = recipe.made(workspace), workspace.runner.make
     facet_rankings = _rankings(workspace, recipe, corpus)
     collection_artifact = make(pools.collection_task(corpus, recipe.release))
     collection = Collection.read(collection_artifact)
-    asked = {facet: pools.facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
-    tasks = [*asked.values(), *(ranking.pool for ranking in facet_rankings)]
-    opened = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
-    judged_pools = {facet: opened[task.id] for facet, task in asked.items()}
-    ranked = {ranking[:3]: (opened[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in facet_rankings}
+    judged_tasks = {facet: pools.facet_pool_task(corpus, facet, FACET, recipe.relevant) for facet in recipe.facets}
+    tasks = [*judged_tasks.values(), *(ranking.pool for ranking in facet_rankings)]
+    pool_of = {task.id: Pool(make(task), Corpus(corpus)) for task in tasks}
+    judged_pools = {facet: pool_of[task.id] for facet, task in judged_tasks.items()}
+    ranked = {
+        ranking[:3]: (pool_of[ranking.pool.id], read_ranking(make(ranking.ranking))) for ranking in facet_rankings
+    }
     values = pl.concat(
-        scoring.values_of(make(_score_task(recipe, corpus, ranking)), opened[ranking.pool.id], ranking.form)
+        scoring.values_of(make(_score_task(recipe, corpus, ranking)), pool_of[ranking.pool.id], ranking.form)
         for ranking in facet_rankings
     )
-    graded = values
+    raw_values = values
     chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged_pools.values())
     if recipe.standardised:
         values, chance = (scoring.standardised(frame, chance) for frame in (values, chance))
-    figures, tested = scoring.summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
-    pairs = analyses.paired(values, tested)
+    figures, measure = scoring.summaries(pl.concat([values, chance]), collection.folds, recipe.seed), recipe.shown[-1]
+    pairs = analyses.paired(values, measure)
     tables = [
         *scoring.score_tables(figures, recipe.shown, judged_pools),
-        *scoring.difference_tables(values, tested, recipe.baseline, recipe.seed),
+        *scoring.difference_tables(values, measure, recipe.baseline, recipe.seed),
         *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
-        *analyses.paired_tables(pairs, tested, recipe.seed),
+        *analyses.paired_tables(pairs, measure, recipe.seed),
         *analyses.grade_tables(judged_pools),
-        *analyses.citation_tables(judged_pools, ranked, graded, tested, recipe.relevant),
-        *analyses.pooling_tables(ranked, recipe.pooled_by(), tested, recipe.relevant),
+        *analyses.citation_tables(judged_pools, ranked, raw_values, measure, recipe.relevant),
+        *analyses.pooling_tables(ranked, recipe.pooled_by(), measure, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
     for (system, form, facet), (pool, ranking) in ranked.items():
@@ -117,20 +119,20 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return StudyResult(
         tables,
         figures=[
-            scoring.query_figure(values, tested),
-            *([] if pairs.is_empty() else [analyses.paired_figure(pairs, tested)]),
+            scoring.query_figure(values, measure),
+            *([] if pairs.is_empty() else [analyses.paired_figure(pairs, measure)]),
         ],
-        sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in opened.values())],
+        sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in pool_of.values())],
         files=files,
         parts=[browser(judged_pools, collection, ranked, values)],
-        best=scoring.best_row(figures, tested),
+        best=scoring.best_row(figures, measure),
     )
 
 
 def listing(recipe: Recipe) -> list[dict[str, object]]:
-    """Return the queries of each facet that the input asks."""
-    asked = recipe.release.query_facets()
-    by_facet = {facet: [paper for paper, asked_facet in asked if asked_facet == facet] for facet in FACETS}
+    """Return the queries of each facet in the input."""
+    queries = recipe.release.query_facets()
+    by_facet = {facet: [paper for paper, query_facet in queries if query_facet == facet] for facet in FACETS}
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
 
 
@@ -139,23 +141,23 @@ def browser(
 ) -> TextBrowser:
     """Return the queries one by one: their sentences, figures, and each candidate's grade and ranks.
 
-    ``values`` are of :func:`pipeline.studies.facets.scoring.values_of`.
+    ``values`` come from :func:`pipeline.studies.facets.scoring.values_of`.
     """
     sentences, folds = collection.sentences, collection.folds
     entries: list[TextEntry] = []
     for facet, pool in judged_pools.items():
         texts = {paper: _spans(labelled, facet) for paper, labelled in sentences.items()}
         figures = _figures(values.filter(facet=facet))
-        for (name,), candidates in _candidates(pool, facet, rankings).group_by("query", maintain_order=True):
-            query = str(name)
+        for (query_id,), candidates in _candidates(pool, facet, rankings).group_by("query", maintain_order=True):
+            query = str(query_id)
             paper = query.rpartition("_")[0]
             (title,) = pool.corpus.take(pool.corpus.rows_of([paper]), ["title"]).column(0).to_pylist()
-            relevance = f"{len(candidates)} candidates: grade, whether the query cites it, and rank by each system"
-            shown = candidates.drop("query", "paper")
-            opened = [texts.get(candidate, ()) for candidate in candidates["paper"]]
+            caption = f"{len(candidates)} candidates: grade, whether the query cites it, and rank by each system"
+            table = candidates.drop("query", "paper")
+            spans = [texts.get(candidate, ()) for candidate in candidates["paper"]]
             facts = {"query": query, "folds": ", ".join(fold for fold in folds if query in folds[fold])}
             facts = {fact: value for fact, value in facts.items() if value}
-            listings = [figures[query], TextTable(relevance, shown.columns, shown.rows(), opened)]
+            listings = [figures[query], TextTable(caption, table.columns, table.rows(), spans)]
             entries.append(TextEntry([facet], title or paper, texts[paper], listings, facts))
     note = "A candidate opens its abstract. Ranks are within the judged pool."
     return TextBrowser("Queries", ["Facet"], {"bold": "sentences of the facet"}, entries, note)
@@ -169,7 +171,7 @@ def _spans(sentences: list[tuple[str, str]], facet: str) -> Spans:
 
 
 def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
-    """Return a row for each system with all measures, by query."""
+    """Return the table of each query: one row per system, with all measures."""
     wide = values.pivot("measure", index=["query", "system", "form"], values="value", maintain_order=True)
     columns = ["system", *map(label_of, wide.columns[3:])]
     rows: dict[str, list[list[str]]] = {}
@@ -179,7 +181,7 @@ def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
 
 
 def _candidates(pool: Pool, facet: str, rankings: analyses.Rankings) -> pl.DataFrame:
-    """Return query, paper and what is shown of each judged candidate as text, highest grade of a query first."""
+    """Return query, paper and the shown columns of each judged candidate as text, by query and falling grade."""
     papers = pl.DataFrame(pl.from_arrow(pool.corpus.take(pool.candidates, ["paper_id", "title"])))
     title = pl.when(pl.col("title").fill_null("") == "").then("paper_id").otherwise("title")
     papers = papers.select(paper="paper_id", candidate=title, row=pl.Series(pool.candidates))

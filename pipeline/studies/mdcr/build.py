@@ -1,6 +1,6 @@
-"""Stage ``benchmark``: the candidates of each query, positives and negatives by type (Medić & Šnajder 2022, section 4).
+"""Stage ``benchmark``: draw positives and typed negatives for each query (Medić & Šnajder 2022, section 4).
 
-They are drawn from field-level pools and rankings of them.
+Candidates are drawn from field-level pools and from rankings of these pools.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Candidates = Mapping[str, Rows]
 NEGATIVE_SYSTEMS = 3
 
 _BLOCK = 65_536
-"""Papers whose texts are held at once."""
+"""Number of papers whose texts are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class SamplingConfig:
 
     Attributes:
         seed: the user's seed.
-        positives: ``true`` candidates of a query at most.
-        negatives: candidates of each other type.
-        top: top negatives of a system, and most cited papers of a field, that are drawn from.
-        redraw: which draw of the negatives this is; the positives are the same in all.
+        positives: maximum number of ``true`` candidates of a query.
+        negatives: number of candidates of each other type.
+        top: number of top negatives of a system, and of most cited papers of a field, to draw from.
+        redraw: number of the draw of negatives; positives are the same in all draws.
     """
 
     seed: int = 13
@@ -59,21 +59,21 @@ class SamplingConfig:
 
 
 class CandidateSampler:
-    """Draws the candidates of queries of one corpus; negatives are of the year of the queries or earlier.
+    """Draws the candidates of queries of one corpus; negatives are not later than the year of the queries.
 
-    ``pool`` is one of the pools: all have its corpus, prefilter and year of queries.
+    ``pool`` is any of the pools: all share its corpus, prefilter and year of queries.
     """
 
     def __init__(self, pool: Pool, sampling: SamplingConfig) -> None:
         config, attributes = pool.artifact.manifest.config, pool.corpus.attributes
         rules = PrefilterConfig(**config["prefilter"])
-        in_time = (attributes["year"] <= config["year"]) & (attributes["year"] != NO_YEAR)
+        early = (attributes["year"] <= config["year"]) & (attributes["year"] != NO_YEAR)
         self._corpus, self._sampling = pool.corpus, sampling
-        self._eligible: Mask = has_text(attributes, rules) & in_time
-        self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & in_time)
+        self._eligible: Mask = has_text(attributes, rules) & early
+        self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & early)
 
     def _most_cited(self, field: str) -> Rows:
-        """Return the most cited eligible papers of a field; equal counts are in order of row."""
+        """Return the rows of the most cited eligible papers of a field, by falling citations, then by row."""
         of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
         rows = np.flatnonzero(of_field & self._eligible)
         return rows[np.lexsort((rows, -self._corpus.citations[rows]))[: self._sampling.top]]
@@ -84,31 +84,31 @@ class CandidateSampler:
         ranked, qrels = read_ranking(ranking), Qrels.from_table(pool.qrels, queries)
         cited = pairs(*self._corpus.outgoing.of_many(pool.query_rows))
         positive = pairs(query_of(qrels.offsets), qrels.rows)
-        negative = self._eligible[ranked.row]
-        negative &= ~np.isin(pairs(ranked.query, ranked.row), np.concatenate([cited, positive]))
-        rows = ranked.row[negative].astype(np.int64)
-        starts = np.searchsorted(ranked.query[negative], np.arange(queries + 1))
+        is_negative = self._eligible[ranked.row]
+        is_negative &= ~np.isin(pairs(ranked.query, ranked.row), np.concatenate([cited, positive]))
+        rows = ranked.row[is_negative].astype(np.int64)
+        starts = np.searchsorted(ranked.query[is_negative], np.arange(queries + 1))
         return [rows[start : min(end, start + self._sampling.top)] for start, end in itertools.pairwise(starts)]
 
     def draw(self, pool: Pool, split: str, tops: Mapping[str, Sequence[Rows]]) -> Iterator[Candidates]:
         """Yield the candidates of each query of a pool by type, in order: true, the systems, graph, most cited, random.
 
-        No paper stands twice for a query, and no negative is cited by it, is the query, or has its title. Field and
-        ``split`` are part of the seed; ``tops`` are of :meth:`top_negatives`, by system.
+        A query has each paper at most once. No negative is cited by the query, is the query or has its title. The seed
+        depends on field and ``split``; ``tops`` has the lists of :meth:`top_negatives` by system.
         """
         qrels = Qrels.from_table(pool.qrels, len(pool.query_rows))
         field, sampling = pool.artifact.manifest.config["field"], self._sampling
         popular = self._most_cited(field)
-        for number, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
+        for position, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
             item = f"{split}|{field}|{query_id}"
-            positives = qrels.rows[qrels.offsets[number] : qrels.offsets[number + 1]].astype(np.int64)
-            drawn = generator(sampling.seed, "mdcr-true", item).permutation(positives)[: sampling.positives]
-            chance = generator(sampling.seed, "mdcr", f"{item}|{sampling.redraw}")
-            of_query = {name: top[number] for name, top in tops.items()}
-            yield {TRUE: np.sort(drawn), **self._negatives(row, positives, of_query, popular, chance)}
+            positives = qrels.rows[qrels.offsets[position] : qrels.offsets[position + 1]].astype(np.int64)
+            chosen = generator(sampling.seed, "mdcr-true", item).permutation(positives)[: sampling.positives]
+            rng = generator(sampling.seed, "mdcr", f"{item}|{sampling.redraw}")
+            query_tops = {name: top[position] for name, top in tops.items()}
+            yield {TRUE: np.sort(chosen), **self._negatives(row, positives, query_tops, popular, rng)}
 
     def _negatives(
-        self, query: int, positives: Rows, tops: Candidates, popular: Rows, chance: np.random.Generator
+        self, query: int, positives: Rows, tops: Candidates, popular: Rows, rng: np.random.Generator
     ) -> dict[str, Rows]:
         corpus, count = self._corpus, self._sampling.negatives
         titles = corpus.attributes["title_key"]
@@ -124,30 +124,30 @@ class CandidateSampler:
         sources, drawn = {**tops, MOST_CITED: popular, RANDOM: self._prefiltered}, {}
         for name in (*tops, GRAPH, MOST_CITED, RANDOM):
             if name == GRAPH:
-                drawn[name] = graph_candidates(corpus.outgoing, corpus.incoming, query, eligible, count, chance)
-            elif name == RANDOM and len(self._prefiltered) >= 100 * (count + len(taken)):  # most are free: try a few
-                tried = self._prefiltered[chance.choice(len(self._prefiltered), 2 * count + len(taken), replace=False)]
-                drawn[name] = np.sort(tried[free(tried)][:count])
+                drawn[name] = graph_candidates(corpus.outgoing, corpus.incoming, query, eligible, count, rng)
+            elif name == RANDOM and len(self._prefiltered) >= 100 * (count + len(taken)):  # most are free: sample
+                sample = self._prefiltered[rng.choice(len(self._prefiltered), 2 * count + len(taken), replace=False)]
+                drawn[name] = np.sort(sample[free(sample)][:count])
             else:
                 rows = sources[name][free(sources[name])]
-                drawn[name] = np.sort(chance.choice(rows, min(count, len(rows)), replace=False))
+                drawn[name] = np.sort(rng.choice(rows, min(count, len(rows)), replace=False))
             taken = np.union1d(taken, drawn[name])
         return drawn
 
 
 def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
-    """Return what a query cites by descending overlap, and the overlaps, int64 ``[cited]``.
+    """Return the papers that a query cites, by falling overlap, and the overlaps, int64 ``[cited]``.
 
     The overlap of a cited paper c is ``|OC(q) n (OC(c) u IC(c))|``, where OC are the papers that a paper cites and IC
-    those that cite it; equal overlaps are in order of row. The paper divides by ``|OC(q)|``, which keeps the order.
-    Only outgoing citations are read: x cites c where c is in OC(x).
+    those that cite it; ties are in order of row. The paper divides by ``|OC(q)|``, which keeps the order. Only outgoing
+    citations are read: x is in IC(c) if c is in OC(x).
     """
     cited = outgoing.of(query).astype(np.int64)
     owner, target = outgoing.of_many(cited)
     position = places(target, cited)
     links = np.stack([owner, position], axis=1)[position >= 0]
-    both = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)  # a pair may cite each other
-    counts = np.bincount(both[:, 0], minlength=len(cited))
+    directed = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)  # a pair may cite each other
+    counts = np.bincount(directed[:, 0], minlength=len(cited))
     order = np.lexsort((cited, -counts))
     return cited[order], counts[order]
 
@@ -158,12 +158,12 @@ def graph_candidates(
     query: int,
     eligible: Callable[[Rows], Mask],
     count: int,
-    chance: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Rows:
     """Return up to ``count`` papers near a query in the citation graph, in order of visits.
 
-    Cited papers are visited by descending overlap (:func:`by_overlap`); each gives the eligible papers that it cites or
-    that cite it and that the query does not cite. The last visited one gives a random subset.
+    Cited papers are visited by falling overlap (:func:`by_overlap`). Each visit adds the eligible papers that cite the
+    visited paper or that it cites, unless the query cites them. The last visit adds a random subset.
     """
     visited, _ = by_overlap(outgoing, query)
     taken = np.union1d(visited, query)
@@ -172,23 +172,23 @@ def graph_candidates(
         cites, cited_by = outgoing.of(paper), incoming.of(paper)
         near = np.concatenate([cites, cited_by[places(cited_by, cites) < 0]]).astype(np.int64)
         near = near[places(near, taken) < 0]
-        near = np.sort(near[eligible(near)], kind="stable")  # two rising runs: time grows with their length alone
-        wanted = count - len(candidates)
-        if len(near) >= wanted:
-            return np.concatenate([candidates, np.sort(chance.choice(near, wanted, replace=False))])
+        near = np.sort(near[eligible(near)], kind="stable")  # merges two rising runs in linear time
+        needed = count - len(candidates)
+        if len(near) >= needed:
+            return np.concatenate([candidates, np.sort(rng.choice(near, needed, replace=False))])
         candidates, taken = np.concatenate([candidates, near]), np.union1d(taken, near)
     return candidates
 
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
-    """What decides a benchmark beside its pools and rankings.
+    """Settings of a benchmark, in addition to its pools and rankings.
 
     Attributes:
         drawing: how candidates are drawn.
-        systems: whose rankings are compared, in order.
-        model_negatives: whose top negatives are drawn from; empty: the three least alike on the test queries.
-        left_out: fields that have too few papers, each with the reason.
+        systems: systems whose rankings are compared, in order.
+        model_negatives: systems that give top negatives; empty: the three least alike on the test queries.
+        left_out: fields with too few papers, each with the reason.
     """
 
     drawing: SamplingConfig
@@ -212,7 +212,7 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True)
 class FieldRankings:
-    """One field of one split, ``val`` or ``test``: its field-level pool, and the rankings of that pool by system."""
+    """The field-level pool of one field in one split (``val`` or ``test``), and the rankings of that pool by system."""
 
     split: str
     field: str
@@ -223,66 +223,66 @@ class FieldRankings:
 def benchmark_task(corpus: Artifact, fields: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
     """Return the task that builds a benchmark.
 
-    Its artifact has the two files of each split in the published layout. A validation query of one field that is a test
-    query of another is left out and counted.
+    The artifact has the two files of each split in the published layout. A validation query that is a test query of
+    another field is left out and counted.
     """
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     for field in fields:
         inputs[f"{field.split}/{field.field}"] = field.pool
         inputs |= {f"{field.split}/{field.field}/{system}": ranking for system, ranking in field.rankings.items()}
-    places = [(field.split, field.field) for field in fields]
+    pools = [(field.split, field.field) for field in fields]
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return _build(inputs, places, config, out)
+        return _build(inputs, pools, config, out)
 
     return Task("benchmark", 1, "corpora/benchmarks", f"mdcr-{corpus.manifest.slug}", config, inputs, run)
 
 
-def _build(inputs: Inputs, places: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
+def _build(inputs: Inputs, pool_names: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
     corpus = Corpus(inputs["corpus"])
-    pools = {place: Pool(inputs["/".join(place)], corpus) for place in places}
-    sampler = CandidateSampler(pools[places[0]], config.drawing)
+    pools = {name: Pool(inputs["/".join(name)], corpus) for name in pool_names}
+    sampler = CandidateSampler(pools[pool_names[0]], config.drawing)
     tops = {
-        place: {name: sampler.top_negatives(inputs["/".join([*place, name])], pool) for name in config.systems}
-        for place, pool in pools.items()
+        name: {system: sampler.top_negatives(inputs["/".join([*name, system])], pool) for system in config.systems}
+        for name, pool in pools.items()
     }
-    tested = [top for (split, _), top in tops.items() if split == "test"]
-    jaccard = mean_jaccard({name: [rows for top in tested for rows in top[name]] for name in config.systems})
-    chosen = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
+    test_tops = [top for (split, _), top in tops.items() if split == "test"]
+    jaccard = mean_jaccard({system: [rows for top in test_tops for rows in top[system]] for system in config.systems})
+    negative_systems = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
     test_rows = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
     counts: Counter[str] = Counter()
-    with Progress(len(places), "benchmark", "fields") as progress:
-        for split, group in itertools.groupby(places, key=lambda place: place[0]):
+    with Progress(len(pool_names), "benchmark", "fields") as progress:
+        for split, group in itertools.groupby(pool_names, key=lambda name: name[0]):
             lists: dict[str, dict[int, Candidates]] = {}
             for _, field in group:
                 pool = pools[split, field]
-                kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
-                if not kept.any():
+                is_kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
+                if not is_kept.any():
                     raise InputError(
                         f"every validation query of {field} is a test query of another field", "Ask for more queries"
                     )
-                drawn = sampler.draw(pool, split, {name: tops[split, field][name] for name in chosen})
-                lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), kept))
-                counts.update(_counted(split, pool, list(lists[field].values()), config.drawing))
+                drawn = sampler.draw(pool, split, {system: tops[split, field][system] for system in negative_systems})
+                lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), is_kept))
+                counts.update(_split_counts(split, pool, list(lists[field].values()), config.drawing))
                 progress.add(1)
             counts[f"{split}_papers"] = _write(out, split, corpus, lists)
     return {
         **dict(counts),
         "left_out_fields": len(config.left_out),
         "fields_left_out": dict(config.left_out),
-        "model_negatives": list(chosen),
-        "jaccard": {f"{first}|{second}": round(value, 6) for (first, second), value in jaccard.items()},
+        "model_negatives": list(negative_systems),
+        "jaccard": {f"{system}|{other}": round(value, 6) for (system, other), value in jaccard.items()},
     }
 
 
 def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], float]:
-    """Return the Jaccard index of each two systems' top negatives of each query, mean over queries."""
+    """Return the Jaccard index of the top negatives of each two systems, mean over queries."""
     means = {}
     for first, second in itertools.combinations(tops, 2):
         values = []
-        for rows, others in zip(tops[first], tops[second], strict=True):
-            union = len(np.union1d(rows, others))
-            values.append((len(rows) + len(others) - union) / union if union else 1.0)
+        for rows, other_rows in zip(tops[first], tops[second], strict=True):
+            union = len(np.union1d(rows, other_rows))
+            values.append((len(rows) + len(other_rows) - union) / union if union else 1.0)
         means[first, second] = float(np.mean(values))
     return means
 
@@ -290,19 +290,19 @@ def mean_jaccard(tops: Mapping[str, Sequence[Rows]]) -> dict[tuple[str, str], fl
 def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str], count: int) -> tuple[str, ...]:
     """Return the systems whose mean Jaccard index with the others is lowest, in the order of ``systems``.
 
-    Of equal ones the first by name is chosen, whatever their order.
+    Ties are broken by name.
     """
     means = {system: float(np.mean([value for pair, value in jaccard.items() if system in pair])) for system in systems}
     lowest = sorted(systems, key=lambda system: (round(means[system], 12), system))[:count]
     return tuple(system for system in systems if system in lowest)
 
 
-def _counted(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
-    def fewer(names: Sequence[str], wanted: int) -> int:
-        return sum(any(len(by_type[name]) < wanted for name in names) for by_type in drawn)
+def _split_counts(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
+    def fewer(names: Sequence[str], count: int) -> int:
+        return sum(any(len(by_type[name]) < count for name in names) for by_type in drawn)
 
     positives = np.concatenate([by_type[TRUE] for by_type in drawn])
-    younger = pool.corpus.attributes["year"][positives] > pool.artifact.manifest.config["year"]
+    is_later = pool.corpus.attributes["year"][positives] > pool.artifact.manifest.config["year"]
     counts = {
         "fields": 1,
         "queries": len(drawn),
@@ -310,7 +310,7 @@ def _counted(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: Sampl
         "queries_with_fewer_positives": fewer([TRUE], drawing.positives),
         "queries_with_fewer_graph_candidates": fewer([GRAPH], drawing.negatives),
         "queries_with_fewer_negatives": fewer([name for name in drawn[0] if name != TRUE], drawing.negatives),
-        "positives_after_query_year": int(np.count_nonzero(younger)),  # protocol 2 keeps them
+        "positives_after_query_year": int(np.count_nonzero(is_later)),  # protocol 2 keeps them
     }
     if split != "test":
         counts["queries_left_out_as_test_queries"] = len(pool.query_rows) - len(drawn)
@@ -318,9 +318,9 @@ def _counted(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: Sampl
 
 
 def _write(out: Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping[int, Candidates]]) -> int:
-    """Write the two files of a split, and return how many papers it has."""
-    listed = [papers for queries in lists.values() for by_type in queries.values() for papers in by_type.values()]
-    rows = np.unique(np.concatenate([*listed, *(list(queries) for queries in lists.values())])).astype(np.int64)
+    """Write the two files of a split, and return its number of papers."""
+    candidates = [papers for queries in lists.values() for by_type in queries.values() for papers in by_type.values()]
+    rows = np.unique(np.concatenate([*candidates, *(list(queries) for queries in lists.values())])).astype(np.int64)
     ids = dict(zip(rows.tolist(), corpus.ids(rows), strict=True))
     content = {
         field: {
@@ -335,7 +335,7 @@ def _write(out: Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping
     with out.file(data_name) as (path, _), path.open("w", encoding="utf-8") as file:
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            texts = (text for part in corpus.texts(block) for text in part)
+            texts = (text for block_texts in corpus.texts(block) for text in block_texts)
             for row, text in zip(block.tolist(), texts, strict=True):
                 paper = {"paper_id": ids[row], "title": text.title, "abstract": text.abstract}
                 file.write(json.dumps(paper, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""The study ``mdcr_checks``: what a benchmark's figures depend on, beyond the paper."""
+"""The study ``mdcr_checks``: how the figures of a benchmark depend on its candidates and number of queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import Measurement, check_baseline, made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
-from pipeline.studies.mdcr.evaluation import evaluations_of_lists, opened
+from pipeline.studies.mdcr.evaluation import evaluations_of_lists, read_evaluation
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, ListsConfig, write_lists_pool
 
 OWN, MATCHED, LARGE = "0", "matched", "large"
@@ -45,7 +45,7 @@ _OWN_COST = "own less others"
 
 @dataclass(frozen=True)
 class Recipe(study.Recipe):
-    """Settings of the study, those of the benchmark and what ``mdcr_checks.toml`` explains."""
+    """Settings of the benchmark and of the study (see ``mdcr_checks.toml``)."""
 
     rebuilds: int
     baseline: str
@@ -57,13 +57,13 @@ def draw_pool_task(
 ) -> Task:
     """Return the task of the pool with the lists of one draw of one field; positives are the same in all draws.
 
-    ``number`` says which draw of the negatives it is; ``systems`` give top negatives.
+    ``number`` is the number of the draw of negatives; ``systems`` give top negatives.
     """
-    types = (*systems, GRAPH, MOST_CITED, RANDOM)
+    all_types = (*systems, GRAPH, MOST_CITED, RANDOM)
     config = ListsConfig(
         **vars(field.pool.config),
         lists=digest([drawing, number, list(systems)]),
-        longest=drawing.positives + len(types) * drawing.negatives,
+        longest=drawing.positives + len(all_types) * drawing.negatives,
     )
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": field.pool}
     inputs |= {name: field.rankings[name] for name in systems}
@@ -71,20 +71,20 @@ def draw_pool_task(
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         sampler = CandidateSampler(pool, dataclasses.replace(drawing, redraw=number))
-        drawn = sampler.draw(pool, field.split, {name: sampler.top_negatives(inputs[name], pool) for name in systems})
-        entries = [(place, name, rows) for place, by_type in enumerate(drawn) for name, rows in by_type.items()]
-        query = np.repeat([place for place, _, _ in entries], [len(rows) for _, _, rows in entries])
-        listed = [name for _, name, rows in entries for _ in rows]
+        draws = sampler.draw(pool, field.split, {name: sampler.top_negatives(inputs[name], pool) for name in systems})
+        entries = [(position, name, rows) for position, by_type in enumerate(draws) for name, rows in by_type.items()]
+        query = np.repeat([position for position, _, _ in entries], [len(rows) for _, _, rows in entries])
+        types = [name for _, name, rows in entries for _ in rows]
         row = np.concatenate([rows for _, _, rows in entries])
-        return write_lists_pool(out, field.field, pool.query_rows.astype(np.int64), query, row, listed)
+        return write_lists_pool(out, field.field, pool.query_rows.astype(np.int64), query, row, types)
 
     return Task("pool", 1, POOLS, f"{field.pool.slug}-draw", config, inputs, run)
 
 
 class Plan(NamedTuple):
-    """What is evaluated: each system on the large pools, and on the lists of each draw, of each field.
+    """The evaluations of each system, by field, on the large pools and on the lists of each draw.
 
-    The benchmark draws negatives from the systems that are ``chosen``.
+    ``chosen`` are the systems whose top negatives are in the benchmark.
     """
 
     benchmark: Artifact
@@ -94,42 +94,42 @@ class Plan(NamedTuple):
 
 
 def plan(workspace: Workspace, recipe: Recipe) -> Plan:
-    """Return what is evaluated; the benchmark must have been made."""
+    """Return the evaluations of the study; the benchmark must have been made."""
     fields, task = study.benchmark(workspace, recipe)
     benchmark = made(workspace, task)
-    tested = [field for field in fields if field.split == "test"]
+    test_fields = [field for field in fields if field.split == "test"]
     chosen = tuple(benchmark.manifest.counts["model_negatives"])
     draws = {str(number): (number, chosen) for number in range(recipe.rebuilds + 1)}
     draws[MATCHED] = (0, task.config.systems)
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     lists = {}
     for name, draw in draws.items():
-        pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in tested]
+        pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in test_fields]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
-    large = workspace.evaluations([field.pool for field in tested], recipe.systems, depth=recipe.depth, tunings=())
+    large = workspace.evaluations([field.pool for field in test_fields], recipe.systems, depth=recipe.depth, tunings=())
     return Plan(benchmark, chosen, large, lists)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the tasks of the benchmark, then its large pools' scores and the rankings of all draws."""
+    """Yield the tasks of the benchmark, then the scores on its large pools and the rankings of all draws."""
     check_baseline(recipe.baseline, recipe.systems)
     if recipe.rebuilds < 1:
         raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set=rebuilds=20")
     yield from study.batches(workspace, recipe)
-    planned = plan(workspace, recipe)
-    yield [evaluation.scores[0] for evaluation in planned.large]
-    yield [evaluation.ranking for of_draw in planned.lists.values() for evaluation in of_draw]
+    study_plan = plan(workspace, recipe)
+    yield [evaluation.scores[0] for evaluation in study_plan.large]
+    yield [evaluation.ranking for evaluations in study_plan.lists.values() for evaluation in evaluations]
 
 
 class Precisions(NamedTuple):
     """Average precision of every query.
 
     Attributes:
-        systems: in order.
-        chosen: those that the benchmark draws negatives from.
-        values: by draw, what is left out of the benchmark (``without bm25``), or :data:`LARGE`, and field: float64
-            ``[systems, queries]``.
-        seed: of the bootstrap; all figures share the queries that are drawn.
+        systems: names of the systems, in order.
+        chosen: systems whose top negatives are in the benchmark.
+        values: float64 ``[systems, queries]`` by draw, negatives left out (``without bm25``) or :data:`LARGE`, and by
+            field.
+        seed: seed of the bootstrap; all figures share the resampled queries.
     """
 
     systems: tuple[str, ...]
@@ -142,23 +142,23 @@ class Precisions(NamedTuple):
         return mean_of_means(self.values[draw], self.seed)
 
 
-def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> Precisions:
-    """Return what the tables are made of."""
-    everything = {*planned.chosen, GRAPH, MOST_CITED, RANDOM}
-    left_out = {f"without {name}": everything - {name} for name in planned.chosen}
-    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*planned.lists, *left_out, LARGE)}
-    for draw, evaluations in planned.lists.items():
+def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> Precisions:
+    """Return the average precision of every query, system and draw."""
+    all_types = {*study_plan.chosen, GRAPH, MOST_CITED, RANDOM}
+    left_out = {f"without {name}": all_types - {name} for name in study_plan.chosen}
+    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*study_plan.lists, *left_out, LARGE)}
+    for draw, evaluations in study_plan.lists.items():
         for evaluation in evaluations:
-            lists, ranking = opened(workspace, evaluation)
+            lists, ranking = read_evaluation(workspace, evaluation)
             for name, types in {draw: None, **(left_out if draw == OWN else {})}.items():
                 rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
-    scores = values(runs_of(workspace.runner, planned.large)).filter(measure="map")
-    for (field, _), of_system in scores.group_by("field", "system", maintain_order=True):
-        rows[LARGE].setdefault(str(field), []).append(of_system.sort("query")["value"].to_numpy())
+    scores = values(runs_of(workspace.runner, study_plan.large)).filter(measure="map")
+    for (field, _), system_values in scores.group_by("field", "system", maintain_order=True):
+        rows[LARGE].setdefault(str(field), []).append(system_values.sort("query")["value"].to_numpy())
     by_field = {
-        name: {field: np.stack(of_field) for field, of_field in fields.items()} for name, fields in rows.items()
+        name: {field: np.stack(field_rows) for field, field_rows in fields.items()} for name, fields in rows.items()
     }
-    return Precisions(stored_names(recipe.systems), planned.chosen, by_field, recipe.seed)
+    return Precisions(stored_names(recipe.systems), study_plan.chosen, by_field, recipe.seed)
 
 
 def systems_table(
@@ -168,31 +168,30 @@ def systems_table(
     notes: Sequence[str],
     show: Callable[[Measurement], str] | None = None,
 ) -> StudyTable:
-    """Return a table of systems by columns; ``show`` says how a figure is shown, if not in percent."""
+    """Return a table of systems by columns; ``show`` formats a figure (default: percent)."""
     frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
     cells: dict[tuple[str, str], Value] = {row[:2]: show(row) if show else Cell(*row[2:]) for row in rows}
     return StudyTable(name, grid(title, "system", cells, notes), frame)
 
 
 def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
-    """Return each system's figure in the benchmark, over its rebuilds, with matched negatives and in large pools.
+    """Return the MAP of each system in the benchmark, over its rebuilds, with matched negatives and in large pools.
 
-    Each query has negatives of its own draw, so the draws of a rebuild are part of the variance between queries.
+    Negatives are drawn query by query, so the variance between queries includes that of the draws.
     """
-    numbers = [str(number) for number in range(1, rebuilds + 1)]
+    draws = [str(draw) for draw in range(1, rebuilds + 1)]
     over_draws = {
-        field: np.mean([precisions.values[number][field] for number in numbers], axis=0)
-        for field in precisions.values[OWN]
+        field: np.mean([precisions.values[draw][field] for draw in draws], axis=0) for field in precisions.values[OWN]
     }
     means = {
         "benchmark": precisions.macro(OWN), "rebuilds": mean_of_means(over_draws, precisions.seed),
         MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE),
     }  # fmt: skip
-    redrawn = np.stack([precisions.macro(number).value for number in numbers], axis=1)
+    rebuild_means = np.stack([precisions.macro(draw).value for draw in draws], axis=1)
     rows = []
-    for place, system in enumerate(precisions.systems):
-        deviations = {"rebuilds": float(redrawn[place].std(ddof=1)) if rebuilds > 1 else None}
-        rows += [Measurement(system, name, *mean.at(place), deviations.get(name)) for name, mean in means.items()]
+    for position, system in enumerate(precisions.systems):
+        deviations = {"rebuilds": float(rebuild_means[position].std(ddof=1)) if rebuilds > 1 else None}
+        rows += [Measurement(system, name, *mean.at(position), deviations.get(name)) for name, mean in means.items()]
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
         "benchmark: the benchmark's own lists, each draw ranked by itself; systems that are fitted (LSA, words) are "
@@ -204,27 +203,27 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
 
 
 def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
-    """Return the difference of each two systems in the benchmark and in other candidates.
+    """Return the difference of each two systems in the benchmark and with other candidates.
 
-    The first of a pair is better in the benchmark; the intervals of a column hold together.
+    The first of a pair is better in the benchmark; the intervals of a column hold simultaneously.
     """
     names, in_benchmark = precisions.systems, precisions.macro(OWN).value
     pairs = [
-        (one, other) if in_benchmark[one] >= in_benchmark[other] else (other, one)
-        for one, other in itertools.combinations(range(len(names)), 2)
+        (first, second) if in_benchmark[first] >= in_benchmark[second] else (second, first)
+        for first, second in itertools.combinations(range(len(names)), 2)
     ]
-    redrawn = [precisions.macro(str(number)).value for number in range(1, rebuilds + 1)]
+    rebuild_means = [precisions.macro(str(draw)).value for draw in range(1, rebuilds + 1)]
     level, rows = simultaneous(len(pairs)), []
-    for one, other in pairs:
-        label = f"{names[one]} over {names[other]}"
+    for first, second in pairs:
+        label = f"{names[first]} over {names[second]}"
         for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE)):
             fields = precisions.values[draw].items()
-            change = {field: values[[one]] - values[[other]] for field, values in fields}
+            change = {field: values[[first]] - values[[second]] for field, values in fields}
             rows.append(Measurement(label, name, *mean_of_means(change, precisions.seed, level=level).at(0)))
             if draw == OWN:
                 rows.append(Measurement(label, "effect", float(standardised_effect(change)[0]), np.nan, np.nan))
-        kept = float(np.mean([mean[one] > mean[other] for mean in redrawn]))
-        rows.append(Measurement(label, f"{rebuilds} rebuilds", kept, np.nan, np.nan))
+        share = float(np.mean([mean[first] > mean[second] for mean in rebuild_means]))
+        rows.append(Measurement(label, f"{rebuilds} rebuilds", share, np.nan, np.nan))
     notes = (
         f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
         "Bonferroni].",
@@ -243,39 +242,40 @@ def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
 
 
 def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Sequence[str]) -> Floats | None:
-    """Return what a system's own negatives cost it more than those of the others do, less the same of other systems.
+    """Return the extra cost of a system's own negatives for itself, less the same cost for other systems.
 
-    A system is compared with another one on lists that neither gave; None where no such comparison is possible.
-    ``gains`` are of each system without the negatives of each, float64 ``[queries]``, by system and whose negatives.
+    The extra cost of these negatives for any system is its gain without them, less its mean gain without neutral
+    negatives, which neither of the two compared systems gave. None if there are no neutral negatives. ``gains`` are
+    float64 ``[queries]``, by system and by the system whose negatives are left out.
     """
     excess = []
     for other in others:
         neutral = [name for name in gains[system] if name not in (system, other)]
         if neutral:
-            of_system, of_other = (
+            system_excess, other_excess = (
                 gains[name][system] - np.mean([gains[name][left_out] for left_out in neutral], axis=0)
                 for name in (system, other)
             )
-            excess.append(of_system - of_other)
+            excess.append(system_excess - other_excess)
     return np.mean(excess, axis=0) if excess else None
 
 
 def bias_table(precisions: Precisions) -> StudyTable:
-    """Return what each system gains when one system's negatives are left out."""
+    """Return the gain of each system when the negatives of one system are left out."""
     rows, chosen = [], precisions.chosen
     gains = {
         field: {
-            system: {name: precisions.values[f"without {name}"][field][place] - in_benchmark[place] for name in chosen}
-            for place, system in enumerate(precisions.systems)
+            system: {name: precisions.values[f"without {name}"][field][row] - in_benchmark[row] for name in chosen}
+            for row, system in enumerate(precisions.systems)
         }
         for field, in_benchmark in precisions.values[OWN].items()
     }
-    single = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
+    unfused = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
     for system in precisions.systems:
-        changes = {name: {field: of[system][name] for field, of in gains.items()} for name in chosen}
+        changes = {name: {field: field_gains[system][name] for field, field_gains in gains.items()} for name in chosen}
         if system in changes:
-            others = [name for name in single if name != system]
-            excess = {field: own_cost(of, system, others) for field, of in gains.items()}
+            others = [name for name in unfused if name != system]
+            excess = {field: own_cost(field_gains, system, others) for field, field_gains in gains.items()}
             changes[_OWN_COST] = {field: values for field, values in excess.items() if values is not None}
         for name, change in changes.items():
             if change:
@@ -290,23 +290,23 @@ def bias_table(precisions: Precisions) -> StudyTable:
 
 
 def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
-    """Return how many queries each field needs to detect a difference to the baseline, and what its queries detect.
+    """Return the queries that each field needs to detect a difference, and the difference that its queries detect.
 
-    The test is that of Holm's first step over the fields, which a single difference has to pass.
+    Differences are to the baseline. The test is the first step of Holm's correction over the fields.
     """
-    base, rows, fields = precisions.systems.index(baseline), [], precisions.values[OWN]
-    first = ALPHA / len(fields)
-    tests = {"one test": ALPHA, f"first of {len(fields)}": first}
-    for place, system in enumerate(precisions.systems):
-        for field, of_systems in fields.items() if place != base else ():
+    baseline_position, rows, fields = precisions.systems.index(baseline), [], precisions.values[OWN]
+    first_alpha = ALPHA / len(fields)
+    tests = {"one test": ALPHA, f"first of {len(fields)}": first_alpha}
+    for position, system in enumerate(precisions.systems):
+        for field, of_systems in fields.items() if position != baseline_position else ():
             label, queries = f"{system}, {field}", of_systems.shape[1]
-            spread = variance_interval(of_systems[place] - of_systems[base])
+            variances = variance_interval(of_systems[position] - of_systems[baseline_position])
             for name, alpha in tests.items():
-                points = (100 * detectable(variance, queries, alpha) for variance in spread)
+                points = (100 * detectable(variance, queries, alpha) for variance in variances)
                 rows.append(Measurement(label, f"points detected, {name}", *points))
-            for wanted in differences:
-                needed = (queries_needed(variance, wanted, first) for variance in spread)
-                rows.append(Measurement(label, f"{100 * wanted:g} points", *needed))
+            for difference in differences:
+                needed = (queries_needed(variance, difference, first_alpha) for variance in variances)
+                rows.append(Measurement(label, f"{100 * difference:g} points", *needed))
     notes = (
         f"Against {baseline}, power {POWER:.0%} [95% interval]. points detected: by the queries that the field has, "
         f"with p < {ALPHA:g} in one test, and in the first step of Holm's correction over {len(fields)} fields.",
@@ -324,15 +324,15 @@ def power_table(precisions: Precisions, baseline: str, differences: Sequence[flo
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
-    planned = plan(workspace, recipe)
-    precisions = average_precisions(workspace, recipe, planned)
+    study_plan = plan(workspace, recipe)
+    precisions = average_precisions(workspace, recipe, study_plan)
     tables = [
         redraw_table(precisions, recipe.rebuilds),
         order_table(precisions, recipe.rebuilds),
         bias_table(precisions),
         power_table(precisions, recipe.baseline, recipe.differences),
     ]
-    return StudyResult(tables, sources=[planned.benchmark.name])
+    return StudyResult(tables, sources=[study_plan.benchmark.name])
 
 
 STUDY = Study(

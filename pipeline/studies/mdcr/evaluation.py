@@ -47,10 +47,10 @@ from pipeline.studies.mdcr.lists import (
 BY_RANK = "Fuse by rank instead: rrf(...)"
 
 SCORES = "runs/benchmarks"
-"""Room of the scores of lists: reports of pools leave them out."""
+"""Folder of the scores of lists, separate from scores of pools, so that reports of pools omit them."""
 
 INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "each list alone"}
-"""Whose documents BM25 counts. With ``corpus``, the score of a pair is the same in all fields."""
+"""Documents that BM25 statistics are counted on. With ``corpus``, a pair has the same score in all fields."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,22 @@ def corpus_task(folder: Path, split: str) -> Task:
 
 
 def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list[Task]:
-    """Return the pool of each field."""
+    """Return the task of the pool of each field."""
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def validation_pools(workspace: Workspace, folder: Path, tested: BenchmarkLists) -> dict[str, Task]:
-    """Return the pool of the validation queries of each field; their corpus must have been made."""
+def validation_pools(workspace: Workspace, folder: Path, test_lists: BenchmarkLists) -> dict[str, Task]:
+    """Return the task of the pool of validation queries by field; their corpus must exist."""
     lists = read_lists(folder, "val")
-    test = {query for queries in tested.values() for query in queries}
-    for field in tested:
+    test_queries = {query for queries in test_lists.values() for query in queries}
+    for field in test_lists:
         if field not in lists:
             raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
-        if shared := test & set(lists[field]):
+        if shared := test_queries & set(lists[field]):
             raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
     corpus = made(workspace, corpus_task(folder, "val"))
-    return dict(zip(tested, benchmark_pools(corpus, "val", {name: lists[name] for name in tested}), strict=True))
+    validation_lists = {field: lists[field] for field in test_lists}
+    return dict(zip(test_lists, benchmark_pools(corpus, "val", validation_lists), strict=True))
 
 
 def evaluations_of_lists(
@@ -98,23 +99,24 @@ def evaluations_of_lists(
     index: str,
     validation: Mapping[str, Task] = MappingProxyType({}),
 ) -> list[Evaluation]:
-    """Return each system on each pool of lists, pool by pool; rankings have every pair. Nothing is made.
+    """Return the evaluation of each system on each pool of lists, pool by pool; rankings have every pair.
 
-    ``index`` says whose documents BM25 counts (:data:`INDEXES`). ``validation`` has the pool of validation queries of
-    each field, for weighted sums. A tuning of large pools is used where a system asks for one (``bm25:tuned``) alone.
+    Nothing is computed. ``index`` names the documents that BM25 statistics are counted on (:data:`INDEXES`).
+    ``validation`` has the pool of validation queries of each field, for weighted sums. A tuning on large pools is used
+    only by systems that name one (``bm25:tuned``).
     """
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
     parsed = parse_systems(systems)
     if index != "field" and any(isinstance(system, Fused | Reranked) for system in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
-    tunings, evaluated = tunings_for(workspace.root, parsed), []
+    tunings, evaluations = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
             held_out = [validation[pool.config.field]] if weighted(system) and validation else []
             depth = max(task.config.longest for task in (pool, *held_out))
-            used = tunings if needs_tuning(system) else ()
-            chain = Chain(corpus, depth=depth, tunings=used, validation=held_out, allow_unknown=True)
+            tunings_used = tunings if needs_tuning(system) else ()
+            chain = Chain(corpus, depth=depth, tunings=tunings_used, validation=held_out, allow_unknown=True)
             (evaluation,) = chain.evaluations([pool], [system])
             ranking = evaluation.ranking
             if index != "field" and isinstance(system, Bm25):
@@ -122,12 +124,12 @@ def evaluations_of_lists(
             complete = complete_task(corpus, pool, ranking, system)
             score = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
             score = dataclasses.replace(score, folder=SCORES)
-            evaluated.append(Evaluation(complete, (score,), evaluation.system))
-    return evaluated
+            evaluations.append(Evaluation(complete, (score,), evaluation.system))
+    return evaluations
 
 
-def opened(workspace: Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking]:
-    """Return the lists and the ranking of an evaluation (:func:`evaluations_of_lists`) that was made."""
+def read_evaluation(workspace: Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking]:
+    """Return the lists and the ranking of an evaluation of :func:`evaluations_of_lists`."""
     inputs: Mapping[str, Any] = evaluation.ranking.inputs
     lists = Lists(Pool(workspace.runner.make(inputs["pool"]), Corpus(inputs["corpus"])))
     return lists, read_ranking(workspace.runner.make(evaluation.ranking))
@@ -142,7 +144,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
-    """Return the corpus of the benchmark, which must have been made, and each system on each field."""
+    """Return the corpus of the benchmark, which must exist, and the evaluation of each system on each field."""
     folder = Path(recipe.input)
     corpus = made(workspace, corpus_task(folder, recipe.split))
     lists = read_lists(folder, recipe.split)
@@ -152,7 +154,7 @@ def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Eval
 
 
 def _splits(recipe: Recipe) -> list[str]:
-    """Return the split that is scored; with weighted sums, also the other one, which their weights are chosen on."""
+    """Return the scored split, and ``val`` if there are weighted sums, whose weights are chosen on it."""
     sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
     if not sums:
         return [recipe.split]
@@ -166,18 +168,18 @@ def _splits(recipe: Recipe) -> list[str]:
 
 @dataclass(frozen=True)
 class OwnIndexConfig(Bm25Config):
-    """What decides a BM25 ranking with an index that is not the field's."""
+    """Settings of a BM25 ranking with another index than that of the field."""
 
     index: str = "query"
 
 
 @dataclass(frozen=True)
 class CompleteConfig:
-    """What decides a complete ranking.
+    """Settings of a complete ranking.
 
     Attributes:
-        missing: whether a pair without a score is the last of its list, or an error.
-        depth: of the measures, where all lists are shorter; 0: the longest list is at least as long.
+        missing: a pair without a score is last in its list, or an error.
+        depth: depth of the measures if all lists are shorter, else 0.
     """
 
     missing: Literal["last", "error"]
@@ -185,9 +187,10 @@ class CompleteConfig:
 
 
 def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system: Bm25, depth: int) -> Task:
-    """Return the task that ranks each list by BM25 with an index that is not the field's.
+    """Return the task that ranks each list by BM25 with another index than that of the field.
 
-    The candidates of the pools ``counted`` give document frequencies and lengths; without any, each list gives its own.
+    Document frequencies and lengths are counted on the candidates of the pools ``counted``; without pools, on each
+    list alone.
     """
     names = [f"counted{number}" for number in range(len(counted))]
 
@@ -195,29 +198,29 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
         from pipeline.retrieve.bm25.collection import Collection, QueryTerms
         from pipeline.retrieve.bm25.search import search
 
-        opened, index, threads = open_pool(inputs), index_of(inputs["paper"]), resources.workers
-        queries = QueryTerms.read(index, opened.query_rows)
-        candidates = [Pool(inputs[name], opened.corpus).candidates for name in names]
-        every = np.unique(np.concatenate([np.empty(0, np.uint32), *candidates]))
-        whole = Collection.read(index, every, queries.vocabulary, threads)
-        listed = Lists(opened).pairs()
-        starts = np.searchsorted(listed >> np.uint64(32), np.arange(1, len(opened.query_rows)))
+        lists_pool, index, threads = open_pool(inputs), index_of(inputs["paper"]), resources.workers
+        queries = QueryTerms.read(index, lists_pool.query_rows)
+        candidates = [Pool(inputs[name], lists_pool.corpus).candidates for name in names]
+        all_candidates = np.unique(np.concatenate([np.empty(0, np.uint32), *candidates]))
+        background = Collection.read(index, all_candidates, queries.vocabulary, threads)
+        listed = Lists(lists_pool).pairs()
+        starts = np.searchsorted(listed >> np.uint64(32), np.arange(1, len(lists_pool.query_rows)))
         rankings = []
-        for number, rows in enumerate(np.split(listed.astype(np.uint32), starts)):
+        for position, rows in enumerate(np.split(listed.astype(np.uint32), starts)):
             collection = Collection.read(index, rows, queries.vocabulary, threads)
             if names:
-                collection = dataclasses.replace(collection, idf=whole.idf, average=whole.average)
-            query = queries.subset(number, number + 1)
+                collection = dataclasses.replace(collection, idf=background.idf, average=background.average)
+            query = queries.subset(position, position + 1)
             rankings.append(
                 search(collection, query, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1)
             )
         counts = np.array(list(map(len, rankings)), np.int64)
         row, score = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in ("row", "score"))
-        return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
+        return write_ranking(Ranking.from_counts(counts, row, score), lists_pool, depth, out)
 
     config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth, "corpus" if counted else "query")
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
-    terms = {f"paper{number}": terms_tasks(corpus, other)["paper"] for number, other in enumerate(counted)}
+    terms = {f"paper{number}": terms_tasks(corpus, task)["paper"] for number, task in enumerate(counted)}
     slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
 
@@ -225,10 +228,10 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
 def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -> Task:
     """Return the task that checks that a ranking has every pair of a pool of lists.
 
-    BM25 gives no score to candidates without a shared term: they are last in their list.
+    Candidates without a query term have no BM25 score: they are last in their list.
 
     Raises:
-        InputError: once run: another system has no score of a pair; the message names it.
+        InputError: once run: a system other than BM25 has no score for a pair; the message names the pair.
     """
     depth = DEPTH if pool.config.longest < DEPTH else 0
     config = CompleteConfig("last" if all(isinstance(part, Bm25) for part in parts_of([system])) else "error", depth)

@@ -1,4 +1,4 @@
-"""Candidate lists: their published layout, pools in which each query ranks its own list, measures of such rankings.
+"""Candidate lists: the published layout, pools in which each query ranks its own list, and measures of rankings.
 
 The layout is ``mdcr_SPLIT.json`` (candidate ids by field, query id and type) and ``mdcr_SPLIT_data.jsonl`` (texts).
 """
@@ -90,21 +90,21 @@ def _existing(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _check(place: str, query: str, by_type: Any) -> None:
+def _check(location: str, query: str, by_type: Any) -> None:
     lists = by_type.values() if isinstance(by_type, dict) else [None]
     if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in lists):
-        raise InputError(f"{place} must map candidate types to lists of ids", "Correct the file")
+        raise InputError(f"{location} must map candidate types to lists of ids", "Correct the file")
     if not by_type.get(TRUE):
-        raise InputError(f"{place} has no candidate of type {TRUE!r}", "Leave the query out")
+        raise InputError(f"{location} has no candidate of type {TRUE!r}", "Leave the query out")
     if query in by_type[TRUE]:
-        raise InputError(f"{place} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
+        raise InputError(f"{location} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
 
 
 MEASURES = ("map", "ndcg", "recall@5")
-"""What the benchmark reports, over the whole list but for recall."""
+"""Measures of the benchmark; all but recall use the whole list."""
 
 DEPTH = 5
-"""Where recall is cut; it is 1 by construction in a field whose lists are all as short."""
+"""Rank at which recall is cut; recall is 1 by construction in a field whose lists are all that short."""
 
 SCHEMA = pa.schema(
     [pa.field(n, t, nullable=False) for n, t in (("query", pa.uint32()), ("row", pa.uint32()), ("type", pa.string()))]
@@ -114,14 +114,14 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class ListsConfig(ExternalPoolConfig):
-    """Settings of a pool of lists: their digest, and how many candidates the longest one has."""
+    """Settings of a pool of lists: their digest, and the number of candidates of the longest one."""
 
     lists: str = ""
     longest: int = 0
 
 
 _CHANCE_DRAWS = 100
-"""Random orders of each list: the mean over some hundred queries is then exact to a few hundredths of a point."""
+"""Random orders of each list; over some hundred queries, the mean is exact to a few hundredths of a point."""
 
 
 class Lists:
@@ -129,9 +129,9 @@ class Lists:
 
     Attributes:
         pool: the pool.
-        query: int64 ``[entries]``, position of each entry's query.
-        row: int64 ``[entries]``, its candidate.
-        type: its type, object ``[entries]``.
+        query: position of the query of each entry, int64 ``[entries]``.
+        row: row of its candidate, int64 ``[entries]``.
+        type: candidate type, object ``[entries]``.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -151,19 +151,19 @@ class Lists:
         return [name for name in dict.fromkeys(self.type) if name != TRUE]
 
     def pairs(self, types: Container[str] | None = None) -> npt.NDArray[np.uint64]:
-        """Return the pairs of query and candidate of some types and of ``true``, rising; None: of all types."""
-        kept = [types is None or name == TRUE or name in types for name in self.type]
-        return np.unique(pairs(self.query[kept], self.row[kept]))
+        """Return the (query, candidate) pairs of ``types`` (None: all types) and of type ``true``, rising uint64."""
+        is_kept = [types is None or name == TRUE or name in types for name in self.type]
+        return np.unique(pairs(self.query[is_kept], self.row[is_kept]))
 
     def values(self, ranking: Ranking, measures: Sequence[str], types: Container[str] | None = None) -> Floats:
-        """Return measures of a ranking of complete lists, of some types and ``true``: ``[measures, queries]``."""
+        """Return measures of a ranking of the candidates of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
-        kept = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
-        run = Run(np.searchsorted(ranking.query[kept], np.arange(queries + 1)), ranking.row[kept])
+        is_kept = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
+        run = Run(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
     def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
-        """Return what a random ranking of some types and ``true`` scores, ``[measures, queries]``."""
+        """Return the expected measures of random rankings of ``types`` and ``true``, ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
         qrels = Qrels.from_table(self.pool.qrels, queries)
@@ -191,8 +191,8 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
         rows = Corpus(inputs["corpus"]).rows_of([*lists, *papers])
         if (rows < 0).any():
             query, paper = [*zip(lists, lists, strict=True), *zip(owners, papers, strict=True)][np.argmin(rows)]
-            place = f"query {query} of {field}"
-            raise InputError(f"{place} needs the text of paper {paper}, got none", "Add it to the data file")
+            location = f"query {query} of {field}"
+            raise InputError(f"{location} needs the text of paper {paper}, got none", "Add it to the data file")
         row_of = dict(zip(lists, rows.tolist(), strict=False))
         query_rows = np.unique(rows[: len(lists)])
         query = np.searchsorted(query_rows, [row_of[query] for query in owners])
@@ -202,7 +202,7 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
 
 
 def field_name(field: str) -> str:
-    """Return a benchmark's field as part of the name of a file or folder."""
+    """Return the name of a field as used in names of files and folders."""
     return file_name(field.lower()) or "field"
 
 
@@ -211,23 +211,23 @@ def write_lists_pool(
 ) -> Counts:
     """Write a pool whose queries exclude every candidate that is not in their own list; return its counts.
 
-    ``query_rows`` rise. Each entry has the position of its ``query``, its candidate (``row``) and its type; those of
-    type ``true`` are positives.
+    ``query_rows`` are rising. An entry has the position of its ``query``, its candidate (``row``) and its type; type
+    ``true`` means positive.
     """
     candidates = np.unique(row)
-    foreign = np.ones((len(query_rows), len(candidates)), bool)
-    foreign[query, np.searchsorted(candidates, row)] = False
-    excluded, position = np.nonzero(foreign)
+    is_foreign = np.ones((len(query_rows), len(candidates)), bool)
+    is_foreign[query, np.searchsorted(candidates, row)] = False
+    excluded, position = np.nonzero(is_foreign)
     positive = np.array([name == TRUE for name in types], bool)
     judged = np.unique(pairs(query[positive], row[positive]))
-    graded = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
-    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, graded, (excluded, candidates[position]))
+    judgements = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
+    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, judgements, (excluded, candidates[position]))
     order = np.argsort(query, kind="stable")
     out.arrow("lists.arrow", table(SCHEMA, query[order], row[order], np.array(types, object)[order]), SCHEMA)
     return {
         "queries": len(query_rows),
         "candidates": len(candidates),
-        "pairs": int(np.count_nonzero(~foreign)),
+        "pairs": int(np.count_nonzero(~is_foreign)),
         "positives": len(judged),
         "queries_without_positive": len(query_rows) - len(np.unique(judged >> np.uint64(32))),
         "excluded_self": 0,

@@ -21,35 +21,35 @@ from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, grid, label_of
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import pool_result
-from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, opened
+from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
 
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
-"""Rows of table 4 that no system has."""
+"""Rows of table 4 that are not of a system."""
 
 MEANINGS = {
     GRAPH: "near the query in the citation graph, not cited",
     MOST_CITED: "among the most cited of the field, not cited",
     RANDOM: "any paper, not cited",
 }
-"""What a negative of each type is; further types are named after the system that ranks them high."""
+"""Meaning of each type of negatives; other types have the name of the system that ranks them high."""
 
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return tables 3 and 4, the figures that the papers print, and the queries one by one."""
+    """Return tables 3 and 4, published figures beside ours, and the queries one by one."""
     corpus, evaluations = evaluated(workspace, recipe)
     runs = runs_of(workspace.runner, evaluations)
-    runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # a system is one row, however long its lists are
+    runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # one row per system, whatever the length of its lists
     scores, draws = values(runs), Draws(seed=recipe.seed)
     baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
     summary = summarise(scores, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
     values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
     for evaluation in evaluations:
-        lists, ranking = opened(workspace, evaluation)
+        lists, ranking = read_evaluation(workspace, evaluation)
         lists_of[lists.pool.artifact.name] = lists
         for name in lists.types:
             values_of[evaluation.system.title, name][lists.field] = lists.values(ranking, MEASURES, {name})
@@ -60,50 +60,50 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
             values_of[OF_SYSTEMS, name][lists.field] = np.mean(of_systems, axis=0)
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
-    kinds = {name: typed(lists) for name, lists in lists_of.items()}
-    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], kinds)
+    typed_lists = {name: typed(lists) for name, lists in lists_of.items()}
+    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed_lists)
 
     notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
-    if short := [config["field"] for config in configs if config["longest"] <= DEPTH]:
-        why = f"no list has more than {DEPTH} candidates"
-        notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short)}: {why}.")
-    (of_scores,) = result.tables
+    if short_fields := [config["field"] for config in configs if config["longest"] <= DEPTH]:
+        reason = f"no list has more than {DEPTH} candidates"
+        notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short_fields)}: {reason}.")
+    (score_table,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    table = replace(of_scores.table, title=title, notes=(*of_scores.table.notes, *notes))
-    fields = beside_paper(of_scores.frame, "benchmark")
+    table = replace(score_table.table, title=title, notes=(*score_table.table.notes, *notes))
+    fields = beside_paper(score_table.frame, "benchmark")
     tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
 
 def typed(lists: Lists) -> Typed:
-    """Return candidates with their types for a page."""
-    kinds = {"positive": "cited by the query"}
-    kinds |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
-    number_of = {name: number for number, name in enumerate([TRUE, *lists.types])}
-    return Typed(kinds, lists.query, lists.row, np.array([number_of[name] for name in lists.type], np.int64))
+    """Return the candidates of lists with their types, for the page."""
+    meanings = {"positive": "cited by the query"}
+    meanings |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
+    code_of = {name: code for code, name in enumerate([TRUE, *lists.types])}
+    return Typed(meanings, lists.query, lists.row, np.array([code_of[name] for name in lists.type], np.int64))
 
 
 def types_frame(
     values: Mapping[tuple[str, str], Mapping[str, Floats]], baseline: str | None, seed: int
 ) -> pl.DataFrame:
-    """Return table 4: how hard each candidate type is for each system, mean over the fields that have it.
+    """Return table 4: the measures of each system on each candidate type, mean over the fields that have the type.
 
     ``values`` are float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
     field. Columns: ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by
     Holm's correction over types (null without a test), and ``paper``, the published figure.
     """
-    parts = []
+    frames = []
     for (system, name), fields in values.items():
         means, p_values = mean_of_means(fields, seed), None
         if baseline and system not in (baseline, OF_SYSTEMS):
-            changes = {field: of_field - values[baseline, name][field] for field, of_field in fields.items()}
+            changes = {field: field_values - values[baseline, name][field] for field, field_values in fields.items()}
             p_values = permutation_of_means(changes, seed, item="fields")
         figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}
         schema = {"system": pl.String, "field": pl.String, "measure": pl.String, **dict.fromkeys(figures, pl.Float64)}
-        parts.append(pl.DataFrame({"system": system, "field": name, "measure": MEASURES, **figures}, schema))
+        frames.append(pl.DataFrame({"system": system, "field": name, "measure": MEASURES, **figures}, schema))
     adjusted = pl.col("p_adjusted").map_batches(lambda raw: pl.Series(holm(raw)), return_dtype=pl.Float64)
-    frame = pl.concat(parts).with_columns(adjusted.over("system", "measure").fill_nan(None))
+    frame = pl.concat(frames).with_columns(adjusted.over("system", "measure").fill_nan(None))
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
     return beside_paper(frame, "benchmark-type").rename({"field": "type"})
@@ -127,27 +127,27 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
 
 
 def types_heat(types: pl.DataFrame) -> HeatMap:
-    """Return table 4 coloured by value."""
-    wide = {name: types.filter(measure=name).pivot("system", index="type", values="value") for name in MEASURES}
-    names, *systems = wide[MEASURES[0]].iter_columns()
-    views = {label_of(name): table.drop("type").rows() for name, table in wide.items()}
+    """Return table 4 as a heat map, a view for each measure."""
+    frames = {name: types.filter(measure=name).pivot("system", index="type", values="value") for name in MEASURES}
+    names, *systems = frames[MEASURES[0]].iter_columns()
+    views = {label_of(name): table.drop("type").rows() for name, table in frames.items()}
     return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
 def beside_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
-    """Add the column ``paper``: the figure that a paper prints, a fraction; null where there is none."""
-    of_field = pl.concat_str(pl.lit(f"{experiment}."), "field")
-    of_row = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(of_field)
-    return with_published(frame, of_row).drop("difference").rename({"published": "paper"})
+    """Add the column ``paper``: the published figure, a fraction; null if there is none."""
+    field_key = pl.concat_str(pl.lit(f"{experiment}."), "field")
+    key = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(field_key)
+    return with_published(frame, key).drop("difference").rename({"published": "paper"})
 
 
 def published_table(fields: pl.DataFrame) -> list[StudyTable]:
-    """Return the figures beside those that the papers print; none where no system and field is in a paper."""
+    """Return the table of figures beside the published ones; an empty list if none is published."""
     percent = pl.col("value", "low", "high", "paper") * 100
-    both = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
-    both = both.rename({"value": "here"})
+    compared = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
+    compared = compared.rename({"value": "here"})
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    return [StudyTable.of("paper", "Beside the figures of the papers", both, [note])] if len(both) else []
+    return [StudyTable.of("paper", "Beside the figures of the papers", compared, [note])] if len(compared) else []
 
 
 STUDY = Study(

@@ -73,13 +73,13 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
-    """Return both splits of the fields that have enough papers, and the task of the benchmark."""
+    """Return the rankings of both splits of each field with enough papers, and the task of the benchmark."""
     for system in parse_systems(recipe.systems):
-        what = f"systems must rank both splits, got {system.name}"
+        message = f"systems must rank both splits, got {system.name}"
         if weighted(system):
-            raise InputError(f"{what}, which has its weights from val", BY_RANK)
+            raise InputError(f"{message}, which has its weights from val", BY_RANK)
         if needs_tuning(system):
-            raise InputError(f"{what}, and a tuning serves test pools alone", "Name parameters: bm25:k1=1.2,b=0.75")
+            raise InputError(f"{message}, and a tuning serves test pools alone", "Name parameters: bm25:k1=1.2,b=0.75")
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)
     if not pools:
@@ -87,39 +87,39 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
             "Ask for fewer queries or another --year; --recipe=mdcr_small is for small corpora",
         )
-    systems, chosen = (tuple(stored_names(names)) for names in (recipe.systems, recipe.model_negatives))
-    parts = []
+    systems, model_negatives = (tuple(stored_names(names)) for names in (recipe.systems, recipe.model_negatives))
+    field_rankings = []
     for split in SPLITS:
-        for field, of_split in pools.items():
-            evaluations = workspace.evaluations(of_split[split], recipe.systems, depth=recipe.depth, tunings=())
+        for field, pool_of in pools.items():
+            evaluations = workspace.evaluations(pool_of[split], recipe.systems, depth=recipe.depth, tunings=())
             rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)
-            parts.append(FieldRankings(split, field, of_split[split], dict(rankings)))
-    config = BenchmarkConfig(recipe.sampling, systems, chosen, tuple(left_out.items()))
-    return parts, benchmark_task(corpus, parts, config)
+            field_rankings.append(FieldRankings(split, field, pool_of[split], dict(rankings)))
+    config = BenchmarkConfig(recipe.sampling, systems, model_negatives, tuple(left_out.items()))
+    return field_rankings, benchmark_task(corpus, field_rankings, config)
 
 
 def field_pools(
     workspace: Workspace, corpus: Artifact, selections: Sequence[Selection]
 ) -> tuple[dict[str, Mapping[str, Task]], dict[str, str]]:
-    """Return the pool of each split of the fields that have enough queries, and why each other field is left out.
+    """Return the pools of each field with enough queries, by split, and the reason why each other field is left out.
 
-    A selection is of one field, one size, one sample and split ``test``. A field whose cited papers are fewer than the
-    size takes them all, as the paper does for Art, History and Philosophy. Nothing is made.
+    A selection has one field, one size, one sample and split ``test``. If a field has fewer cited papers than the size,
+    its pool has all of them, as in the paper for Art, History and Philosophy. Nothing is computed.
     """
-    opened = Corpus(corpus)
+    reader = Corpus(corpus)
     pools: dict[str, Mapping[str, Task]] = {}
     left_out = {}
-    for of_field in selections:
-        (test,) = of_field.pools(corpus)
-        field, size, kept = test.config.field, test.config.size, prefilter(opened.attributes, test.config.prefilter)[0]
-        if size != "all" and np.count_nonzero(drawable(opened, test.config, kept)) < size:
-            of_field = of_field.but(size=("all",))
-            (test,) = of_field.pools(corpus)
-        (val,) = of_field.but(split="validation").pools(corpus)
+    for field_selection in selections:
+        (test,) = field_selection.pools(corpus)
+        field, size, mask = test.config.field, test.config.size, prefilter(reader.attributes, test.config.prefilter)[0]
+        if size != "all" and np.count_nonzero(drawable(reader, test.config, mask)) < size:
+            field_selection = field_selection.but(size=("all",))
+            (test,) = field_selection.pools(corpus)
+        (val,) = field_selection.but(split="validation").pools(corpus)
         try:
             if not workspace.runner.published(val):
-                rows = choose_queries(opened, test.config, kept, np.empty(0, np.int64)).rows
-                choose_queries(opened, val.config, kept, rows.astype(np.int64))
+                test_rows = choose_queries(reader, test.config, mask, np.empty(0, np.int64)).rows
+                choose_queries(reader, val.config, mask, test_rows.astype(np.int64))
             pools[field] = {"val": val, "test": test}
         except InsufficientDataError as error:
             left_out[field] = error.what
@@ -127,22 +127,23 @@ def field_pools(
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the Jaccard indexes of the systems, what was counted, the datasheet and the files."""
+    """Return the Jaccard indexes of the systems, the counts, the datasheet and the files."""
     artifact = workspace.runner.make(benchmark(workspace, recipe)[1])
     corpus, counts = find_corpus(workspace.root, recipe.corpus or None), artifact.manifest.counts
     pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
     columns = {"system": pl.String, "other": pl.String, "jaccard": pl.Float64}
     jaccard, names = pl.DataFrame(pairs, columns, orient="row"), stored_names(recipe.systems)
-    both = [*((name, name, None) for name in names), *pairs, *((other, one, value) for one, other, value in pairs)]
-    matrix = pl.DataFrame(both, columns, orient="row").pivot("other", index="system", values="jaccard")
+    mirrored = [(other, system, value) for system, other, value in pairs]
+    cells = [*((name, name, None) for name in names), *pairs, *mirrored]
+    matrix = pl.DataFrame(cells, columns, orient="row").pivot("other", index="system", values="jaccard")
     matrix = matrix.with_columns(mean=pl.mean_horizontal(*names))
     rows = [(name, str(value)) for name, value in counts.items() if isinstance(value, int)]
     rows += [(f"left out: {field}", reason) for field, reason in counts["fields_left_out"].items()]
-    counted = pl.DataFrame(rows, schema=["count", "value"], orient="row")
+    count_table = pl.DataFrame(rows, schema=["count", "value"], orient="row")
     note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
         StudyTable.of("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
-        StudyTable.of("counts", "What the benchmark has", counted),
+        StudyTable.of("counts", "What the benchmark has", count_table),
     ]
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     files = {"datasheet.md": datasheet(artifact, corpus, recipe)}
@@ -150,10 +151,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 
 def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
-    """Return the page of a benchmark in Markdown: what it is, how it was made, licence, limits, checksums."""
+    """Return the datasheet in Markdown: content, recipe, licence, limits and checksums of the benchmark."""
     counts, source = benchmark.manifest.counts, corpus.manifest.config["source"]
-    numbers = [(name.replace("_", " "), value) for name, value in counts.items() if isinstance(value, int)]
-    count_rows = "\n".join(f"| {name} | {value:,} |" for name, value in numbers)
+    count_values = [(name.replace("_", " "), value) for name, value in counts.items() if isinstance(value, int)]
+    count_rows = "\n".join(f"| {name} | {value:,} |" for name, value in count_values)
     left_out = "".join(f"- Left out: {field}: {reason}.\n" for field, reason in counts["fields_left_out"].items())
     file_rows = "\n".join(f"| {file.path} | {file.bytes:,} | {file.sha256} |" for file in benchmark.outputs())
     template = (DATA / "templates" / "datasheet.md").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The data of one task, by the keys of its papers: labels, judged queries, judged reviewers, or authors in blocks.
+"""Read the data of one task: labels, judged queries, judged reviewers, or blocks of author signatures.
 
-Of a training sample a third is held out as its test set. The gold standard of reviewer assignment (Stelmakh et al.
-2023) stands in for reviewer matching: queries are the reviewers and candidates the papers each of them rated, since
-hardly a paper has two ratings. Expertise from 1 to 5 becomes a grade from 0 to 3, rounded half up.
+A third of a training sample is held out as its test set. The gold standard of reviewer assignment (Stelmakh et al.
+2023) replaces reviewer matching: queries are the reviewers, and candidates are the papers that each of them rated,
+since few papers have two ratings. Expertise from 1 to 5 becomes a grade from 0 to 3, rounded half up.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import polars as pl
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.text import id_keys, number
-from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, beside, decoded, document, read_doc, rows
+from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, decoded, document, read_doc, rows, sibling
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
 _RATED = 10
-"""Papers that a reviewer of the gold standard rated at most."""
+"""Maximum number of papers that a reviewer of the gold standard rated."""
 _RELEVANT = {"test_hard": 3, "test_soft": 2}
-"""Least grade of the gold standard that is relevant in a split of reviewer matching."""
+"""Lowest relevant grade of the gold standard, by split of reviewer matching."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Labelled:
     Attributes:
         train: keys of the training papers.
         test: keys of the test papers.
-        train_labels: of regression float64 ``[papers]``; else bool ``[papers, classes]``, by the sorted labels of all
-            papers.
+        train_labels: regression: float64 ``[papers]``; classification: bool ``[papers, classes]``, where classes are
+            the sorted labels of all papers.
         test_labels: likewise.
-        counts: what was read.
+        counts: numbers of papers read, by kind.
     """
 
     train: Sequence[str]
@@ -57,7 +57,7 @@ class Labelled:
 
 
 class DataSet(NamedTuple):
-    """One source of signatures: its name, and of each block the paper key and the author's number of each signature."""
+    """An S2AND data set: its name and blocks; a block has the paper key and author number of each signature."""
 
     name: str
     blocks: tuple[tuple[tuple[str, ...], npt.NDArray[np.int64]], ...]
@@ -68,8 +68,8 @@ class Judged:
     """A ranking task.
 
     Attributes:
-        pairs: judged pairs, those of one query together: ``query`` and ``candidate`` (ids in the task), ``grade`` (of
-            reviewer matching by hard labels), and of reviewer matching ``soft``, the grade by soft labels.
+        pairs: judged pairs, grouped by query: ``query`` and ``candidate`` (ids in the task) and ``grade``. Reviewer
+            matching has the grade by hard labels, and in the column ``soft`` the grade by soft labels.
         keys: key of each paper.
         texts: ad-hoc queries by id; empty where queries are papers.
         groups: papers of each reviewer; empty where candidates are papers.
@@ -82,7 +82,7 @@ class Judged:
 
     @property
     def queries(self) -> list[str]:
-        """The queries, in their order."""
+        """Ids of the queries, in the order of the pairs."""
         return list(self.pairs["query"].unique(maintain_order=True))
 
 
@@ -91,8 +91,8 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
     sample = folder.sample(entry) if split == "evaluation" else None
     if entry.kind == "authors":
         for path in folder.authors(entry):
-            for paper, row in document(beside(path, "papers")).items():
-                yield read_doc(row, entry.fields, entry.name, _of_data_set(path, paper))
+            for paper, row in document(sibling(path, "papers")).items():
+                yield read_doc(row, entry.fields, entry.name, _paper_id(path, paper))
     elif entry.kind == "reviewers" and sample:
         for name, content in _archive(sample).items():
             if "/papers/" in name:
@@ -114,7 +114,7 @@ def queries(entry: Entry, folder: Folder) -> dict[str, str]:
     if entry.format != "search":
         return {}
     if sample := folder.sample(entry):
-        return {str(number): row["query"] for number, row in enumerate(_sample_rows(entry, sample))}
+        return {str(position): row["query"] for position, row in enumerate(_sample_rows(entry, sample))}
     return {str(row["doc_id"]): row["query"] for row in rows(folder.texts(entry), ("doc_id", "query"))}
 
 
@@ -123,14 +123,14 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     keys = Keys(entry.name, docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
-        drawn = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
-        held_out = set(smallest(drawn, len(pairs) // _TEST_SHARE).tolist())
+        ranks = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
+        held_out = set(smallest(ranks, len(pairs) // _TEST_SHARE).tolist())
         train, test = (
-            [pair for number, pair in enumerate(pairs) if (number in held_out) == tested] for tested in (False, True)
+            [pair for index, pair in enumerate(pairs) if (index in held_out) == in_test] for in_test in (False, True)
         )
     else:
-        read = (rows(folder.files(TEST, entry.test, split), ("paper_id", "label")) for split in entry.splits)
-        train, test = ([(str(row["paper_id"]), row["label"]) for row in labelled] for labelled in read)
+        split_rows = (rows(folder.files(TEST, entry.test, split), ("paper_id", "label")) for split in entry.splits)
+        train, test = ([(str(row["paper_id"]), row["label"]) for row in labelled_rows] for labelled_rows in split_rows)
     keys.counts |= Counter(train=len(train), test=len(test))
     for name, pairs in (("training", train), ("test", test)):
         if not pairs:
@@ -139,15 +139,15 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     pairs = [*train, *test]
     labels: npt.NDArray[Any]
     if entry.format == "regression":
-        labels = np.array([_number(entry, f"paper {paper!r}", label) for paper, label in pairs], np.float64)
+        labels = np.array([_parse_number(entry, f"paper {paper!r}", label) for paper, label in pairs], np.float64)
     else:
-        labels = _indicator([_listed(entry, paper, label) for paper, label in pairs], entry.several_labels)
+        labels = _indicator([_labels_of(entry, paper, label) for paper, label in pairs], entry.several_labels)
         keys.counts["papers_without_label"] += int(np.count_nonzero(~labels.any(axis=1)))
     return Labelled(train_keys, test_keys, labels[: len(train)], labels[len(train) :], keys.counts)
 
 
-def _listed(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
-    """Return the labels of a paper; several are a list, or a list as JSON."""
+def _labels_of(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
+    """Return the labels of a paper; several labels are given as a list or as a JSON list."""
     labels = label if entry.several_labels else (label,)
     if isinstance(labels, str):
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
@@ -159,28 +159,28 @@ def _listed(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
     return labels
 
 
-def _indicator(papers: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np.bool_]:
-    """Return the labels of each paper as bool ``[papers, classes]``; the lists may be rows of an indicator matrix."""
-    lengths = {len(labels) for labels in papers}
-    if several and len(lengths) == 1 and lengths != {1} and all(value in (0, 1) for row in papers for value in row):
-        rows = np.array(papers, bool).reshape(len(papers), -1)
-        return rows[:, rows.any(axis=0)]
-    names = [set(map(str, labels)) for labels in papers]
-    classes = sorted(set().union(*names))
-    return np.array([[name in labels for name in classes] for labels in names], bool).reshape(len(papers), -1)
+def _indicator(lists: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np.bool_]:
+    """Return labels as bool ``[papers, classes]``; the label lists may already be rows of an indicator matrix."""
+    lengths = {len(labels) for labels in lists}
+    if several and len(lengths) == 1 and lengths != {1} and all(value in (0, 1) for row in lists for value in row):
+        matrix = np.array(lists, bool).reshape(len(lists), -1)
+        return matrix[:, matrix.any(axis=0)]
+    sets = [set(map(str, labels)) for labels in lists]
+    classes = sorted(set().union(*sets))
+    return np.array([[name in labels for name in classes] for labels in sets], bool).reshape(len(lists), -1)
 
 
 def load_judged(entry: Entry, folder: Folder) -> Judged:
-    """Return a ranking task; the counts of its keys have what was read, and what was left out by reason.
+    """Return a ranking task; ``keys.counts`` has the numbers of queries, judgements and left-out judgements.
 
-    Of several judgements of one pair the first counts, as in the published evaluation.
+    The first of several judgements of a pair counts, as in the published evaluation.
     """
     keys, texts = Keys(entry.name, docs(entry, folder)), queries(entry, folder)
     groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
-    pairs, *soft = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
-    for labels in soft:
-        named = labels.rename({"grade": "soft"})
-        pairs = pairs.join(named, on=["query", "candidate"], how="left", maintain_order="left").fill_null(0)
+    pairs, *soft_pairs = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
+    for split_pairs in soft_pairs:
+        renamed = split_pairs.rename({"grade": "soft"})
+        pairs = pairs.join(renamed, on=["query", "candidate"], how="left", maintain_order="left").fill_null(0)
     for query, candidate in pairs.select("query", "candidate").iter_rows():
         if entry.format == "search" and query not in texts:
             raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
@@ -193,11 +193,11 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
 
 
 def _grades(entry: Entry, folder: Folder, split: str, counts: Counter[str]) -> pl.DataFrame:
-    """Return the grade of each pair; queries, and candidates of a query, are in the order of the file."""
+    """Return the grade of each pair; queries, and the candidates of each query, keep the order of the file."""
     rows = []
     for query, candidate, score in _judgements(entry, folder, split):
         pair = f"query {query!r}, candidate {candidate!r}"
-        grade = _number(entry, pair, score)
+        grade = _parse_number(entry, pair, score)
         if grade != int(grade):
             raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
         rows.append((query, candidate, int(grade)))
@@ -209,18 +209,18 @@ def _grades(entry: Entry, folder: Folder, split: str, counts: Counter[str]) -> p
 
 
 def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield (query, candidate, score) of each judgement of a split, or of the sample that stands in for it."""
+    """Yield (query, candidate, score) of each judgement of a split, or of the sample that replaces it."""
     sample = folder.sample(entry)
     if sample is None:
         for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
             yield str(row["query_id"]), str(row["cand_id"]), row["score"]
     elif entry.kind == "reviewers":
-        for reviewer, paper, grade in _rated(entry, sample):
+        for reviewer, paper, grade in _ratings(entry, sample):
             yield reviewer, paper, int(grade >= _RELEVANT[split])
     else:
-        for number, row in enumerate(_sample_rows(entry, sample)):
+        for position, row in enumerate(_sample_rows(entry, sample)):
             query = row["query"]
-            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(number)
+            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(position)
             for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
                 yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
 
@@ -230,14 +230,14 @@ def _sample_rows(entry: Entry, sample: Path) -> Iterator[dict[str, Any]]:
     return rows([sample], (entry.label or "query",), columns)
 
 
-def _number(entry: Entry, place: str, value: Any) -> float:
+def _parse_number(entry: Entry, item: str, value: Any) -> float:
     try:
         parsed = number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
     if not math.isfinite(parsed):
         raise InputError(
-            f"the label of {place} of task {entry.name} must be a number, got {value!r:.80}", "Fetch it again"
+            f"the label of {item} of task {entry.name} must be a number, got {value!r:.80}", "Fetch it again"
         )
     return parsed
 
@@ -248,24 +248,24 @@ def _reviewers(entry: Entry, folder: Folder) -> dict[str, list[str]]:
         contents = {Path(name).stem: text for name, text in _archive(sample).items() if "/participants/" in name}
         profiles = {name: decoded(text, f"participant {name} of {sample}") for name, text in contents.items()}
         return {name: [paper["paperId"] for paper in profile["papers"]] for name, profile in profiles.items()}
-    listed = rows(folder.needed(entry)[-1], ("r_id", "papers"))
-    return {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in listed}
+    reviewers = rows(folder.needed(entry)[-1], ("r_id", "papers"))
+    return {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in reviewers}
 
 
-def _rated(entry: Entry, sample: Path) -> Iterator[tuple[str, str, int]]:
+def _ratings(entry: Entry, sample: Path) -> Iterator[tuple[str, str, int]]:
     """Yield (reviewer, paper, grade) of each rating of the gold standard."""
     table = next(content for name, content in _archive(sample).items() if name.endswith("/evaluations.csv"))
     for row in csv.DictReader(io.StringIO(table.decode()), delimiter="\t"):
         reviewer = row["ParticipantID"]
-        for place in range(1, _RATED + 1):
-            if paper := row[f"Paper{place}"]:
-                expertise = _number(entry, f"reviewer {reviewer!r}, paper {paper!r}", row[f"Expertise{place}"])
+        for position in range(1, _RATED + 1):
+            if paper := row[f"Paper{position}"]:
+                expertise = _parse_number(entry, f"reviewer {reviewer!r}, paper {paper!r}", row[f"Expertise{position}"])
                 yield reviewer, paper, math.floor((expertise - 1) * 3 / 4 + 0.5)
 
 
 @functools.lru_cache(maxsize=1)
 def _archive(path: Path) -> dict[str, bytes]:
-    """Return the files of the gold standard, or of the folder it was unpacked to, by name."""
+    """Return the content of the files of the gold standard by name; ``path`` is an archive or an unpacked folder."""
     if path.is_dir():
         return {f"/{file.relative_to(path)}": file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
     try:
@@ -277,34 +277,34 @@ def _archive(path: Path) -> dict[str, bytes]:
 
 
 def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
-    """Return the data sets, their blocks in random order; a signature of no cluster is left out and counted."""
+    """Return the data sets, their blocks in random order; signatures without a cluster are left out and counted."""
     keys = {doc.id: doc.key for doc in docs(entry, folder)}
     sets = []
     for path in folder.authors(entry):
-        clusters = enumerate(document(beside(path, "clusters")).values())
-        author = {signature: number for number, cluster in clusters for signature in cluster["signature_ids"]}
+        clusters = enumerate(document(sibling(path, "clusters")).values())
+        author_of = {signature: position for position, cluster in clusters for signature in cluster["signature_ids"]}
         blocks: dict[str, list[tuple[str, int]]] = {}
         for signature, row in document(path).items():
-            block, paper = row.get("author_info", {}).get("block"), _of_data_set(path, str(row.get("paper_id")))
+            block, paper = row.get("author_info", {}).get("block"), _paper_id(path, str(row.get("paper_id")))
             if block is None or paper not in keys:
                 raise InputError(
                     f"signature {signature!r} of task {entry.name} must have a block and a paper with a text, "
                     f"got {block!r} and {paper!r}",
                     "Fetch the files again; those of another version are not read",
                 )
-            counts["signatures_without_cluster"] += signature not in author
-            if signature in author:
-                blocks.setdefault(block, []).append((keys[paper], author[signature]))
+            counts["signatures_without_cluster"] += signature not in author_of
+            if signature in author_of:
+                blocks.setdefault(block, []).append((keys[paper], author_of[signature]))
         counts["signatures"] += sum(map(len, blocks.values()))
         if len(blocks) < 2:
             raise InputError(
                 f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
             )
         order = np.argsort(priorities(id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
-        columns = [tuple(zip(*list(blocks.values())[number], strict=True)) for number in order]
-        sets.append(DataSet(path.parent.name, tuple((papers, np.array(numbers)) for papers, numbers in columns)))
+        columns = [tuple(zip(*list(blocks.values())[position], strict=True)) for position in order]
+        sets.append(DataSet(path.parent.name, tuple((papers, np.array(authors)) for papers, authors in columns)))
     return sets
 
 
-def _of_data_set(path: Path, paper: str) -> str:
+def _paper_id(path: Path, paper: str) -> str:
     return f"{path.parent.name}/{paper}"

@@ -1,10 +1,10 @@
-"""Figures that count, their averages and differences (Singh et al. 2023, table 2), and what they cost.
+"""Tables of figures: averages, differences, correlations and costs (Singh et al. 2023, table 2).
 
-Figures are a frame, system by system, with a row for each figure that counts: ``system``, ``task``, ``title``,
-``format``, ``in_train``, ``averaged`` (whether averages have it), ``measure`` (of a mean all that it is of), ``label``
-(the task, with the measure where the task has several), ``value`` (fraction), ``low`` and ``high`` (null for a task of
-one item, such as one query), ``items``, ``draws`` (the value in each resample), ``files`` (whole or sample) and
-``seconds``. All systems have the same figures in the same order.
+Figures are a frame with one row for each system and reported figure. Columns: ``system``, ``task``, ``title``,
+``format``, ``in_train``, ``averaged`` (whether averages include it), ``measure`` (all measures, if the figure is their
+mean), ``label`` (the task, with the measure if the task has several), ``value`` (fraction), ``low`` and ``high`` (null
+for a task of one item, such as one query), ``items``, ``draws`` (the value in each resample), ``files`` (whole or
+sample) and ``seconds``. All systems have the same figures in the same order.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, do
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 
-Made = Mapping[tuple[Entry, str], Artifact]
+FigureArtifacts = Mapping[tuple[Entry, str], Artifact]
 """The figures of each task and system."""
 Row = dict[str, Any]
 
 _MEAN = ("value", "low", "high", "figures")
-_FACTS = "trained, files, items, mean time"
+_FACTS_HEADER = "trained, files, items, mean time"
 
 LEAST_SYSTEMS = 3
-"""Systems a correlation needs."""
-_LARGEST_SUBSET, _EQUAL = 4, 12
-"""Figures of a subset at most; decimals to which means are compared."""
+"""Minimum number of systems of a correlation."""
+_LARGEST_SUBSET, _DECIMALS = 4, 12
+"""Maximum number of figures of a subset; number of decimals at which means are compared."""
 
 
-def read_figures(made: Made, folder: Folder) -> pl.DataFrame:
-    """Return the figures that count."""
+def read_figures(artifacts: FigureArtifacts, folder: Folder) -> pl.DataFrame:
+    """Return the reported figures of all tasks and systems."""
     parts = [
         counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow"))).with_columns(
             system=pl.lit(system), files=pl.lit(folder.state(entry)),
             seconds=pl.lit(artifact.manifest.provenance["wall_seconds"]),
         )
-        for (entry, system), artifact in made.items()
+        for (entry, system), artifact in artifacts.items()
     ]  # fmt: skip
     figures = pl.concat(parts)
     return figures.sort(pl.col("system").cast(pl.Enum(_systems(figures))), maintain_order=True)
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
-    """Return the figures of one task and system (:data:`pipeline.studies.scirepeval.steps.FIGURES`) that count.
+    """Return the figures of one task and system (:data:`pipeline.studies.scirepeval.steps.FIGURES`) as reported.
 
-    Each measure of a ranking task counts on its own. Few-shot rows are averaged with the row of all training papers
-    (appendix A.3), and the four figures of reviewer matching (appendix A.2).
+    Each measure of a ranking task is one figure. Few-shot rows are averaged with the row of all training papers
+    (appendix A.3), and so are the four figures of reviewer matching (appendix A.2).
     """
     names = figures["figure"].to_list()
     if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
@@ -87,22 +87,23 @@ def _draws(figures: pl.DataFrame) -> Floats:
 def means(figures: pl.DataFrame) -> pl.DataFrame:
     """Return the averages of each system: ``system``, ``group`` (of :data:`GROUPS`), ``format`` (empty: all formats).
 
-    ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, ``figures`` is their number; null without any.
+    ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, and ``figures`` is the number of figures. All
+    are null without any figure.
     """
     rows = []
     for name, group, kind in itertools.product(_systems(figures), GROUPS, ("", *FORMATS)):
         of_format = pl.col("format").is_in([kind] if kind else FORMATS)
-        counted = figures.filter("averaged", GROUPS[group], of_format, system=name)
-        mean = _mean(counted["value"].to_numpy(), _draws(counted)) if len(counted) else (None,) * 4
+        averaged = figures.filter("averaged", GROUPS[group], of_format, system=name)
+        mean = _mean(averaged["value"].to_numpy(), _draws(averaged)) if len(averaged) else (None,) * 4
         rows.append((name, group, kind, *mean))
     return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
 
 
 def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
-    """Return mean and deviation of the figures of probes over the seeds of their fits."""
+    """Return the mean and standard deviation of the figures of probes over the seeds of their fits."""
     keys = ["task", "title", "measure", "system"]
-    every = pl.concat([figures, *repeats]).group_by(keys, maintain_order=True)
-    frame = every.agg(seeds=pl.len(), mean=pl.col("value").mean(), deviation=pl.col("value").std())
+    fits = pl.concat([figures, *repeats]).group_by(keys, maintain_order=True)
+    frame = fits.agg(seeds=pl.len(), mean=pl.col("value").mean(), deviation=pl.col("value").std())
     frame = frame.filter(pl.col("seeds") > 1)
     cells: dict[tuple[str, str], Value] = {
         (f"{row['title']}, {row['measure']}", row["system"]): f"{percent(row['mean'])} ± {percent(row['deviation'])}"
@@ -115,17 +116,17 @@ def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
     """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
 
-    There is no row where nothing is averaged.
-    ``value``, ``low``, ``high`` and ``figures`` are as of :func:`means`; ``effect`` is over the deviation between
-    tasks, null of one task; ``better`` is the number of figures that are higher. The interval resamples test items,
-    with the same draws for both systems. The test, whose p-value is ``p``, flips the signs of the differences task by
-    task, all figures of a task at once: it asks whether the one system is better over tasks.
+    A format without averaged figures has no row. ``value``, ``low``, ``high`` and ``figures`` are as in :func:`means`.
+    ``effect`` is the difference divided by its standard deviation between tasks, null for one task. ``better`` is the
+    number of higher figures. The interval resamples test items, with the same resamples for both systems. The test
+    (p-value ``p``) flips the signs of the differences task by task, all figures of a task at once: it tests whether
+    one system is better over tasks.
     """
-    counted, rows = figures.filter("averaged"), []
-    formats = [kind for kind in FORMATS if kind in counted["format"]]
+    averaged, rows = figures.filter("averaged"), []
+    formats = [kind for kind in FORMATS if kind in averaged["format"]]
     for name, kind in itertools.product(_systems(figures), ("", *formats) if formats else ()):
         if name != baseline:
-            of_format = counted.filter(pl.col("format") == kind) if kind else counted
+            of_format = averaged.filter(pl.col("format") == kind) if kind else averaged
             first, second = (of_format.filter(system=system) for system in (name, baseline))
             change = (first["value"] - second["value"]).to_numpy()
             changes, units = {"scirepeval": change[None]}, {"scirepeval": first["task"].to_list()}
@@ -141,61 +142,62 @@ def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
     return float(values.mean()), *percentiles(draws.mean(axis=0)), len(values)
 
 
-def averages(mean: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
-    """Return the averages beside the published ones (table 2), those of the system that ``printed_as`` names.
+def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
+    """Return the averages beside the published ones (table 2), which ``printed_as`` names for each system.
 
-    The earlier edition's out-of-train average leaves SciDocs out, so ours has none beside it. ``samples`` are the tasks
-    whose figures are of a training sample.
+    The out-of-train average of the earlier edition omits SciDocs, so no published value is given for it. ``samples``
+    are the tasks that are evaluated on a training sample.
     """
-    experiment, whole = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
-    rows, measured, beside = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
-    for row in mean.filter(format="").drop("format").iter_rows(named=True):
+    experiment, total = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
+    rows, cells, printed_cells = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
+    for row in means.filter(format="").drop("format").iter_rows(named=True):
         name, group, printed = row["system"], row["group"], None
         if (edition, group) != (25, "out-of-train"):
             printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
-        measured[name, Column("measured", group)] = _cell(row)
-        beside[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
+        cells[name, Column("measured", group)] = _cell(row)
+        printed_cells[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
-    inner, outer = (row["figures"] or 0 for row in rows[:2])
+    in_train, out_of_train = (row["figures"] or 0 for row in rows[:2])
     notes = [
-        f"Means of {inner} in-train and {outer} out-of-train figures; of the whole benchmark 7 and {whole}.",
+        f"Means of {in_train} in-train and {out_of_train} out-of-train figures; of the whole benchmark 7 and {total}.",
         "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
-    cells = measured | (beside if any(beside.values()) else {})
-    table = grid("SciRepEval: averages over tasks", "system", cells, notes)
+    all_cells = cells | (printed_cells if any(printed_cells.values()) else {})
+    table = grid("SciRepEval: averages over tasks", "system", all_cells, notes)
     return StudyTable("averages", table, pl.DataFrame(rows, infer_schema_length=None))
 
 
-def best_of(mean: pl.DataFrame) -> str:
-    """Return the system with the best average over all tasks, for the index of reports; empty where there is none."""
-    averaged = mean.filter(group="average", format="").drop_nulls("value")
+def best_of(means: pl.DataFrame) -> str:
+    """Return the system with the best average over all tasks, for the index of reports; empty if there is none."""
+    averaged = means.filter(group="average", format="").drop_nulls("value")
     best = averaged.sort("value", descending=True, maintain_order=True).head(1).rows(named=True)
     return "".join(f"{row['system']}: average {percent(row['value'])} (mean over tasks)" for row in best)
 
 
-def formats(mean: pl.DataFrame) -> StudyTable:
+def formats(means: pl.DataFrame) -> StudyTable:
     """Return the averages by format."""
-    shown = mean.filter(pl.col("group") != "average", pl.col("format") != "")
-    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in shown.iter_rows(named=True)}
-    return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), shown)
+    rows = means.filter(pl.col("group") != "average", pl.col("format") != "")
+    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in rows.iter_rows(named=True)}
+    return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), rows)
 
 
-def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> StudyTable:
+def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> StudyTable:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
-    Those are of the 24 tasks; the earlier edition's (table 4) are of codes on SciNCL, which no entry has.
-    ``columns`` has the encoder of each format, and of ad-hoc queries; ``mean`` has them with a tilde before.
+    Published figures are for the 24 tasks; those of the earlier edition (table 4) are for control codes on SciNCL,
+    which no entry has. ``columns`` has the encoder of each format, and of ad-hoc queries; ``means`` has their names
+    with a tilde before.
     """
     rows, cells = [], dict[tuple[str, str], Value]()
-    of_system = mean.rows_by_key(("system", "group", "format"), named=True, unique=True)
-    for group, kind, (code, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
+    of_system = means.rows_by_key(("system", "group", "format"), named=True, unique=True)
+    for group, kind, (column, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
         printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}") if edition == 24 else None
         row = of_system[f"~{name}", group, kind]
-        rows.append({"group": group, "format": kind, "vectors": code, "published": printed, **row})
-        beside = None if printed is None else printed / 100
-        cells[f"{kind}, {group}", code] = None if row["value"] is None else Cell(row["value"], published=beside)
+        rows.append({"group": group, "format": kind, "vectors": column, "published": printed, **row})
+        fraction = None if printed is None else printed / 100
+        cells[f"{kind}, {group}", column] = None if row["value"] is None else Cell(row["value"], published=fraction)
     notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, which is of one task a row."
@@ -205,28 +207,28 @@ def codes(mean: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Study
 
 
 def tasks(figures: pl.DataFrame) -> StudyTable:
-    """Return every figure, and what its task cost."""
+    """Return every figure, with the domain, files, items and mean time of its task."""
     frame = figures.with_columns(figure=pl.int_range(pl.len()).over("system")).sort("figure", maintain_order=True)
     value, several = pl.col("value"), len(_systems(figures)) > 1
     rows = frame.with_columns(
         best=(value == value.max().over("figure")) & several, seconds_mean=pl.col("seconds").mean().over("figure")
     ).rows(named=True)
     cells = dict[tuple[str, str], Value]()
-    line = "{title}, {measure}".format_map
+    label = "{title}, {measure}".format_map
     for row in rows:
-        cells[line(row), row["system"]] = _cell(row, best=row["best"])
+        cells[label(row), row["system"]] = _cell(row, best=row["best"])
     for row in rows:
         trained = "in-train" if row["in_train"] else "out-of-train"
         facts = f"{trained}, {row['files']}, {row['items']:,}, {row['seconds_mean']:.0f} s"
-        cells |= {(line(row), "domain"): domain_of(row["task"]), (line(row), _FACTS): facts}
+        cells |= {(label(row), "domain"): domain_of(row["task"]), (label(row), _FACTS_HEADER): facts}
     notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
     return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), frame.select(names))
 
 
-def difference_table(different: pl.DataFrame) -> StudyTable:
+def difference_table(differences: pl.DataFrame) -> StudyTable:
     """Return the differences over all figures (:func:`differences`)."""
-    frame, cells = different.filter(format="").drop("format"), dict[tuple[str, str], Value]()
+    frame, cells = differences.filter(format="").drop("format"), dict[tuple[str, str], Value]()
     for row in frame.iter_rows(named=True):
         cells[row["system"], "difference"] = _cell(row)
         cells[row["system"], "effect"] = None if row["effect"] is None else f"{row['effect']:+.2f}"
@@ -240,34 +242,34 @@ def difference_table(different: pl.DataFrame) -> StudyTable:
     return StudyTable("differences", grid(title, "system", cells, notes), frame)
 
 
-def gains(different: pl.DataFrame, provenance: str) -> Chart:
-    """Return what each system gains over the baseline in each format, with 95% intervals (:func:`differences`)."""
-    number = pl.col("format").replace_strict({kind: number for number, kind in enumerate(FORMATS)})
-    gained = different.filter(pl.col("format") != "").with_columns(number.alias("format"))
-    title = f"Gain over {gained['baseline'][0]} by format"
-    views = {"difference": [*series(gained, "system", "format")]}
+def gains(differences: pl.DataFrame, provenance: str) -> Chart:
+    """Return the gain of each system over the baseline by format (:func:`differences`), with 95% intervals."""
+    category = pl.col("format").replace_strict({kind: category for category, kind in enumerate(FORMATS)})
+    by_format = differences.filter(pl.col("format") != "").with_columns(category.alias("format"))
+    title = f"Gain over {by_format['baseline'][0]} by format"
+    views = {"difference": [*series(by_format, "system", "format")]}
     return Chart(title, "", "points", views, categories=FORMATS, provenance=provenance)
 
 
 def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
-    """Return the size and the speed of each encoder of each system (table 4), from the runs that embedded papers.
+    """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
 
-    ``parameters`` are all of a checkpoint with its adapter, those of a mean together; null without weights.
+    ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
     """
     formats: dict[tuple[str, str], list[Format]] = {}
     for (system, kind), (model, _) in vectors.items():
         formats.setdefault((system, model.name), []).append(kind)
     rows = []
-    for (system, name), kinds in formats.items():
+    for (system, encoder), kinds in formats.items():
         model, artifact = vectors[system, kinds[0]]
         segments = (segment.manifest for segment in published(artifact.path.parent))
-        made = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
-        papers = sum(manifest.counts["embedded"] for manifest in made)
-        seconds = sum(m.counts["embedded"] / m.provenance["documents_per_second"] for m in made)
+        timed = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
+        papers = sum(manifest.counts["embedded"] for manifest in timed)
+        seconds = sum(manifest.counts["embedded"] / manifest.provenance["documents_per_second"] for manifest in timed)
         rows.append({
-            "system": system, "encoder": name, "formats": ", ".join(kinds), "parameters": _parameters(model),
-            "papers": papers, "papers_per_second": papers / seconds if made else None,
-            "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in made)),
+            "system": system, "encoder": encoder, "formats": ", ".join(kinds), "parameters": _parameters(model),
+            "papers": papers, "papers_per_second": papers / seconds if timed else None,
+            "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in timed)),
         })  # fmt: skip
     frame = pl.DataFrame(rows, infer_schema_length=None)
     notes = [
@@ -279,7 +281,7 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
 
 
 def _parameters(model: Model) -> int | None:
-    """Return how many numbers the weights of a model hold, by the header of each file, or else by its bytes."""
+    """Return the number of parameters of a model, by the header of each file of weights, or else by its size."""
     parts = (model, *model.parts)
     checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.checkpoint, part.adapter)))}
     numbers = list[int]()
@@ -293,21 +295,21 @@ def _parameters(model: Model) -> int | None:
     return sum(numbers) if numbers else None
 
 
-def leaks(made: Mapping[str, Artifact]) -> StudyTable:
-    """Return how many test papers of each task stand in training data."""
+def leaks(artifacts: Mapping[str, Artifact]) -> StudyTable:
+    """Return how many test papers of each task are in training data."""
     frame = pl.concat(
         pl.DataFrame(artifact.arrow("leaks.arrow")).select(pl.lit(task).alias("task"), *LEAKS.names)
-        for task, artifact in made.items()
+        for task, artifact in artifacts.items()
     )
-    heads = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
-    return StudyTable.of("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(heads))
+    headers = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
+    return StudyTable.of("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(headers))
 
 
-def counts(made: Made, systems: Sequence[str]) -> StudyTable:
-    """Return what each task counted with some systems; the table shows the first."""
+def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable:
+    """Return the counts of each task with each system; the table shows those of the first system."""
     rows = [
         {"task": entry.name, "system": system, "count": name, "number": number}
-        for (entry, system), artifact in made.items()
+        for (entry, system), artifact in artifacts.items()
         for name, number in artifact.manifest.counts.items()
         if system in systems and number and name != "figures"
     ]
@@ -317,24 +319,24 @@ def counts(made: Made, systems: Sequence[str]) -> StudyTable:
     return StudyTable.of("counts", "SciRepEval: what was read and left out", frame, shown=shown)
 
 
-def heats(figures: pl.DataFrame, confused: StudyTable | None, source: str) -> Iterator[Part]:
+def heats(figures: pl.DataFrame, confusion: StudyTable | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
     systems, (names, values) = _systems(figures), _by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         yield correlation_heat(figures, source)
-    if confused is not None:
-        table = confused.table
+    if confusion is not None:
+        table = confusion.table
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
-        cells = pl.Series(confused.frame["value"]).reshape((len(rows), -1)).to_list()
+        cells = pl.Series(confusion.frame["value"]).reshape((len(rows), -1)).to_list()
         yield HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source)
 
 
-def correlated(figures: pl.DataFrame) -> StudyTable:
-    """Return the figure that each is nearest to over systems; the CSV file has all pairs."""
-    names, matrix = _correlations(figures)
+def correlation_table(figures: pl.DataFrame) -> StudyTable:
+    """Return, for each figure, the figure that correlates most with it over systems; the CSV file has all pairs."""
+    labels, matrix = _correlations(figures)
     np.fill_diagonal(matrix, np.nan)
-    cells = ((*pair, value) for pair, value in zip(itertools.product(names, names), matrix.flat, strict=True))
+    cells = ((*pair, value) for pair, value in zip(itertools.product(labels, labels), matrix.flat, strict=True))
     pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
     highest = pl.col("correlation").max()
     other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
@@ -354,29 +356,29 @@ def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
 
 
 def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return the labels, and Pearson's correlation over systems, ``[figures, figures]``; NaN where one is constant."""
+    """Return labels and Pearson's correlations over systems, ``[figures, figures]``; NaN for a constant figure."""
     names, values = _by_label(figures)
     with np.errstate(invalid="ignore", divide="ignore"):
         return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
 
 
 def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
-    """Return the fewest figures, up to four, whose mean orders the systems like the mean of all; None: no so few do.
+    """Return the smallest subset of at most four figures whose mean ranks the systems like the mean of all; None: none.
 
-    Systems that are equal by one mean must be so by the other. Of several such subsets it is the one whose means are
-    nearest to those of all, but for a shift.
+    Systems that tie by one mean must tie by the other. Of several such subsets, the one is returned whose means differ
+    from those of all figures by the most constant amount (least variance).
     """
     from scipy.stats import rankdata
 
     names, values = _by_label(figures)
     means = values.mean(axis=1)
-    order = rankdata(means.round(_EQUAL))
+    order = rankdata(means.round(_DECIMALS))
     for size in range(1, _LARGEST_SUBSET + 1):
         distances = {}
-        for chosen in itertools.combinations(range(len(names)), size):
-            change = values[:, chosen].mean(axis=1) - means
-            if (rankdata((means + change).round(_EQUAL)) == order).all():
-                distances[chosen] = float(change.var().round(_EQUAL))
+        for subset in itertools.combinations(range(len(names)), size):
+            change = values[:, subset].mean(axis=1) - means
+            if (rankdata((means + change).round(_DECIMALS)) == order).all():
+                distances[subset] = float(change.var().round(_DECIMALS))
         if distances:
             return [names[number] for number in min(distances, key=distances.__getitem__)]
     return None
@@ -395,5 +397,5 @@ def _systems(figures: pl.DataFrame) -> list[str]:
 def _cell(row: Row, *, best: bool = False) -> Value:
     if row["value"] is None:
         return None
-    low, high = (row["value"] if row[end] is None else row[end] for end in ("low", "high"))
+    low, high = (row["value"] if row[bound] is None else row[bound] for bound in ("low", "high"))
     return Cell(row["value"], low, high, best=best)

@@ -24,20 +24,20 @@ from pipeline.studies.scirepeval.tasks import Entry, Folder, VectorsOf
 from pipeline.studies.sentences import SCORES, Pairing
 
 Ints = npt.NDArray[np.int64]
-_BEST = 3
-"""Papers of a reviewer that count."""
+_TOP = 3
+"""Number of a reviewer's most similar papers that are averaged."""
 
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What decides the figures of a task, beside its files and vectors.
+    """Settings of the figures of a task, in addition to its files and vectors.
 
     Attributes:
         task: the task.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
-        probe_seed: of the fits of probes.
-        pairing: how papers with a vector a sentence are compared; None: papers have one vector.
+        seed: seed of the bootstrap.
+        resamples: number of bootstrap resamples.
+        probe_seed: seed of the fits of probes.
+        pairing: how papers with one vector per sentence are compared; None: papers have one vector.
     """
 
     task: Entry
@@ -51,10 +51,10 @@ class TaskFigure(NamedTuple):
     """One figure of a task.
 
     Attributes:
-        figure: measure, ``@`` the size of a few-shot row, or ``hard`` or ``soft`` before it.
+        figure: the measure, followed by ``@`` and the size of a few-shot row, or preceded by ``hard`` or ``soft``.
         value: fraction.
         items: number of test items.
-        draws: its value in each resample of test items (and of repetitions), float64 ``[resamples]``.
+        draws: value in each resample of test items (and of repetitions), float64 ``[resamples]``.
     """
 
     figure: str
@@ -69,15 +69,15 @@ def score(
     """Return the figures of a task and its counts; ``workers`` processes fit the probes.
 
     Raises:
-        InputError: the task's files are bad; the task and the id are named.
+        InputError: a file of the task is not valid; the message names the task and the id.
     """
     entry, counts = config.task, Counter[str]()
     if entry.kind == "authors":
-        return [_clusters(config, load_authors(entry, folder, counts), vectors)], counts
+        return [_cluster(config, load_authors(entry, folder, counts), vectors)], counts
     if entry.format in ("classification", "regression"):
         data = load_labelled(entry, folder)
-        make = _classes if entry.format == "classification" else _numbers
-        return list(make(config, data, vectors, workers)), data.counts
+        figures_of = _classify if entry.format == "classification" else _regress
+        return list(figures_of(config, data, vectors, workers)), data.counts
     judged, names = load_judged(entry, folder), list(entry.measures)
     if entry.kind == "reviewers":
         values = match(judged, vectors, names, config.pairing)
@@ -93,24 +93,24 @@ def rank(
 ) -> Floats:
     """Return the measures of each query by ascending Euclidean distance, ``[measures, queries]``; NaN: no positive.
 
-    Each query ranks its own candidates, with vectors a sentence by ``pairing``. Ties go by paper key, descending.
-    Queries without a positive are counted.
+    Each query ranks its own candidates; ``pairing`` compares papers with one vector per sentence. Ties are in falling
+    order of paper key. Queries without a positive are counted.
     """
     queries, candidates = judged.queries, judged.pairs["candidate"]
     keys, row = np.unique([judged.keys[paper] for paper in candidates], return_inverse=True)
     papers = vectors(keys.tolist(), "paper")
     if judged.texts:
-        asked = vectors([f"{task}/{name}" for name in queries], "query")
+        query_vectors = vectors([f"{task}/{query_id}" for query_id in queries], "query")
     else:
-        asked = vectors([judged.keys[name] for name in queries], "paper")
+        query_vectors = vectors([judged.keys[query_id] for query_id in queries], "paper")
     query = _query_numbers(judged)
     scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(queries) + 1))
-    for vector, start, end in zip(asked, starts, starts[1:], strict=False):
-        listed = papers[row[start:end]]
+    for vector, start, end in zip(query_vectors, starts, starts[1:], strict=False):
+        candidate_vectors = papers[row[start:end]]
         if pairing:
-            scores[start:end] = [SCORES[pairing](vector, paper) for paper in listed]
+            scores[start:end] = [SCORES[pairing](vector, paper) for paper in candidate_vectors]
         else:
-            scores[start:end] = -np.sqrt(np.square(listed - vector.astype(np.float64)).sum(axis=1))
+            scores[start:end] = -np.sqrt(np.square(candidate_vectors - vector.astype(np.float64)).sum(axis=1))
     values = _measure(query, row, scores, judged.pairs["grade"].to_numpy(), measures)
     judged.keys.counts["queries_without_positive"] += int(np.isnan(values[0]).sum())
     return values
@@ -119,24 +119,24 @@ def rank(
 def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: Pairing | None = None) -> Floats:
     """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
-    A reviewer's score is the mean of the three highest cosines of the reviewer's papers with the paper, or of scores by
-    ``pairing``; either of them may be the query. The pairs are those with hard labels, as in the published evaluation;
-    one without a soft label is not relevant by these. NaN: a query without a positive. A reviewer without papers is not
-    ranked; both are counted.
+    The score of a reviewer and a paper is the mean of the three highest cosines (or scores by ``pairing``) between the
+    reviewer's papers and the paper; either side may be the query. As in the published evaluation, pairs are those with
+    hard labels; a pair without a soft label counts as not relevant. NaN: a query without a positive. Reviewers without
+    papers are not ranked. Both cases are counted.
     """
     pairs = []
     for query, candidate in judged.pairs.select("query", "candidate").iter_rows():
         reviewer, paper = (query, candidate) if query in judged.groups else (candidate, query)
-        pairs.append(([judged.keys[other] for other in judged.groups.get(reviewer, ())], judged.keys[paper]))
+        pairs.append(([judged.keys[written] for written in judged.groups.get(reviewer, ())], judged.keys[paper]))
     keys = sorted({key for papers, paper in pairs for key in (*papers, paper)})
-    rows, score = vectors(keys, "paper"), SCORES[pairing] if pairing else np.dot
+    key_vectors, score = vectors(keys, "paper"), SCORES[pairing] if pairing else np.dot
     if not pairing:
-        rows = rows.astype(np.float64)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        rows /= np.where(lengths > 0, lengths, 1)
-    of_key = dict(zip(keys, rows, strict=True))
-    best = [np.sort([score(of_key[key], of_key[paper]) for key in papers])[-_BEST:] for papers, paper in pairs]
-    scores = np.array([nearest.mean() if len(nearest) else np.nan for nearest in best])
+        key_vectors = key_vectors.astype(np.float64)
+        lengths = np.linalg.norm(key_vectors, axis=1, keepdims=True)
+        key_vectors /= np.where(lengths > 0, lengths, 1)
+    vector_of = dict(zip(keys, key_vectors, strict=True))
+    best = [np.sort([score(vector_of[key], vector_of[paper]) for key in papers])[-_TOP:] for papers, paper in pairs]
+    scores = np.array([top.mean() if len(top) else np.nan for top in best])
     judged.keys.counts["reviewers_without_papers"] += int(np.isnan(scores).sum())
     row, values = np.unique(judged.pairs["candidate"], return_inverse=True)[1], []
     for labels, column in (("hard", "grade"), ("soft", "soft")):
@@ -146,14 +146,14 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: 
 
 
 def _query_numbers(judged: Judged) -> Ints:
-    """Return the number of the query of each pair, which rises."""
+    """Return the query number of each pair, rising."""
     return np.array(judged.pairs["query"].rle_id(), np.int64)
 
 
 def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequence[str]) -> Floats:
     """Return the measures of each query, ``[measures, queries]``; NaN without a positive.
 
-    Of each pair: the numbers of its query and candidate (which orders equal scores), its score (NaN: not ranked) and
+    Each pair has the numbers of its query and candidate (``row``, which breaks ties), its score (NaN: not ranked) and
     its grade.
     """
     starts = np.arange(int(query.max(initial=-1)) + 2)
@@ -164,7 +164,7 @@ def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequ
     return evaluate_all(qrels, run, parse_measures(measures))
 
 
-def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
+def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
     entry, several = config.task, config.task.several_labels
     train, test, (measure,) = data.train_labels, data.test_labels, entry.measures
     average = "positive" if measure == "f1" else "labels" if several else "classes"
@@ -176,30 +176,30 @@ def _classes(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
     predicted = probes.classify(x_train, train, x_test, several, workers, data.counts, config.probe_seed)
-    yield _resampled(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
+    yield _bootstrap(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
     for row in entry.few_shot:
         shots = []
-        drawn = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
-        for shot, counts in drawn:
+        repetitions = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
+        for shot, counts in repetitions:
             shots.append(shot)
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
-        yield _repeated(config, f"{measure}@{row[0]}", test, shots, average)
+        yield _few_shot(config, f"{measure}@{row[0]}", test, shots, average)
 
 
-def _repeated(
+def _few_shot(
     config: FiguresConfig, name: str, test: probes.Indicator, shots: Sequence[probes.Indicator], average: str
 ) -> TaskFigure:
-    """Return the mean F1 of repetitions; draws are of repetitions, and of test papers as in the task's other rows."""
+    """Return the mean F1 of repetitions; repetitions are resampled, and test papers as in the task's other rows."""
     task, resamples = config.task.name, config.resamples
-    whole = np.mean([probes.f1(test, shot, np.ones((1, len(test))), average)[0] for shot in shots])
-    papers = [*resampled(len(test), seed=config.seed, item=task, resamples=resamples)]
-    values = np.stack([np.concatenate([probes.f1(test, shot, times, average) for times in papers]) for shot in shots])
-    drawn = [*resampled(len(shots), seed=config.seed, item=f"{task}|{name}", resamples=resamples)]
-    draws = (values.T * np.concatenate(drawn)).sum(axis=1) / len(shots)
-    return TaskFigure(name, float(whole), len(test), draws)
+    value = np.mean([probes.f1(test, shot, np.ones((1, len(test))), average)[0] for shot in shots])
+    counts = [*resampled(len(test), seed=config.seed, item=task, resamples=resamples)]
+    values = np.stack([np.concatenate([probes.f1(test, shot, times, average) for times in counts]) for shot in shots])
+    shot_counts = [*resampled(len(shots), seed=config.seed, item=f"{task}|{name}", resamples=resamples)]
+    draws = (values.T * np.concatenate(shot_counts)).sum(axis=1) / len(shots)
+    return TaskFigure(name, float(value), len(test), draws)
 
 
-def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
+def _regress(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
     if len(data.train) < probes.FOLDS:
         raise InputError(
             f"task {config.task.name}: a regression must have at least {probes.FOLDS} training papers, "
@@ -213,21 +213,21 @@ def _numbers(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
         rows = (np.repeat(np.arange(len(predicted)), row.astype(int)) for row in times)
         return np.array([probes.kendall(data.test_labels[row], predicted[row]) for row in rows])
 
-    yield _resampled(config, "kendall", figure, len(predicted))
+    yield _bootstrap(config, "kendall", figure, len(predicted))
 
 
-def _clusters(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf) -> TaskFigure:
+def _cluster(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf) -> TaskFigure:
     """Return the mean B-cubed F1 of the data sets; test blocks are resampled within each."""
     figures = []
     for data in sets:
         sums = probes.b_cubed(*probes.cluster(data, vectors))
-        figures.append(_resampled(config, data.name, partial(probes.b_cubed_f1, *sums), len(sums[2]), data.name))
+        figures.append(_bootstrap(config, data.name, partial(probes.b_cubed_f1, *sums), len(sums[2]), data.name))
     _, values, blocks, draws = zip(*figures, strict=True)
     return TaskFigure("b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0))
 
 
 def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
-    """Return the mean over queries; hard and soft labels draw independently."""
+    """Return the mean over queries; hard and soft labels have independent resamples."""
     if not len(values):
         raise InputError(
             f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"
@@ -237,10 +237,10 @@ def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
     return TaskFigure(name, float(values.mean()), len(values), draws[0])
 
 
-def _resampled(
-    config: FiguresConfig, name: str, figure: Callable[[Floats], Floats], items: int, part: str = ""
+def _bootstrap(
+    config: FiguresConfig, name: str, figure: Callable[[Floats], Floats], items: int, data_set: str = ""
 ) -> TaskFigure:
-    """Return a figure that is no mean over items, with resamples of the items (of a part of the task)."""
-    item = f"{config.task.name}|{part}" if part else config.task.name
+    """Return a figure that is not a mean over items, with resamples of the items (of one data set of the task)."""
+    item = f"{config.task.name}|{data_set}" if data_set else config.task.name
     draws = [figure(times) for times in resampled(items, seed=config.seed, item=item, resamples=config.resamples)]
     return TaskFigure(name, float(figure(np.ones((1, items)))[0]), items, np.concatenate(draws))

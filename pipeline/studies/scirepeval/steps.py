@@ -38,13 +38,13 @@ from pipeline.studies.sentences import Pairing
 
 Encoders = Mapping[Format, Model]
 _TEMPLATE = "fields-sep"
-"""How the published evaluation makes a text, for any transformer."""
+"""Template of a paper's text in the published evaluation, for any transformer."""
 
 
-def multi_format(more: str = "") -> dict[str, dict[str, str]]:
-    """Return the table ``formats.toml``, with the rows of another file of its kind."""
+def multi_format(extra_file: str = "") -> dict[str, dict[str, str]]:
+    """Return the rows of ``formats.toml``, extended and overridden by those of ``extra_file``."""
     table: dict[str, dict[str, str]] = {}
-    for path in (Path(__file__).with_name("formats.toml"), *([Path(more).expanduser()] if more else [])):
+    for path in (Path(__file__).with_name("formats.toml"), *([Path(extra_file).expanduser()] if extra_file else [])):
         try:
             table |= tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -57,29 +57,29 @@ def multi_format(more: str = "") -> dict[str, dict[str, str]]:
     return table
 
 
-def encoders(name: str, more: str = "") -> Encoders:
-    """Return the encoder of each format: one in all, unless ``formats.toml`` or the file ``more`` says otherwise.
+def encoders(name: str, extra_file: str = "") -> Encoders:
+    """Return the encoder of each format: the same in all, unless ``formats.toml`` or ``extra_file`` names several.
 
-    An encoder whose entry has a prompt for a format takes it: ``task=classification``. ``ot(ENCODER)`` has ENCODER's.
+    An encoder with a prompt for a format uses it: ``task=classification``. ``ot(ENCODER)`` has the vectors of ENCODER.
     """
-    transported = _transported(name)
-    row = multi_format(more).get(name) or {kind: registry.for_task(transported or name, kind) for kind in FORMATS}
+    inner = _transport_encoder(name)
+    row = multi_format(extra_file).get(name) or {kind: registry.for_task(inner or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
-    if transported and not models["proximity"].several:
+    if inner and not models["proximity"].several:
         raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")
     if "query" in row:
         models["search"] = dataclasses.replace(models["search"], query=row["query"])
     return models
 
 
-def _transported(name: str) -> str:
-    """Return ENCODER of ``ot(ENCODER)``; empty for another name."""
-    typed = names.parse_one(name)
-    return ",".join(map(str, typed.parts or ())) if typed.base == "ot" else ""
+def _transport_encoder(name: str) -> str:
+    """Return ENCODER of ``ot(ENCODER)``; empty for other names."""
+    parsed = names.parse_one(name)
+    return ",".join(map(str, parsed.parts or ())) if parsed.base == "ot" else ""
 
 
 def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
-    """Return how a system with several vectors a paper compares papers (appendix C); None for one vector a paper."""
+    """Return how a system with several vectors per paper compares papers (appendix C); None for one vector."""
     if not model.several:
         return None
     if entry.format != "proximity" or entry.kind == "authors":
@@ -87,15 +87,15 @@ def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
             f"task {entry.name} needs one vector a paper, {name} has several",
             "Set tasks to those of the format proximity but s2and",
         )
-    return "transport" if _transported(name) else "best pair"
+    return "transport" if _transport_encoder(name) else "best pair"
 
 
-def alone(name: str) -> Encoders:
-    """Return one encoder for all texts, ad-hoc queries too, whatever encodes those otherwise."""
+def single_encoder(name: str) -> Encoders:
+    """Return one encoder for the papers of all formats and for ad-hoc queries, which it encodes like papers."""
     model = whole(registry.resolve(name, template=_TEMPLATE))
     prefix = model.spec.paper_prefix.strip() if isinstance(model.spec, TransformerSpec) else ""
-    typed = names.parse_one(name)
-    query = str(dataclasses.replace(typed, options=(*typed.options, ("query_prefix", prefix)))) if prefix else ""
+    parsed = names.parse_one(name)
+    query = str(dataclasses.replace(parsed, options=(*parsed.options, ("query_prefix", prefix)))) if prefix else ""
     return dict.fromkeys(FORMATS, dataclasses.replace(model, query=query, passage_prefix=None))
 
 
@@ -108,14 +108,14 @@ _BLOCK = 8_192
 
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
-    """Yield the papers of a task, of several with one id the first."""
+    """Yield the papers of a task; the first of several with one id."""
     keys = Keys(entry.name)
     return (doc for doc in data.docs(entry, folder) if keys.add(doc))
 
 
 @dataclass(frozen=True)
 class TaskPapers(Release):
-    """The papers and ad-hoc queries of some tasks as a release; a part is a task."""
+    """The papers and ad-hoc queries of some tasks as a release; each part is a task."""
 
     folder: Folder
     entries: tuple[Entry, ...]
@@ -183,7 +183,7 @@ def vector_tasks(
     """Return the tasks that embed each format's papers and queries; formats of one encoder share them."""
     tasks: dict[Format, dict[Role, Task]] = {}
     for model in {model.spec: model for model in system.values()}.values():
-        formats = [kind for kind, other in system.items() if other.spec == model.spec]
+        formats = [name for name, encoder in system.items() if encoder.spec == model.spec]
         if shared := [entry for entry in entries if entry.format in formats]:
             tasks |= dict.fromkeys(formats, embed_tasks(corpus, pool_task(corpus, folder, shared), model))
     return tasks
@@ -207,7 +207,7 @@ def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vector
 
 
 def vectors_of(inputs: Inputs, pairing: Pairing | None = None) -> VectorsOf:
-    """Return the vectors of one system for one task; a paper without one, or of another text, is an error."""
+    """Return the function that reads vectors of one system for one task; InputError for a paper with another text."""
     corpus = Corpus(inputs["corpus"])
 
     def read(keys: Sequence[str], role: Role) -> npt.NDArray[Any]:
@@ -216,12 +216,12 @@ def vectors_of(inputs: Inputs, pairing: Pairing | None = None) -> VectorsOf:
             store, rows = store_of(inputs["queries"]), np.array([row_of[key] for key in keys])
         else:
             store, rows = store_of(inputs["papers"]), _rows(corpus, keys)
-        distinct, places = np.unique(rows, return_inverse=True)
+        distinct, positions = np.unique(rows, return_inverse=True)
         if pairing:
             grouped = store.grouped(distinct)
-            return np.fromiter(np.split(grouped.vectors, grouped.offsets[1:-1]), object, len(distinct))[places]
+            return np.fromiter(np.split(grouped.vectors, grouped.offsets[1:-1]), object, len(distinct))[positions]
         vectors: npt.NDArray[np.float32] = np.concatenate([block.vectors for block in store.blocks(distinct, _BLOCK)])
-        return vectors[places]
+        return vectors[positions]
 
     return read
 
@@ -236,12 +236,12 @@ def _rows(corpus: Corpus, keys: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa.int64()), ("titles", pa.int64())])
-"""By training data: test papers, those in it by id, and those by title alone."""
+"""For each set of training data: number of test papers, of those in it by id, and of those in it by title only."""
 
 
 @dataclass(frozen=True)
 class LeaksConfig:
-    """The task, and checksums of its training texts and of each training list, by name."""
+    """Settings of leaks: the task, and checksums of its training texts and of each training list, by name."""
 
     task: Entry
     train: Mapping[str, str]
@@ -249,17 +249,17 @@ class LeaksConfig:
 
 
 def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[str, Path]) -> Task:
-    """Return the task that looks for the test papers of a task in its training data, and in training lists.
+    """Return the task that searches the training data of a task, and training lists, for its test papers.
 
     A list is a file with the id or the title of a training paper on each line.
     """
     train = folder.texts(entry, "train") if entry.in_train else []
-    sums = {name: files.sha256(path) for name, path in lists.items()}
-    config = LeaksConfig(entry, fingerprint(train, folder.root), sums)
+    checksums = {name: files.sha256(path) for name, path in lists.items()}
+    config = LeaksConfig(entry, fingerprint(train, folder.root), checksums)
 
     def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        test, sources = _sources(entry, folder, bool(train), lists)
-        rows = [{"training": name, "papers": len(test), **_shared(test, papers)} for name, papers in sources.items()]
+        test, sources = _leak_sources(entry, folder, bool(train), lists)
+        rows = [{"training": name, "papers": len(test), **_leaked(test, papers)} for name, papers in sources.items()]
         out.arrow("leaks.arrow", pa.Table.from_pylist(rows, schema=LEAKS), LEAKS)
         return {"sources": len(rows)}
 
@@ -267,40 +267,40 @@ def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[st
 
 
 Titles = Iterable[tuple[str, str]]
-"""Id and title of papers, in the form that is the same for one title."""
+"""Ids and titles of papers; titles are normalised (:func:`pipeline.core.text.same_title_form`)."""
 
 
-def _sources(
-    entry: Entry, folder: Folder, train: bool, lists: Mapping[str, Path]
+def _leak_sources(
+    entry: Entry, folder: Folder, with_training_texts: bool, lists: Mapping[str, Path]
 ) -> tuple[dict[str, str], dict[str, Titles]]:
-    """Return the titles of a task's test papers by id, and its training data by name."""
+    """Return the titles of a task's test papers by id, and its sets of training data by name."""
     titles = {doc.id: same_title_form(doc.title) for doc in data.docs(entry, folder)}
     test, sources = set(titles), dict[str, Titles]()
     if entry.format in ("classification", "regression"):
         labelled = data.load_labelled(entry, folder)
-        trained, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
-        sources["its own"] = ((paper, titles[paper]) for paper in trained)
+        train_ids, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
+        sources["its own"] = ((paper, titles[paper]) for paper in train_ids)
     elif entry.kind != "authors":
         judged = data.load_judged(entry, folder)
         test &= {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())
-    if train:
+    if with_training_texts:
         sources["the encoders'"] = ((doc.id, same_title_form(doc.title)) for doc in data.docs(entry, folder, "train"))
-    return {paper: titles[paper] for paper in test}, sources | {name: _lines(path) for name, path in lists.items()}
+    return {paper: titles[paper] for paper in test}, sources | {name: _read_list(path) for name, path in lists.items()}
 
 
-def _lines(path: Path) -> Titles:
+def _read_list(path: Path) -> Titles:
     with path.open(encoding="utf-8", errors="replace") as lines:
         yield from ((line.strip(), same_title_form(line)) for line in lines)
 
 
-def _shared(test: Mapping[str, str], training: Titles) -> dict[str, int]:
-    """Return the number of test papers in training data by id, and of those by title alone."""
+def _leaked(test: Mapping[str, str], training: Titles) -> dict[str, int]:
+    """Return the numbers of test papers in training data by id, and by title only."""
     by_title: dict[str, set[str]] = {}
     for paper, title in test.items():
         by_title.setdefault(title, set()).add(paper)
     by_title.pop("", None)
-    ids, alike = set[str](), set[str]()
+    ids, same_title = set[str](), set[str]()
     for paper, title in training:
         ids |= {paper} & test.keys()
-        alike |= by_title.get(title, set())
-    return {"ids": len(ids), "titles": len(alike - ids)}
+        same_title |= by_title.get(title, set())
+    return {"ids": len(ids), "titles": len(same_title - ids)}

@@ -66,15 +66,15 @@ class Recipe:
         return system_names(self.systems)
 
     @property
-    def compared(self) -> str:
+    def baseline_system(self) -> str:
         """The system that the others are compared with."""
         baseline = self.baseline or self.names[0]
         check_choice("the baseline", baseline, self.names, "Set baseline")
         return baseline
 
     @property
-    def columns(self) -> dict[str, str]:
-        """The encoder of each format of the system to be confused, and of ad-hoc queries."""
+    def confused_encoders(self) -> dict[str, str]:
+        """The encoder of each format, and of ad-hoc queries, of the system whose formats are confused; empty: none."""
         if not self.confusion:
             return {}
         table = steps.multi_format(self.formats)
@@ -94,29 +94,30 @@ class Recipe:
                 raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
         return lists
 
-    def there(self) -> list[Entry]:
-        """Return the tasks that the folder has."""
-        there = [entry for entry in entries().values() if self.folder.state(entry) != "missing"]
-        if not there:
+    def available(self) -> list[Entry]:
+        """Return the tasks with files in the folder."""
+        available = [entry for entry in entries().values() if self.folder.state(entry) != "missing"]
+        if not available:
             raise InputError(f"{self.folder.root} must hold files of a task, got none", "mdcr study scirepeval --list")
-        return there
+        return available
 
     def chosen(self) -> list[Entry]:
-        """Return the tasks to evaluate: those asked for, or of the edition, that the folder has."""
-        there = {entry.name: entry for entry in self.there()}
+        """Return the tasks to evaluate: those of the recipe, or all of the edition that the folder has."""
+        available = {entry.name: entry for entry in self.available()}
         for name in self.tasks:
             if name not in entries():
                 raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
-            if name not in there:
+            if name not in available:
                 raise InputError(
                     f"{self.folder.root} must hold the files of task {name}, got none",
                     "mdcr study scirepeval --list shows what it has",
                 )
-        return [e for e in there.values() if (e.name in self.tasks if self.tasks else self.edition in e.editions)]
+        chosen = self.tasks or [name for name, entry in available.items() if self.edition in entry.editions]
+        return [entry for name, entry in available.items() if name in chosen]
 
 
 def listing(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return the tasks and which of them the folder has."""
+    """Return the facts of each task, and whether the folder has its files."""
     folder = recipe.folder if recipe.input else None
     rows = []
     for entry in entries().values():
@@ -131,7 +132,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
     recipe.chosen()
-    _ = recipe.compared, recipe.lists
+    _ = recipe.baseline_system, recipe.lists
     _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
@@ -141,17 +142,17 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
 
 
 def _corpus_task(recipe: Recipe) -> Task:
-    return corpus_task("scirepeval", steps.TaskPapers(folder=recipe.folder, entries=tuple(recipe.there())))
+    return corpus_task("scirepeval", steps.TaskPapers(folder=recipe.folder, entries=tuple(recipe.available())))
 
 
 class Plan(NamedTuple):
-    """The tasks behind the corpus.
+    """The tasks of the study that need the corpus.
 
     Attributes:
-        vectors: of each system, by format and role.
-        figures: by task and system.
+        vectors: vectors of each system, by format and role.
+        figures: figures by task and system.
         repeats: figures of probes with further seeds, by task, system and seed.
-        leaks: by task.
+        leaks: leaks by task.
     """
 
     vectors: Mapping[str, Mapping[Format, Mapping[Role, Task]]]
@@ -161,9 +162,9 @@ class Plan(NamedTuple):
 
 
 def _plan(corpus: Artifact, recipe: Recipe) -> Plan:
-    folder, there, chosen, pairings = recipe.folder, recipe.there(), recipe.chosen(), _pairings(recipe)
-    # All tasks of the folder are embedded: a choice changes no vector.
-    vectors = {name: steps.vector_tasks(corpus, folder, there, system) for name, system in _systems(recipe).items()}
+    folder, available, chosen, pairings = recipe.folder, recipe.available(), recipe.chosen(), _pairings(recipe)
+    # All tasks of the folder are embedded, so the choice of tasks does not change the vectors.
+    vectors = {name: steps.vector_tasks(corpus, folder, available, system) for name, system in _systems(recipe).items()}
 
     def figures(entry: Entry, name: str, resamples: int, seed: int, pairing: Pairing | None = None) -> Task:
         config = FiguresConfig(entry, recipe.seed, resamples, seed, pairing)
@@ -183,13 +184,13 @@ def _plan(corpus: Artifact, recipe: Recipe) -> Plan:
 
 
 def _systems(recipe: Recipe) -> dict[str, steps.Encoders]:
-    """Return the systems by name, and the encoders to be confused, by their names after a tilde."""
+    """Return the systems by name, and the encoders of the confusion of formats by name with a tilde before it."""
     systems = {name: steps.encoders(name, recipe.formats) for name in recipe.names}
-    return systems | {f"~{name}": steps.alone(name) for name in recipe.columns.values()}
+    return systems | {f"~{name}": steps.single_encoder(name) for name in recipe.confused_encoders.values()}
 
 
 def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
-    """Return how each system compares the papers of each task; a system that has no way is an InputError."""
+    """Return how each system compares the papers of each task; InputError if a system cannot."""
     return {
         (entry, name): steps.pairing_of(name, system[entry.format], entry)
         for name, system in _systems(recipe).items()
@@ -198,40 +199,40 @@ def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the averages, the tasks, the formats, the differences, leaks and what was counted."""
+    """Return the tables and figures: averages, tasks, formats, differences, costs, leaks and counts."""
     make = workspace.runner.make
     corpus = make(_corpus_task(recipe))
     plan = _plan(corpus, recipe)
     artifacts = {key: make(task) for key, task in plan.figures.items()}
     leaks = {name: make(task) for name, task in plan.leaks.items()}
     sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
-    every = report.read_figures(artifacts, recipe.folder)
-    figures = every.filter(pl.col("system").is_in(recipe.names))
+    with_confusion = report.read_figures(artifacts, recipe.folder)
+    figures = with_confusion.filter(pl.col("system").is_in(recipe.names))
 
-    means = report.means(every)
-    of_systems = means.filter(pl.col("system").is_in(recipe.names))
+    means = report.means(with_confusion)
+    system_means = means.filter(pl.col("system").is_in(recipe.names))
     samples = [entry.name for entry in recipe.chosen() if recipe.folder.state(entry) == "sample"]
     tables = [
-        report.averages(of_systems, _published(recipe), recipe.edition, samples),
+        report.averages(system_means, _published_names(recipe), recipe.edition, samples),
         report.tasks(figures),
-        report.formats(of_systems),
+        report.formats(system_means),
     ]
-    drawings, charts, confused = list[StudyFigure](), list[Chart](), None
-    if recipe.columns:
-        confused = report.codes(means, recipe.columns, recipe.edition)
-        tables.append(confused)
-    different = report.differences(figures, recipe.compared, recipe.seed)
-    if len(different):
-        tables.append(report.difference_table(different))
-        charts.append(report.gains(different, ", ".join(sources)))
+    drawings, charts, confusion = list[StudyFigure](), list[Chart](), None
+    if recipe.confused_encoders:
+        confusion = report.codes(means, recipe.confused_encoders, recipe.edition)
+        tables.append(confusion)
+    differences = report.differences(figures, recipe.baseline_system, recipe.seed)
+    if len(differences):
+        tables.append(report.difference_table(differences))
+        charts.append(report.gains(differences, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= report.LEAST_SYSTEMS:
-        tables.append(report.correlated(figures))
+        tables.append(report.correlation_table(figures))
         heat = report.correlation_heat(figures, "")
         draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
         drawings.append(StudyFigure("correlations", draw))
-    if again := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in plan.repeats.items()]:
-        tables.append(report.seeds(figures, again))
+    if repeats := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in plan.repeats.items()]:
+        tables.append(report.seeds(figures, repeats))
     formats = {entry.format for entry in recipe.chosen()}
     embedded = {
         (name, kind): (steps.encoders(name, recipe.formats)[kind], make(plan.vectors[name][kind]["paper"]))
@@ -239,15 +240,15 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         if kind in formats
     }
     tables += [report.efficiency(embedded), report.leaks(leaks), report.counts(artifacts, recipe.names)]
-    parts = [*charts, *report.heats(figures, confused, ", ".join(sources))]
-    return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(of_systems))
+    parts = [*charts, *report.heats(figures, confusion, ", ".join(sources))]
+    return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(system_means))
 
 
-def _published(recipe: Recipe) -> dict[str, str]:
-    """Return the system whose published figures a system has; none for an encoder whose figures are of a system."""
+def _published_names(recipe: Recipe) -> dict[str, str]:
+    """Return, by system, the name under which its figures are published; empty for an encoder of a published system."""
     table = steps.multi_format(recipe.formats)
-    published = {name: row.get("published", name) for name, row in table.items()}
-    return published | {other: "" for name, other in published.items() if other not in table}
+    published = {system: row.get("published", system) for system, row in table.items()}
+    return published | {name: "" for name in published.values() if name not in table}
 
 
 STUDY = Study(

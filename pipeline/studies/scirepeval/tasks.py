@@ -1,8 +1,8 @@
-"""The tasks of the benchmark (``tasks.toml``), where the published files of a task lie, their rows, and their papers.
+"""Read the table of tasks (``tasks.toml``), and find and read the published files of a task.
 
-A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, as the two data sets of the hub do,
-or the configurations themselves. A split is ``SPLIT-*.parquet``, ``SPLIT/*.parquet``, ``SPLIT.jsonl``,
-``SPLIT_qrel.jsonl`` and their kin; rows are Parquet, JSON lines, JSON arrays or CSV.
+A folder holds ``scirepeval/CONFIGURATION`` and ``scirepeval_test/CONFIGURATION``, like the two data sets of the
+Hugging Face Hub, or the configurations alone. The files of a split are ``SPLIT-*.parquet``, ``SPLIT/*.parquet``,
+``SPLIT.jsonl``, ``SPLIT_qrel.jsonl`` and similar; rows are Parquet, JSON lines, JSON arrays or CSV.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pipeline.sources.base import find_files
 from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
 
 VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[Any]]
-"""The vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``, or with a vector a
-sentence objects ``[n]``, float32 ``[sentences, dimension]`` each."""
+"""Returns the vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``. With one
+vector per sentence: objects ``[n]``, each float32 ``[sentences, dimension]``."""
 
 FOLDER = "runs/scirepeval"
 """Folder of the artifacts, in a workspace."""
@@ -87,7 +87,7 @@ def entries() -> dict[str, Entry]:
 
 
 def domain_of(task: str) -> str:
-    """Return the domain of a task's papers, which decides no figure."""
+    """Return the domain of a task's papers; it is only shown."""
     return str(_table()[task].get("domain", "several"))
 
 
@@ -95,7 +95,7 @@ META, TEST = "scirepeval", "scirepeval_test"
 State = Literal["whole", "sample", "missing"]
 
 _STEMS = ("{}", "{}_qrel", "reviewer_{}")
-"""Names of a split's file: of judgements ``test_qrel``, of reviewers ``reviewer_metadata``."""
+"""Names of a split's file; ``test_qrel`` has judgements, ``reviewer_metadata`` has reviewers."""
 _ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
 _SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
 _IDS = ("doc_id", "corpus_id", "paper_id", "sha")
@@ -114,7 +114,7 @@ class Folder:
             raise InputError(f"the input must be a folder, got {self.root}", "Give it with --input")
 
     def files(self, dataset: str, names: Sequence[str], split: str) -> list[Path]:
-        """Return the files of a split, by the first configuration of ``names`` that has it; empty where none has."""
+        """Return the files of a split from the first configuration of ``names`` that has it; empty if none has."""
         patterns = [stem.format(split) + ending for stem in _STEMS for ending in _ENDINGS]
         for folder in (parent / name for name in names for parent in (self.root / dataset, self.root)):
             for pattern in patterns if folder.is_dir() else ():
@@ -131,7 +131,7 @@ class Folder:
         return sorted((self.root / entry.meta).glob("*/*_signatures.json"))
 
     def needed(self, entry: Entry) -> list[list[Path]]:
-        """Return the groups of files that a task is read from; an empty group is missing."""
+        """Return the groups of files that a task needs; an empty group is missing."""
         if entry.kind == "authors":
             return [self.authors(entry)]
         groups = [self.texts(entry), *(self.files(TEST, entry.test, split) for split in entry.splits)]
@@ -140,14 +140,14 @@ class Folder:
         return groups
 
     def sample(self, entry: Entry) -> Path | None:
-        """Return the training sample that stands in for a task's files; None: they are there, or there is none."""
+        """Return the training sample that replaces a task's files; None if the files exist, or there is no sample."""
         if all(self.needed(entry)) or not entry.sample:
             return None
-        places = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES)
-        return next((place for place in places if place.exists()), None)
+        paths = (self.root / f"{entry.sample}{ending}" for ending in _SAMPLES)
+        return next((path for path in paths if path.exists()), None)
 
     def state(self, entry: Entry) -> State:
-        """Return whether the folder has a task: whole, as a sample, or not."""
+        """Return whether the folder has all files of a task, a training sample, or neither."""
         if all(self.needed(entry)):
             return "whole"
         return "sample" if self.sample(entry) else "missing"
@@ -158,13 +158,13 @@ class Folder:
             return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
         paths = {path for group in self.needed(entry) for path in group}
         if entry.kind == "authors":
-            paths |= {beside(path, part) for path in list(paths) for part in ("papers", "clusters")}
+            paths |= {sibling(path, kind) for path in list(paths) for kind in ("papers", "clusters")}
         return sorted(paths)
 
 
-def beside(signatures: Path, part: str) -> Path:
-    """Return another file of the S2AND data set whose signatures are given."""
-    return signatures.with_name(signatures.name.replace("_signatures.json", f"_{part}.json"))
+def sibling(signatures: Path, kind: str) -> Path:
+    """Return the file ``kind`` (papers or clusters) of the S2AND data set of a file of signatures."""
+    return signatures.with_name(signatures.name.replace("_signatures.json", f"_{kind}.json"))
 
 
 class _Refusing(Tally):
@@ -175,10 +175,10 @@ class _Refusing(Tally):
 
 
 def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the files of a split, with the columns ``needed`` and, where they are there, ``optional``.
+    """Yield the rows of files, with the columns ``needed`` and, where present, the columns ``optional``.
 
     Raises:
-        InputError: a row lacks a column, as in files of another version, or cannot be read; the place is named.
+        InputError: a row lacks a column, as in files of another version, or cannot be read; the message names the row.
         CorruptError: a file is damaged.
     """
     for path in paths:
@@ -195,8 +195,8 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
 def _numbered_rows(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.suffix == ".parquet":
         names = open_parquet(path).schema_arrow.names
-        wanted = [name for name in (*needed, *optional) if name in names]
-        yield from read_columns(path, wanted if wanted and set(needed) <= set(names) else names, _Refusing(path))
+        present = [name for name in (*needed, *optional) if name in names]
+        yield from read_columns(path, present if present and set(needed) <= set(names) else names, _Refusing(path))
     elif path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as lines:
             yield from enumerate(csv.DictReader(lines), 1)
@@ -210,7 +210,7 @@ def _numbered_rows(path: Path, needed: Sequence[str], optional: Sequence[str]) -
 
 
 def document(path: Path) -> Any:
-    """Return what a JSON file holds, plain or gzip; another one is a CorruptError."""
+    """Return the content of a JSON file, plain or gzip; CorruptError if it cannot be read."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:
@@ -218,16 +218,16 @@ def document(path: Path) -> Any:
     return decoded(content, str(path))
 
 
-def decoded(content: bytes, place: str) -> Any:
-    """Return the values of JSON; what is none is a CorruptError that names its place."""
+def decoded(content: bytes, source: str) -> Any:
+    """Return the values of JSON text; CorruptError, which names ``source``, if it is not JSON."""
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CorruptError(f"{place} cannot be read as JSON ({error})", "Fetch it again") from error
+        raise CorruptError(f"{source} cannot be read as JSON ({error})", "Fetch it again") from error
 
 
 class Doc(NamedTuple):
-    """A paper as a task encodes it; further fields stand behind the abstract, each after a ``FIELD_MARK``."""
+    """A paper as a task encodes it; further fields follow the abstract, each after a ``FIELD_MARK``."""
 
     id: str
     title: str
@@ -240,15 +240,15 @@ class Doc(NamedTuple):
         return f"{self.id}~{digest[:_DIGITS]}"
 
 
-def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, own_id: str = "") -> Doc:
-    """Return the paper of a row of a task, with the fields to encode; ``own_id`` is the id where the row has none."""
-    paper = own_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
-    if not paper:
+def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, paper_id: str = "") -> Doc:
+    """Return the paper of a row of a task, with the fields to encode; ``paper_id`` replaces the id of the row."""
+    identifier = paper_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
+    if not identifier:
         raise InputError(
             f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
         )
-    rest = (_text(row.get(name)) for name in fields if name != "title")
-    return Doc(paper, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in rest if text))
+    field_texts = (_text(row.get(name)) for name in fields if name != "title")
+    return Doc(identifier, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in field_texts if text))
 
 
 def _text(value: Any) -> str:
@@ -258,9 +258,10 @@ def _text(value: Any) -> str:
 
 
 class Keys(dict[str, str]):
-    """The key of each paper of one task, by its id; of two texts of one id the first counts.
+    """The key of each paper of one task, by its id; the first of two texts of an id counts.
 
-    A paper without a text is an InputError. ``counts`` has papers, those without text and those with another text.
+    The key of an unknown id raises an InputError. ``counts`` has the numbers of papers, of those without text, and of
+    repeated papers with another text.
     """
 
     def __init__(self, task: str, docs: Iterable[Doc] = ()) -> None:
@@ -271,12 +272,12 @@ class Keys(dict[str, str]):
             self.add(doc)
 
     def add(self, doc: Doc) -> bool:
-        """Take a paper in; return whether its id is new."""
-        new, first = doc.id not in self, self.setdefault(doc.id, doc.key)
-        self.counts["papers"] += new
-        self.counts["papers_without_text"] += new and not (doc.title or doc.abstract)
-        self.counts["papers_with_another_text"] += first != doc.key
-        return new
+        """Add a paper; return whether its id is new."""
+        is_new, first_key = doc.id not in self, self.setdefault(doc.id, doc.key)
+        self.counts["papers"] += is_new
+        self.counts["papers_without_text"] += is_new and not (doc.title or doc.abstract)
+        self.counts["papers_with_another_text"] += first_key != doc.key
+        return is_new
 
     def __missing__(self, paper: str) -> str:
         raise InputError(f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again")

@@ -18,7 +18,7 @@ from pipeline.studies.base import find
 from pipeline.studies.mdcr import checks
 from pipeline.studies.mdcr.build import least_alike
 from pipeline.studies.mdcr.checks import Recipe
-from pipeline.studies.mdcr.evaluation import opened
+from pipeline.studies.mdcr.evaluation import read_evaluation
 from pipeline.studies.mdcr.lists import read_lists
 from pipeline.studies.recipe import read_recipe
 from tests.cli.run import mdcr_json
@@ -60,7 +60,7 @@ def test_the_first_draw_is_the_benchmark(root: Path, planned: checks.Plan) -> No
     lists, seen = read_lists(planned.benchmark.path, "test"), set()
     for draw, evaluations in planned.lists.items():
         for evaluation in evaluations[:: len(system_names(SYSTEMS))]:
-            of_field, _ = opened(interface.open(root), evaluation)
+            of_field, _ = read_evaluation(interface.open(root), evaluation)
             ids, names = of_field.pool.corpus.ids(of_field.row), of_field.pool.query_ids()
             drawn: dict[str, dict[str, list[str]]] = {}
             for number, kind, paper in zip(of_field.query.tolist(), of_field.type.tolist(), ids, strict=True):

@@ -21,7 +21,7 @@ from pipeline.measure.inputs import pairs
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
-from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, opened
+from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, read_evaluation
 from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, Lists, candidates_of, read_lists
 from pipeline.studies.mdcr.scores import BY_CHANCE, OF_SYSTEMS
 from tests.builders import make_corpus, make_pool
@@ -80,7 +80,7 @@ def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
     expected: dict[tuple[str, str], list[dict[str, float]]] = {}
     pools = benchmark_pools(corpus, "test", lists)
     for evaluation in evaluations_of_lists(here, corpus, pools, "bm25,lsa", "field"):
-        of_field, ranking = opened(here, evaluation)
+        of_field, ranking = read_evaluation(here, evaluation)
         names, papers = of_field.pool.query_ids(), of_field.pool.corpus.ids(ranking.row)
         entries = zip(ranking.query.tolist(), papers, ranking.score.tolist(), strict=True)
         scores = {f"{names[query]}_{paper}": score for query, paper, score in entries}
@@ -112,7 +112,7 @@ def test_bm25_with_another_index(workspace: Path, folder: Path, index: str) -> N
     (zebra,) = reader.rows_of(["00017"]).tolist()
     lasts = 0
     for evaluation in evaluations_of_lists(here, corpus, benchmark_pools(corpus, "test", lists), "bm25", index):
-        of_field, ranking = opened(here, evaluation)
+        of_field, ranking = read_evaluation(here, evaluation)
         for number, query in enumerate(of_field.pool.query_ids()):
             listed = candidates_of(lists[of_field.field][query])
             among = sorted(listed if index == "query" else every)

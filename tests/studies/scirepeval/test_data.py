@@ -25,7 +25,7 @@ from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means, smallest_subset
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.steps import alone, encoders, multi_format
+from pipeline.studies.scirepeval.steps import encoders, multi_format, single_encoder
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, document, entries, read_doc
 from tests.encode.tiny import save_bert
 from tests.shared import real
@@ -152,7 +152,7 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
 def test_every_transformer_reads_the_published_text(tmp_path: Path) -> None:
     bert = save_bert(tmp_path / "bert")
     (mean,) = set(encoders(f"mean({bert}:compute=float16,{bert})").values())
-    models = [encoders(str(bert))["search"], alone(str(bert))["search"], *mean.parts]
+    models = [encoders(str(bert))["search"], single_encoder(str(bert))["search"], *mean.parts]
     assert [model.spec.template for model in models] == ["fields-sep"] * 4  # type: ignore[attr-defined]
     assert resolve(models[0].name).spec == models[0].spec != resolve(str(bert)).spec
     (own,) = set(encoders(f"{bert}:template=title-space-abstract").values())
