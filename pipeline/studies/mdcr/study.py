@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,10 @@ from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import needs_tuning, parse_systems, stored_names, weighted
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, needs_tuning, parse_systems, stored_names, weighted
+from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.common import made
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.lists import SPLITS
@@ -45,6 +48,7 @@ class Recipe:
     size: str
     seed: int
     systems: str
+    tune: bool
     model_negatives: str
     positives: int
     negatives: int
@@ -66,7 +70,11 @@ class Recipe:
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the rankings of every field's pools, then the benchmark."""
+    """Yield the tunings of BM25, the rankings of every field's pools, then the benchmark."""
+    if recipe.tune:
+        corpus = find_corpus(workspace.root, recipe.corpus or None)
+        pools, _ = field_pools(workspace, corpus, recipe.selections)
+        yield [tune_task(corpus, pool_of["val"]) for pool_of in pools.values()]
     fields, task = benchmark(workspace, recipe)
     yield [ranking for field in fields for ranking in field.rankings.values()]
     yield [task]
@@ -79,7 +87,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
         if weighted(system):
             raise InputError(f"{message}, which has its weights from val", BY_RANK)
         if needs_tuning(system):
-            raise InputError(f"{message}, and a tuning serves test pools alone", "Name parameters: bm25:k1=1.2,b=0.75")
+            raise InputError(f"{message}, and a tuning serves test pools alone", "Write bm25 and --set=tune=true")
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)
     if not pools:
@@ -91,7 +99,11 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
     field_rankings = []
     for split in SPLITS:
         for field, pool_of in pools.items():
-            evaluations = workspace.evaluations(pool_of[split], recipe.systems, depth=recipe.depth, tunings=())
+            named = recipe.systems
+            if recipe.tune:
+                tuning = Tuning.of(made(workspace, tune_task(corpus, pool_of["val"])))
+                named = re.sub(r"\bbm25\b(?!:)", f"bm25:k1={tuning.k1:g},b={tuning.b:g}", named)
+            evaluations = workspace.evaluations(pool_of[split], named, depth=recipe.depth, tunings=())
             rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)
             field_rankings.append(FieldRankings(split, field, pool_of[split], dict(rankings)))
     config = BenchmarkConfig(recipe.sampling, systems, model_negatives, tuple(left_out.items()))
@@ -163,6 +175,7 @@ def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
         corpus=corpus,
         benchmark=benchmark,
         source=source,
+        bm25="tuned for each field on the queries of val" if recipe.tune else f"k1={DEFAULT_K1}, b={DEFAULT_B}",
         papers=len(Corpus(corpus)),
         systems=", ".join(counts["model_negatives"]),
         licence=_LICENCES.get(source, "see there"),

@@ -189,6 +189,27 @@ def test_a_tuning_in_the_workspace_leaves_the_benchmark_as_it_is(tmp_path: Path)
     assert benchmark(interface.open(tmp_path), recipe())[1].id == before
 
 
+@pytest.mark.java
+def test_bm25_gives_negatives_by_the_parameters_tuned_on_val(tmp_path: Path) -> None:
+    crowded(tmp_path, 2)
+    settings = {**SETTINGS, "fields": "Medicine,Physics", "tune": True, "model_negatives": SYSTEMS}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    plan = mdcr(tmp_path, "study", "mdcr", *words, "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+    mdcr_json(tmp_path, "study", "mdcr", *words)
+    opened = interface.open(tmp_path)
+    fields, _ = benchmark(opened, read_recipe(find("mdcr").default_recipe, Recipe, settings))
+    tuned = {}
+    for path in (tmp_path / "runs" / "tunings").glob("*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        tuned[manifest["config"]["pool"]["field"]] = manifest["counts"]["k1"], manifest["counts"]["b"]
+    assert {*tuned} == {"Medicine", "Physics"}
+    for field in fields:
+        assert {*field.rankings} == {*system_names(SYSTEMS)}
+        config = Artifact.open(opened.runner.path(field.rankings["bm25"])).manifest.config
+        assert (config["k1"], config["b"]) == tuned[field.field]
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
