@@ -30,7 +30,7 @@ from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import name_of, score_files
 from pipeline.scores.labels import labelled
-from pipeline.scores.layout import SHOWN, build_tables, shown
+from pipeline.scores.layout import SHOWN, build_tables, select_measures
 from pipeline.scores.page.report import page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
@@ -73,7 +73,7 @@ class Report(NamedTuple):
     @property
     def shown(self) -> pl.DataFrame:
         """The figures of the measures shown."""
-        return shown(self.summary, self.measures)
+        return select_measures(self.summary, self.measures)
 
     def records(self) -> list[dict[str, Any]]:
         """Return every figure, then those of each sample alone."""

@@ -30,8 +30,8 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     attributes = corpus.attributes
     papers = len(corpus)
     # A collection with queries of its own is searched whole: no prefilter, which rests on years and references.
-    given = corpus.has_query_texts()
-    kept, counted = (None, {}) if given else prefilter(attributes, PrefilterConfig())
+    own_queries = corpus.has_query_texts()
+    kept, prefilter_counts = (None, {}) if own_queries else prefilter(attributes, PrefilterConfig())
     degrees = {
         "references listed": _blocks(attributes["n_outbound"]),
         "references in the corpus": _degrees_of(corpus.outgoing),
@@ -46,8 +46,8 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
         "artifact": corpus.artifact.name,
         "source": corpus.artifact.manifest.config["source"],
         "papers": papers,
-        "prefiltered": counted.get("kept"),
-        "prefilter": counted,
+        "prefiltered": prefilter_counts.get("kept"),
+        "prefilter": prefilter_counts,
         "dropped": dict(counts.get("dropped", {})),
         "noted": dict(counts.get("noted", {})),
         "text": _text(attributes),
@@ -68,9 +68,9 @@ def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
     return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
-def share(count: int, whole: int) -> float | None:
+def share(count: int, total: int) -> float | None:
     """Return a fraction, or None of nothing."""
-    return count / whole if whole else None
+    return count / total if total else None
 
 
 def _text(attributes: Attributes) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
     masks, marks = attributes["fields"], _marks(attributes, kept)
     rows: list[dict[str, Any]] = []
     for name, bit in (*FIELD_BIT.items(), (None, None)):
-        inside = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
-        counts = {column: int(np.count_nonzero(inside & marked)) for column, marked in marks.items()}
-        rows.append({"field": name, "papers": int(np.count_nonzero(inside)), **counts})
+        in_field = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
+        counts = {column: int(np.count_nonzero(in_field & marked)) for column, marked in marks.items()}
+        rows.append({"field": name, "papers": int(np.count_nonzero(in_field)), **counts})
     return rows
 
 
@@ -119,23 +119,23 @@ def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = F
 
     The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
-    counted = np.zeros(1, np.int64)
+    counts = np.zeros(1, np.int64)
     for block in blocks:
-        of_block = np.bincount(block)
-        counted = np.pad(counted, (0, max(0, len(of_block) - len(counted))))
-        counted[: len(of_block)] += of_block
-    zero = int(counted[0])
+        block_counts = np.bincount(block)
+        counts = np.pad(counts, (0, max(0, len(block_counts) - len(counts))))
+        counts[: len(block_counts)] += block_counts
+    zero = int(counts[0])
     if among_nonzero:
-        counted[0] = 0
-    total = int(counted.sum())
-    cumulated = np.cumsum(counted)
-    edges = 2 ** np.arange(int(np.log2(max(len(counted) - 1, 1))) + 2)
-    below = np.concatenate([[0], cumulated])[np.minimum(edges, len(counted))]
+        counts[0] = 0
+    total = int(counts.sum())
+    cumulated = np.cumsum(counts)
+    edges = 2 ** np.arange(int(np.log2(max(len(counts) - 1, 1))) + 2)
+    below = np.concatenate([[0], cumulated])[np.minimum(edges, len(counts))]
     return {
         "zero": zero,
-        "mean": float((counted * np.arange(len(counted))).sum() / total) if total else None,
+        "mean": float((counts * np.arange(len(counts))).sum() / total) if total else None,
         "quantiles": {f"{q:g}": int(np.searchsorted(cumulated, q * total)) if total else None for q in QUANTILES},
-        "max": len(counted) - 1 if total else None,
+        "max": len(counts) - 1 if total else None,
         "histogram": [zero, *map(int, np.diff(below))],
     }
 
@@ -217,12 +217,12 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
 def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
     labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
     width = max(len(name), *map(len, labels)) if labels else len(name)
-    most = max((row["papers"] for row in rows), default=0) or 1
+    largest = max((row["papers"] for row in rows), default=0) or 1
     counted = bool(rows) and "prefiltered" in rows[0]
     lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}" + f"{'prefiltered':>14}" * counted]
     for label, row in zip(labels, rows, strict=True):
         fraction = share(row["with_abstract"], row["papers"])
-        bar = "█" * round(_BAR * row["papers"] / most)
+        bar = "█" * round(_BAR * row["papers"] / largest)
         shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
         kept = f"{row['prefiltered']:>14,}" if counted else ""
         lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{kept}  {bar}".rstrip())
@@ -230,11 +230,11 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
 
 
 def _degrees(rows: dict[str, Any]) -> list[str]:
-    width, shown = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
+    width, cells = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
     for label, row in rows.items():
         values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
-        shown[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
+        cells[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
     return [
         f"  {name:{width}}{none:>13}" + "".join(f"{text:>9}" for text in texts)
-        for name, (none, *texts) in shown.items()
+        for name, (none, *texts) in cells.items()
     ]

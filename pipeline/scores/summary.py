@@ -128,7 +128,7 @@ def summarise(
         raise InputError("there are no scores to report", "Run mdcr eval first")
     numbers = itertools.count(1)
     of_kinds = scores.partition_by("kind", maintain_order=True)
-    return pl.concat([_summarised(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
+    return pl.concat([_summarise_kind(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
 
 
 def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
@@ -139,19 +139,19 @@ def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataF
     draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
     for of_kind in scores.partition_by("kind", maintain_order=True):
-        several = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
-        for sample in sorted(several["sample"].unique()):
-            averages = average(several.filter(sample=sample), draws)
+        sampled = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
+        for sample in sorted(sampled["sample"].unique()):
+            averages = average(sampled.filter(sample=sample), draws)
             figures = [_row(key, figure, draws) for key, figure in averages.items()]
             parts.append(_frame(figures, load_runs(of_kind), draws))
     return pl.concat(parts)
 
 
-def _summarised(
+def _summarise_kind(
     scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
 ) -> pl.DataFrame:
     runs = load_runs(scores)
-    wanted = _usual(runs) if baseline == USUAL else baseline
+    wanted = _default_baseline(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, wanted)
     measures = in_order(scores["measure"].unique())
     if sort is not None and sort not in measures:
@@ -173,12 +173,12 @@ def _summarised(
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
         rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
     family = ["table", "measure", *(["label"] if draws.family == "system" else [])]
-    summary = corrected(_best(_frame(rows, runs, draws)), family)
+    summary = corrected(_mark_best(_frame(rows, runs, draws)), family)
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
     return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
 
 
-def _usual(runs: pl.DataFrame) -> str | None:
+def _default_baseline(runs: pl.DataFrame) -> str | None:
     systems = list(runs.unique("label")["system"])
     return next((name for name in ("bm25:tuned", "bm25") if systems.count(name) == 1 < len(systems)), None)
 
@@ -215,7 +215,7 @@ def _macro_averages(
         fields = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
         if len(fields) < len(setups):
             continue
-        whole = Average(
+        macro = Average(
             values=np.concatenate([field.values for field in fields]),
             figures=_figures_of_samples(fields),
             samples=max((field.samples for field in fields), key=len),
@@ -226,7 +226,7 @@ def _macro_averages(
         key = (MACRO, label, measure)
         value = float(np.mean([field.figures.mean() for field in fields]))
         size = next(iter(sizes)) if len(sizes) == 1 else None
-        yield key, _row(key, whole, draws, fields) | {"size": size, "value": value}
+        yield key, _row(key, macro, draws, fields) | {"size": size, "value": value}
 
 
 def _figures_of_samples(fields: Sequence[Average]) -> Floats:
@@ -248,14 +248,14 @@ def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
     ``wanted`` is a name or label; None: no tests.
     """
     depth_of = {run["label"]: run["depth"] for run in runs.iter_rows(named=True)}
-    called = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
-    if wanted is not None and not called:
+    matches = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
+    if wanted is not None and not matches:
         raise InputError(
             f"the baseline must be one of {', '.join(depth_of)} on these pools, got {wanted!r}",
             f"Name it with --model, or score it first: mdcr eval --model {wanted}",
         )
     base_of: dict[int, str] = {}
-    for label in called:
+    for label in matches:
         other = base_of.setdefault(depth_of[label], label)
         if other != label:
             raise InputError(
@@ -286,12 +286,12 @@ def _tests(
                 changes[key] = [figure.values - base.values for figure, base in pairs]
         if changes:
             groups = {
-                field[0] or "": np.stack([rows[number] for rows in changes.values()])
-                for number, field in enumerate(fields)
+                field[0] or "": np.stack([rows[position] for rows in changes.values()])
+                for position, field in enumerate(fields)
             }
             p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
-            alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
-            for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
+            p_equivalents = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
+            for key, p_value, p_equivalent in zip(changes, p_values, p_equivalents, strict=True):
                 tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
     return tested
 
@@ -327,7 +327,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
     return pl.DataFrame(records, schema=SUMMARY, orient="row")
 
 
-def _best(summary: pl.DataFrame) -> pl.DataFrame:
+def _mark_best(summary: pl.DataFrame) -> pl.DataFrame:
     """Mark the best figures of each pool and measure, among two or more systems of one depth."""
     rivals = ["table", "field", "size", "measure", "depth"]
     signs = {name: sign_of(name) for name in summary["measure"].unique()}

@@ -74,7 +74,7 @@ class Column:
     label: str
 
 
-Place = TypeVar("Place", str, Column)
+ColumnKey = TypeVar("Place", str, Column)
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ class Table:
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        shown = {
+        escaped = {
             "title": printable(self.title),
             "corner": printable(self.corner),
             "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
-            "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
+            "lines": tuple(TableRow(printable(e.label), tuple(map(_escape, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }
-        for name, value in shown.items():
+        for name, value in escaped.items():
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
@@ -128,14 +128,14 @@ class Table:
         return render_table(self, "markdown")
 
 
-def _shown(value: Value) -> Value:
+def _escape(value: Value) -> Value:
     return printable(value) if isinstance(value, str) else value
 
 
 def grid(
     title: str,
     corner: str,
-    cells: Mapping[tuple[str, Place], Value],
+    cells: Mapping[tuple[str, ColumnKey], Value],
     notes: Sequence[str],
     summary: Sequence[str] = (),
 ) -> Table:
@@ -144,11 +144,11 @@ def grid(
     ``summary`` labels the rows below the others.
     """
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
-    heads = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
+    header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
     lines = (
         TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
     )
-    return Table(title, corner, heads, tuple(lines), tuple(notes))
+    return Table(title, corner, header, tuple(lines), tuple(notes))
 
 
 def frame_table(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
@@ -179,7 +179,7 @@ def groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
     return [(label, len(list(members))) for label, members in itertools.groupby(column.group for column in columns)]
 
 
-def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
+def blocks(table: Table, widths: Sequence[int], width: int) -> Iterator[Table]:
     """Yield the table in parts whose columns fit into ``room``, each with the row labels and at least one column.
 
     Groups of columns stay together if they fit.
@@ -187,12 +187,12 @@ def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
     start = 0
     while start < len(table.columns):
         end = start + 1
-        while end < len(table.columns) and sum(widths[start : end + 1]) <= room:
+        while end < len(table.columns) and sum(widths[start : end + 1]) <= width:
             end += 1
-        whole = end
-        while start < whole < len(table.columns) and table.columns[whole - 1].group == table.columns[whole].group:
-            whole -= 1
-        end = whole if whole > start else end
+        cut = end
+        while start < cut < len(table.columns) and table.columns[cut - 1].group == table.columns[cut].group:
+            cut -= 1
+        end = cut if cut > start else end
         yield replace(
             table,
             columns=table.columns[start:end],

@@ -27,7 +27,7 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval, in
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.parts import Browser, Spans, TextBrowser
-from pipeline.scores.store import open_rankings, opened_pool
+from pipeline.scores.store import open_pool, open_rankings
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -81,7 +81,7 @@ def browser(
     candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
-    opened = [(of_pool, pool) for of_pool in by_pool if (pool := opened_pool(of_pool.row(0, named=True))) is not None]
+    opened = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in opened)
     kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
     group = "pool" if types is None and ranked_queries <= most else "field"

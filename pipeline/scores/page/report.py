@@ -12,7 +12,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
-from pipeline.scores.layout import runs_of, shown, table_of
+from pipeline.scores.layout import runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.summary import as_csv, records
@@ -33,7 +33,7 @@ def page_of(
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
-    chosen = shown(summary, measures)
+    chosen = select_measures(summary, measures)
     whole = as_csv(records(pl.concat([summary, samples])))
     parts: list[Part] = [Leaderboard("Leaderboard", records(chosen), measures, chosen["alpha"][0], whole)]
     parts += [*charts(chosen, runs), *_tables(chosen, summary, samples, runs)]
