@@ -74,7 +74,7 @@ class Column:
     label: str
 
 
-ColumnKey = TypeVar("Place", str, Column)
+ColumnKey = TypeVar("ColumnKey", str, Column)
 
 
 @dataclass(frozen=True)
