@@ -1,4 +1,4 @@
-"""Means over the samples of a pool, query by query, and their bootstrap (protocols 2 to 4)."""
+"""Means over the samples of a pool for each query, and their bootstrap (protocols 2 to 4)."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ RESAMPLED = {
     "papers": "samples of candidates",
     "both": "queries and samples of candidates (where several)",
 }
-"""What notes say of :attr:`Draws.resample`."""
+"""Names of the units that :attr:`Draws.resample` resamples, for notes."""
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
 
 Floats = npt.NDArray[np.float64]
 Setup = tuple[str | None, int]
-"""What the samples of one pool share: the field (None: dataset level) and the number of candidates."""
+"""Field (None: dataset level) and number of candidates, which all samples of a pool share."""
 Key = tuple[Setup, str, str]
 """Setup, label, measure."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What decides the uncertainty of figures.
+    """Settings of intervals and significance tests.
 
     Attributes:
-        seed: of the bootstrap and the permutation test; None: that of the pools.
-        resamples: of the bootstrap; 0: 1,000, or 10,000 where samples are resampled, since few have long tails.
-        level: of its interval.
+        seed: seed of the bootstrap and the permutation test; None: that of the pools.
+        resamples: bootstrap resamples; 0: 1,000, or 10,000 if samples are resampled, since few have long tails.
+        level: confidence level of intervals.
         permutations: sign flips of the paired test.
-        alpha: adjusted p-values below it are marked.
-        family: whose tests Holm's correction takes together, for each measure: those of one ``system`` on all pools of
-            a table, or those of the whole ``table``. The mean over fields is a family of its own.
-        margin: a difference that does not matter, set before the figures are seen, as a fraction; None: systems are
-            not tested for equivalence.
-        resample: what intervals count as drawn: ``queries``; ``papers``, the samples of a pool (its random draws of
-            candidates); or ``both``, two ways. Tests are over queries.
+        alpha: significance level; adjusted p-values below it are marked.
+        family: tests that Holm's correction combines, for each measure: those of one ``system`` on all pools of a
+            table, or of the whole ``table``. The mean over fields is a separate family.
+        margin: largest negligible difference, a fraction, to be set before the figures are seen; None: no tests of
+            equivalence.
+        resample: units that the bootstrap resamples: ``queries``; ``papers``, the samples of a pool (random draws of
+            its candidates); or ``both``. Tests are over queries.
     """
 
     seed: int | None = None
@@ -103,15 +103,15 @@ class Draws:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """One measure of one system on all samples of a setup, query by query.
+    """One measure of one system on all samples of a setup.
 
     Attributes:
         values: float64 ``[queries]``, mean over samples.
         figures: float64 ``[samples]``, mean over queries.
-        samples: their numbers.
+        samples: numbers of the samples.
         draws: float64 ``[resamples]``, bootstrap means of ``values``.
-        positives: relevant papers of one sample.
-        pools: folder names.
+        positives: number of relevant papers of one sample.
+        pools: folder names of the samples.
     """
 
     values: Floats
@@ -178,7 +178,7 @@ def _means_over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup
 
 
 def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
-    """Return pool and values of each sample, by label and measure, both in canonical order; queries rise."""
+    """Return pool and values (by rising query) of each sample, by label and measure, both in canonical order."""
     values: dict[tuple[str, str], dict[int, tuple[str, Floats]]] = {}
     runs = setup.sort("sample", maintain_order=True).partition_by("label", "sample", maintain_order=True)
     labels = list(setup["label"].unique(maintain_order=True))
@@ -210,10 +210,10 @@ def _require_same_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
 
 
 def corrected(tested: pl.DataFrame, family: Sequence[str]) -> pl.DataFrame:
-    """Return a frame with ``p_adjusted``, the ``p_value`` by Holm's correction, and the number of ``tests`` together.
+    """Add ``p_adjusted``, the ``p_value`` after Holm's correction, and the number of ``tests`` of the family.
 
-    Rows with equal columns ``family`` are corrected together; means over fields are a family of their own. What was not
-    tested has no ``p_value``.
+    Rows with equal ``family`` columns form a family; means over fields form a separate one. Rows that were not tested
+    have no ``p_value``.
     """
     has_test = pl.col("p_value").is_not_null()
     family_columns = [*family, pl.col("field").eq_missing(AVERAGE), has_test]
@@ -225,7 +225,7 @@ def corrected(tested: pl.DataFrame, family: Sequence[str]) -> pl.DataFrame:
 
 
 def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
-    """Return which setups are shown in one table: ``sizes`` or ``fields``, and the setups in order.
+    """Return the tables of some setups: each with ``sizes`` or ``fields``, and its setups in order.
 
     Fields with one setup each form one table, whatever their sizes: a field with few papers has a smaller pool. Fields
     at several sizes form a table for each size that all of them have. The rest, and the dataset-level pools, form

@@ -1,4 +1,4 @@
-"""Charts of a summary: curves over pool size, figures by field, and heat maps. Pages and matplotlib draw the same."""
+"""Charts of a summary, drawn by pages and matplotlib: curves over pool size, figures by field, and heat maps."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def views(table: pl.DataFrame) -> Mapping[str, Sequence[Series]]:
 
 
 def file_stem(table: pl.DataFrame) -> str:
-    """Return the stem of the figures of one table."""
+    """Return the stem of the file names of a table's figures."""
     if table["over"][0] == "fields":
         size = common_size(table)
         return "fields" if size is None else f"fields-{format_count(size)}"
@@ -95,7 +95,7 @@ def file_stem(table: pl.DataFrame) -> str:
 
 
 def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Chart, str]]:
-    """Yield the name of each figure, without suffix, with its chart and the view of it."""
+    """Yield the file name (without suffix) of each figure, its chart, and the view of the chart."""
     for table in summary.partition_by("table", maintain_order=True):
         chart = chart_of(table, runs)
         for measure in table["measure"].unique(maintain_order=True):

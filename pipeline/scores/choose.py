@@ -1,4 +1,4 @@
-"""Choosing stored scores: the command line and the Python interface select by the same settings."""
+"""Choose stored scores; the command line and the Python interface use the same settings."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def load(root: Path, **chosen: Any) -> pl.DataFrame:
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
-    """Return the rankings that fit some settings.
+    """Return the rankings that match some settings.
 
-    Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of one
-    system on pools of one field and size, the one published last is taken.
+    Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of a
+    system on pools of one field and size, the newest is taken.
 
     Args:
-        runs: of :func:`pipeline.scores.store.stored`.
+        runs: frame of rankings (:func:`pipeline.scores.store.stored`).
         root: the workspace.
-        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`), of
-            which ``samples`` means the samples 1 to this number and ``exclude`` name and SHA-256 of each list;
-            ``systems`` (names; ``bm25`` includes
-            ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index includes the exact search beside it),
-            ``missing_positives``; ``measures``, which must have been scored for at least one row. None: any.
+        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
+            where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
+            ``systems`` (names; ``bm25`` includes ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index
+            includes exact search), ``missing_positives``; ``measures``, each scored for at
+            least one row. None: any.
 
     Raises:
-        InputError: nothing fits; the message lists what there is.
+        InputError: nothing matches; the message lists the values that exist.
     """
     if runs.is_empty():
         raise InputError(f"nothing that was scored is in {root / SCORES}", "Run mdcr eval first")
@@ -90,7 +90,7 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
 
 
 def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
-    """Return the pools of a workspace that fit the settings of pools among those of :func:`choose`."""
+    """Return the pools of a workspace that match the corpus and the pool settings of :func:`choose`."""
     pools = list(published(root / POOLS))
     if chosen.get("corpus") is not None:
         corpus = find_corpus(root, chosen["corpus"]).id
@@ -118,18 +118,18 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
 
 
 def option(name: str) -> str:
-    """Return the option of the command line that sets something of :func:`choose`."""
+    """Return the command-line option of a setting of :func:`choose`."""
     spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
     return "--" + spelled.replace("_", "-")
 
 
 def is_called(run: Settings, name: str) -> bool:
-    """Whether a user's name means the system of a ranking: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    """Whether a name matches the system of a ranking: ``bm25`` includes tuned BM25, ``lsa`` includes ``lsa@ivf``."""
     return means(system_of(run["system"]), name)
 
 
 def _setting_of(run: Settings, name: str) -> Any:
-    """Return the value of a setting of pools or systems that a ranking was made with."""
+    """Return the value of a pool or system setting of a ranking."""
     if name in SETTINGS:
         return value_in(json.loads(run["pool_settings"]), name)
     if name == "precision":
@@ -138,7 +138,7 @@ def _setting_of(run: Settings, name: str) -> Any:
 
 
 def _filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
-    """Return the rows that fit every setting of pools and systems that is given."""
+    """Return the rows that match all given settings of pools and systems."""
     for name in (*SETTINGS, *_OF_SYSTEMS):
         wanted = canonical(chosen.get(name))
         if wanted is None:
@@ -178,7 +178,7 @@ def _filter_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
 def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
     """Return one tuning of each system for each kind of pool, field and size, and one ranking of each pool by it.
 
-    It is what was published last: a part of a ranking may have been made again by a later version of its stage.
+    Both are the newest: a later version of a stage may have made a ranking again.
     """
     requested_size = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
     group = ["row", "kind", "field", requested_size]

@@ -1,4 +1,4 @@
-"""A comparison of two systems as tables, as text for a terminal, and as a page."""
+"""A comparison of two systems as tables, text for a terminal, and a page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pipeline.scores.summary import as_csv
 from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
 
 _TITLE = 64
-"""Characters of a title."""
+"""Maximum characters of a title."""
 
 _POSITIVES = 10
-"""Relevant papers of a query; JSON has all."""
+"""Relevant papers printed of a query; JSON contains all."""
 
 
 def pool_of(row: Mapping[str, Any]) -> str:
-    """Return scope and size of a row of differences; pools of several sizes have none."""
+    """Return scope and size of a row of differences; without size if its pools have several."""
     return row["scope"] if row["size"] is None else f"{row['scope']} {format_count(row['size'])}"
 
 
@@ -101,13 +101,13 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
 
 
 def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Yield the differences of each field and size, with the queries of it that differ most."""
+    """Yield the differences of each field and size, with its most different queries."""
     for (field, size), of_pool in differences.group_by("field", "size", maintain_order=True):
         yield of_pool, queries.filter(pl.col("field").eq_missing(field), pl.col("size").eq_missing(size))
 
 
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return differences and the queries that differ most as plain data, a record for each field and size."""
+    """Return differences and most different queries as plain data, a record for each field and size."""
     shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
     records = []
     for of_pool, queries_of_pool in by_pool(differences, queries):
@@ -121,7 +121,7 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
 
 
 def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
-    """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
+    """Return the comparison on one field and size as text; ``queries`` are its most different queries."""
     row = differences.row(0, named=True)
     first, second = row["first"], row["second"]
     size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
@@ -150,7 +150,7 @@ def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:
-    """Yield rows with their columns aligned to the right, the one of text to the left."""
+    """Yield rows with right-aligned columns; the column numbered ``text`` is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (c.ljust(w) if n == text else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
@@ -161,15 +161,15 @@ _POINTS = 201
 """Points of a curve over queries."""
 
 _RANKED = 3
-"""Relevant papers whose ranks a table shows; the browser has all."""
+"""Relevant papers whose ranks a table shows; the browser shows all."""
 
 
 def page_of(
     differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = PROTOCOL
 ) -> Page:
-    """Return the page of a comparison: :data:`pipeline.scores.compare.DIFFERENCES`, and the queries that differ most.
+    """Return the page of a comparison: differences (:data:`pipeline.scores.compare.DIFFERENCES`) and queries.
 
-    ``runs`` and ``scores`` are of both systems.
+    ``runs`` and ``scores`` are the rankings and scores of both systems.
     """
     row = differences.row(0, named=True)
     pools = _pools_only(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
@@ -199,7 +199,7 @@ def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:
 
 
 def _best_row(differences: pl.DataFrame) -> str:
-    """Return the better row by the first measure: of the mean over fields, else on the largest pool."""
+    """Return the better system by the first measure, in the mean over fields, else on the largest pool."""
     first = differences.filter(measure=differences["measure"][0])
     rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
     row = max(rows, key=lambda row: row["size"] or 0)
@@ -257,7 +257,7 @@ def _rank_pair(positive: Mapping[str, Any]) -> str:
 
 
 def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
-    """Yield the differences by pool, where there are several, and how they are spread over queries."""
+    """Yield a chart of differences by pool, if there are several, and one of their quantiles over queries."""
     row = differences.row(0, named=True)
     label = f"{row['second']} less {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Runs of any tool against qrels alone, without a corpus: the frames that every verb of this room takes."""
+"""Score runs of any tool against qrels without a corpus, into the frames that this package takes."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ QrelsFile = Path | str | Mapping[str, Mapping[str, int]]
 """Judgements: a file (TREC, BEIR's ``.tsv``, ``.json``), or grades by query and document."""
 
 POOL_SETTINGS = {"queries_are": "texts", "documents": "named"}
-"""Settings of what stands for the pool: queries are given; of the collection, only what the files name is known."""
+"""Settings in place of those of a pool: queries are given, and the collection is the documents that the files name."""
 
 _DEPTH = 2**16 - 1
 
 
 def evaluate(runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None) -> pl.DataFrame:
-    """Score runs against qrels, with trec_eval's order: by score as float32, then by document id, both falling.
+    """Score runs against qrels, in the order of trec_eval: by score as float32, then by document id, both descending.
 
-    A judged query that a run lacks scores 0, as with ``trec_eval -c``; queries without a relevant document (grade 1 or
-    more) are left out. A cutoff beyond the end of a list counts what the list has.
+    A judged query that a run lacks scores 0, as with ``trec_eval -c``. Queries without a relevant document (grade 1 or
+    more) are left out. A cutoff beyond the end of a list uses the whole list.
 
     Args:
-        runs: one run or several; the system is the name of the file without endings.
+        runs: one run or several; the name of a file without endings is the name of the system.
         qrels: the judgements.
-        measures: what is scored beside the default measures, with commas.
+        measures: measures in addition to the default ones, with commas.
 
     Returns:
-        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`; in fractions.
+        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`, with fractions.
 
     Raises:
         InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
@@ -80,7 +80,9 @@ def score_files(
     results = [_score(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
     counts, scores = zip(*results, strict=True)
     shared = {
-        "depth": max(of_run["depth"] for of_run in counts),  # lists end where they end: rows of one table all the same
+        "depth": max(
+            of_run["depth"] for of_run in counts
+        ),  # one depth, so that shorter lists are rows of the same table
         "size": len(rows),
         "measures": list(map(str, chosen)),
     }
@@ -136,7 +138,7 @@ def _score(
 
 
 def _identity(name: str, identity: str, collection: str) -> dict[str, Any]:
-    """Return what identifies a run in a frame of rankings, beside its counts."""
+    """Return the columns that identify a run in a frame of rankings."""
     return {
         **dict.fromkeys(("system", "label"), name),
         **dict.fromkeys(("ranking", "row", "variant"), identity),
@@ -191,7 +193,7 @@ def _graded_pairs(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
 
 
 def _unescape_ids(run: Entries, judged: Collection[str]) -> Entries:
-    """Return a run whose percent-encoded ids are spelled as the qrels spell them; others stay."""
+    """Return a run whose percent-encoded ids are decoded if the qrels have them decoded."""
     escaped_ids = {text for text in (*run.queries, *run.documents) if "%" in text} if run.escaped else set()
     plain_ids = {text: plain for text in escaped_ids if (plain := unescape(text)) in judged}
     if not plain_ids:

@@ -1,6 +1,6 @@
-"""All that matplotlib draws. In a notebook: ``mdcr.plot.by_size(frame)``, ``mdcr.plot.by_field(frame)``.
+"""Figures by matplotlib. In a notebook: ``mdcr.plot.by_size(frame)``, ``mdcr.plot.by_field(frame)``.
 
-A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` returns it.
+A frame has a row for each query and measure, as :meth:`pipeline.api.Workspace.scores` returns it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _METADATA = {
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+    """Yield matplotlib's figure class with our style, independent of the configuration of the user; opens no window.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -69,7 +69,7 @@ def drawing() -> Iterator[Any]:
 
 
 def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
-    """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
+    """Write a figure as ``STEM.FORMAT`` in each format, with ``source`` in its metadata; return the paths."""
     written = []
     for suffix in formats:
         path = stem.with_name(f"{stem.name}.{suffix}")
@@ -83,8 +83,8 @@ def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[P
 def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     """Return one view of a chart as a figure.
 
-    Over categories, a system has a dot with its interval in each. Over positions, it has points and a band, and a line
-    between the points, or its own curve.
+    Over categories, each system has a dot with its interval. Over positions, it has points with a band, and a line
+    between the points or its own curve.
     """
     series, over_categories = chart.views[view], len(chart.categories) > 0
     height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if over_categories else 2.8
@@ -134,7 +134,7 @@ def _over_positions(axes: Any, chart: Chart, label: str) -> None:
 
 
 def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
-    """Return ends of intervals; a value without one is its own."""
+    """Return ends of intervals; a value without interval is its own end."""
     return [value if end is None else end for value, end in zip(series.values, ends or series.values, strict=True)]
 
 
@@ -147,7 +147,7 @@ def draw_heat(
     ends: tuple[float, float] = (0.0, 1.0),
     digits: int = 0,
 ) -> Any:
-    """Return one view of a heat map as a figure, with each value in percent; the colours run between two ``ends``."""
+    """Return one view of a heat map as a figure, with values in percent; the colours span the values ``ends``."""
     values = np.array(heat.views[view], np.float64)
     rows, columns = values.shape
     figure = figure_class(figsize=(1.6 + 0.55 * columns, 0.9 + 0.16 * rows), layout="constrained")

@@ -1,4 +1,4 @@
-"""Counts and distributions of a corpus, for judging it before use."""
+"""Counts and distributions of a corpus, to judge it before use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _BLOCK = 4_000_000
 def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     """Return counts, shares and distributions of a corpus, as plain data.
 
-    Of a collection with queries of its own there are no ``prefiltered`` papers.
-    Holds ``memory`` bytes and 2 bytes a paper.
+    ``prefiltered`` is None for a collection with its own queries. Uses ``memory`` bytes, and 2 bytes a paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)
-    # A collection with queries of its own is searched whole: no prefilter, which rests on years and references.
+    # A collection with its own queries is searched whole: no prefilter, which needs years and references.
     own_queries = corpus.has_query_texts()
     kept, prefilter_counts = (None, {}) if own_queries else prefilter(attributes, PrefilterConfig())
     degrees = {
@@ -69,7 +68,7 @@ def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def share(count: int, total: int) -> float | None:
-    """Return a fraction, or None of nothing."""
+    """Return the fraction, or None if the total is 0."""
     return count / total if total else None
 
 
@@ -90,7 +89,7 @@ def _text(attributes: Attributes) -> dict[str, Any]:
 
 
 def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
-    """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
+    """Return by year the numbers of papers, with an abstract, and kept by the prefilter; papers without a year last."""
     papers = pl.DataFrame({"year": attributes["year"], **_marks(attributes, kept)})
     by_year = papers.group_by(pl.col("year").replace(NO_YEAR, None)).agg(
         pl.len().alias("papers"), pl.exclude("year").sum()
@@ -99,7 +98,7 @@ def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
 
 
 def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
-    """Return the same by field; a paper counts in each of its fields; papers without a field last."""
+    """Return the same counts by field; a paper counts in each of its fields; papers without a field last."""
     masks, marks = attributes["fields"], _marks(attributes, kept)
     rows: list[dict[str, Any]] = []
     for name, bit in (*FIELD_BIT.items(), (None, None)):
@@ -115,7 +114,7 @@ def _marks(attributes: Attributes, kept: Mask | None) -> dict[str, Mask]:
 
 
 def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = False) -> dict[str, Any]:
-    """Return mean, quantiles and maximum of integers, exactly, by counting them.
+    """Return the exact mean, quantiles and maximum of integers, by counting them.
 
     The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
@@ -141,7 +140,7 @@ def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = F
 
 
 def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
-    """Return how many papers duplicate another one, by each rule."""
+    """Return the numbers of papers that duplicate another one, by each rule."""
     config = DuplicatesConfig("drop")
     short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
     profile: dict[str, Any] = {
@@ -159,7 +158,7 @@ _BAR = 24
 
 
 def render_profile(profile: Profile) -> str:
-    """Return the profile as text; years before the last twenty are summed by decade."""
+    """Return the profile as text; years before the last twenty are added by decade."""
     text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
     last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
     kept = profile["prefiltered"]
@@ -204,7 +203,7 @@ def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
 
 
 def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:
-    """Return the years, those of decades before ``since`` summed by decade."""
+    """Return the rows of years; decades before that of ``since`` are added into one row each."""
     summed: dict[Any, dict[str, Any]] = {}
     for row in years:
         year = row["year"]

@@ -94,7 +94,7 @@ def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int) -> st
 
 
 def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
-    """Return the label and the values of a column, all of one width; figures are aligned part by part."""
+    """Return the label and the values of a column as texts of one width; the pieces of figures are aligned."""
     compared = any(isinstance(value, Cell) and value.difference for value in values)
     split_cells = [_pieces(value, ansi, 0 if compared else 2 - ansi) for value in values]
     widths = [
@@ -114,7 +114,7 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
 
 
 def _pieces(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
-    """Return what is aligned by itself; ``marks`` have room where figures are not compared with published ones."""
+    """Return the pieces of a value that are aligned separately; ``marks`` is the minimum width of the marks."""
     if not isinstance(value, Cell):
         return ("-" if value is None else value,)
     deviation = "" if value.deviation is None else f"±{percent(value.deviation)}"
@@ -131,7 +131,7 @@ def _styled(text: str, value: Value) -> str:
 
 
 _COLUMNS = 4
-"""Columns that fit on a page with their intervals; more are split into blocks below each other."""
+"""Columns with intervals that fit on a page; further columns form blocks below."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -154,7 +154,7 @@ _ESCAPES = {
 
 
 def _latex(table: Table) -> str:
-    """Return a ``table*`` with the rules of ``booktabs`` and the colours of ``xcolor``; the notes follow."""
+    """Return a ``table*`` with its notes; it needs the packages ``booktabs`` and ``xcolor``."""
     lines = [
         "% needs the packages booktabs and xcolor",
         r"\begin{table*}[t]",

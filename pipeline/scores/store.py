@@ -1,4 +1,4 @@
-"""What was scored in a workspace: a frame with a row for each ranking, and the values of its queries."""
+"""Stored scores of a workspace: a frame with a row for each ranking, and the scores of its queries."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 
 _SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
-"""Counts of a scoring that a frame of rankings has."""
+"""Counts of a scoring that a frame of rankings contains."""
 
 _TUNED = ("k1", "b", "weights")
-"""Settings that differ between pools where they were chosen on validation queries."""
+"""Settings that differ between pools if they were chosen on validation queries."""
 
 IDENTITY = {
     "corpus": pl.String,
@@ -56,9 +56,11 @@ IDENTITY = {
     "pool": pl.String,
     "ranking": pl.String,
 }
-"""What identifies the scores of a ranking. ``size`` and ``queries`` count candidates and queries of the pool; ``field``
-is null at the dataset level; ``settings`` and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are
-folder names."""
+"""Columns that identify the scores of a ranking.
+
+``size`` and ``queries`` count candidates and queries of the pool; ``field`` is null at the dataset level; ``settings``
+and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are folder names.
+"""
 
 FACTS = {
     "label": pl.String,
@@ -74,9 +76,9 @@ FACTS = {
     "metadata_gaps": pl.String,
     "replaced": pl.Boolean,
 }
-"""What is known of each ranking besides. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.prefilter.count_marks`), ``replaced`` says that other tunings were left out."""
+"""Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
+``kind`` identifies the settings that the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is
+JSON (:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -97,7 +99,7 @@ _OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, 
 
 SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
 """Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
-is null where the corpus is gone, or not asked for; ``value`` is a fraction."""
+is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
 
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
@@ -105,12 +107,10 @@ EXPORTED = [*IDENTITY, *_OF_QUERIES]
 
 
 def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
-    """Return everything that was scored in a workspace, columns :data:`RUNS`; what cannot be read is said and left out.
+    """Return all scored rankings of a workspace, columns :data:`RUNS`; unreadable ones are left out with a warning.
 
-    ``folder`` is where the scores lie; those of studies may lie elsewhere.
-
-    The scores of one ranking may be spread over several artifacts, one a list of measures; those published last come
-    first.
+    ``folder`` contains the scores; studies may use another one. A ranking may have several artifacts of scores, one for
+    each list of measures; the newest come first.
     """
     parents = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({artifact.id: artifact for artifact in published(root / parent)} for parent in parents)
@@ -132,7 +132,7 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
-    """Return evaluations that were made as a frame, columns :data:`RUNS`; those without a measure are left out."""
+    """Return evaluations as a frame of rankings, columns :data:`RUNS`; those without a measure are left out."""
     rows = []
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
@@ -162,9 +162,9 @@ class Rankings:
     """One pool with its positives and the rankings of some systems.
 
     Attributes:
-        pool: opened.
+        pool: the open pool.
         qrels: its positives.
-        runs: rankings, by the label of their row.
+        runs: rankings by the label of their row.
     """
 
     pool: Pool
@@ -173,13 +173,13 @@ class Rankings:
 
     @cached_property
     def ranks(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Rank of each positive from 1, 0 where it was not retrieved, by label: int64 ``[positives]``."""
+        """Rank of each positive from 1, or 0 if it was not retrieved, int64 ``[positives]``, by label."""
         query = query_of(self.qrels.offsets)
         return {label: ranks_of(run, query, self.qrels.rows) for label, run in self.runs.items()}
 
 
 def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
-    """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is theirs, if it is open.
+    """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is that pool, if it is open already.
 
     Raises:
         InputError: the corpus is gone.
@@ -225,12 +225,12 @@ def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFra
 
 
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the rankings of a frame of scores, a row for each: its columns without query and measure."""
+    """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
     return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
 
 
 def as_json(settings: Any) -> str:
-    """Return settings as JSON with one spelling."""
+    """Return settings as canonical JSON."""
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
@@ -284,7 +284,7 @@ def _row(
 
 
 def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
-    """Return the settings that are the same for every pool: those chosen on validation queries are left out."""
+    """Return the settings that are the same for every pool: without those chosen on validation queries."""
     tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
     row_settings = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
     if isinstance(parts := settings.get("parts"), Mapping):
@@ -300,7 +300,7 @@ def _engine(settings: Mapping[str, Any]) -> str | None:
 
 
 def values_of(value: Any, key: str) -> Iterator[Any]:
-    """Yield every value of a key, however deep."""
+    """Yield all values of a key in nested settings."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name == key:
@@ -313,7 +313,7 @@ def values_of(value: Any, key: str) -> Iterator[Any]:
 
 
 def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
-    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
+    """Return ``query, measure, value`` of one ranking from all its artifacts, without repetitions."""
     frames = [_read_artifact(Artifact.open(Path(path))) for path in run["score_paths"]]
     scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
@@ -333,7 +333,7 @@ def _read_artifact(artifact: Artifact) -> pl.DataFrame:
 
 
 def _why_missing(parent: Path, identity: str) -> str:
-    """Return why an artifact of a folder cannot be read."""
+    """Return the reason why an artifact of a folder cannot be read."""
     folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
     return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"
 
