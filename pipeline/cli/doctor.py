@@ -1,4 +1,4 @@
-"""``mdcr doctor``: what this machine has, and how to get what is missing."""
+"""``mdcr doctor``: report the software and hardware of this machine, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 
 
 class Finding(NamedTuple):
-    """One line: what was examined, whether it is fine, its state, and the remedy if it is not."""
+    """One line: the item examined, whether it is fine, its state, and a remedy if it is not."""
 
     what: str
     fine: bool
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def doctor(options: argparse.Namespace) -> None:
-    """Print what is found on this machine and on the disk of a workspace."""
+    """Print the findings about this machine and the disk of a workspace."""
     memory = available_memory() / 2**30
     findings = [
         Finding("mdcr", fine=True, state=provenance.code_version()),

@@ -29,9 +29,9 @@ from pipeline.stages.systems import encoder_names, parse_precision, uses
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 _SAMPLE = 2_048
-"""Papers whose texts are sampled."""
+"""Papers sampled for probing."""
 
-_STAND_IN = "random weights of a BERT-base: not in the cache"
+_STAND_IN_NOTE = "random weights of a BERT-base: not in the cache"
 
 
 def models(options: argparse.Namespace) -> None:
@@ -39,17 +39,17 @@ def models(options: argparse.Namespace) -> None:
     what = options.what or "list"
     encoders = {encoder.name: encoder for encoder in registry.known_models()}
     require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
-    shown = list(encoders.values()) if what == "list" else [encoders[what]]
+    chosen = list(encoders.values()) if what == "list" else [encoders[what]]
     if options.json or what == "list":
-        print_rows("models", [_record(encoder) if options.json else _row(encoder) for encoder in shown], options)
+        print_rows("models", [_record(encoder) if options.json else _row(encoder) for encoder in chosen], options)
     else:
-        _show(*shown)
+        _print_details(*chosen)
 
 
 def _row(encoder: registry.KnownModel) -> dict[str, str]:
     """Return the row of an encoder, with one published figure of each main experiment."""
     published = encoder.published.items()
-    figures = [next((f for f in published if f[0].startswith(f"{name}.")), None) for name in _HEADLINES]
+    figures = [next((item for item in published if item[0].startswith(f"{name}.")), None) for name in _HEADLINES]
     return {
         "model": encoder.name,
         "here": "yes" if encoder.available else "no",
@@ -71,7 +71,7 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
     }
 
 
-def _show(encoder: registry.KnownModel) -> None:
+def _print_details(encoder: registry.KnownModel) -> None:
     values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     for name, value in values.items():
@@ -86,8 +86,8 @@ def plan(options: argparse.Namespace) -> None:
     """Estimate time, disk and memory of embedding pools."""
     runner = read.runner(options)
     precision = parse_precision(options.precision)
-    named = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
-    corpus = find_corpus(runner.root, options.corpus) if named else None
+    has_corpus = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
+    corpus = find_corpus(runner.root, options.corpus) if has_corpus else None
     sums = uses(options.model, "wsum")
     sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
     encoders = encoder_names(options.model)
@@ -103,48 +103,49 @@ def plan(options: argparse.Namespace) -> None:
 def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
     """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
 
-    ``sums``: with the validation pool of each field and size, on which weights are chosen.
+    ``sums``: add the validation pool of each field and size, on which weights of sums are chosen.
     """
-    drawn = read.selection(options).configs(corpus)
-    drawn += [replace(pool, split="validation") for pool in drawn if sums and pool.sample == 1]
-    for size in dict.fromkeys(pool.size for pool in drawn):
-        yield [pool for pool in drawn if pool.size == size]
+    pools = read.selection(options).configs(corpus)
+    pools += [replace(pool, split="validation") for pool in pools if sums and pool.sample == 1]
+    for size in dict.fromkeys(pool.size for pool in pools):
+        yield [pool for pool in pools if pool.size == size]
 
 
-def _papers(pools: Sequence[PoolConfig], whole: int | None) -> int:
-    """Return about how many distinct papers some pools have, which are embedded once each; at most the corpus.
+def _papers(pools: Sequence[PoolConfig], corpus_size: int | None) -> int:
+    """Return the approximate number of distinct papers in some pools; each is embedded once.
 
-    Candidates are counted as drawn from the whole corpus, so pools of a field share more than this says. Query papers
-    of one field are the same in all of its samples. A corpus smaller than a pool is used for its texts alone.
+    ``corpus_size`` counts papers. Candidates count as drawn from the whole corpus; pools of one field overlap more in
+    fact. All samples of a field have the same query papers. If a pool is larger than the corpus, the corpus provides
+    only texts, and sizes are added.
     """
-    draws = [pool.size for pool in pools]
+    sizes = [pool.size for pool in pools]
     queries = {(pool.field, pool.split): pool.queries for pool in pools}
-    if "all" in draws or "all" in queries.values():
-        if whole is None:
+    if "all" in sizes or "all" in queries.values():
+        if corpus_size is None:
             raise InputError(
                 "--size=all and --queries=all must have a corpus", "Name one with --corpus, or give a number"
             )
-        return whole
-    counts = [int(count) for count in (*draws, *queries.values())]
-    if whole is None or max(map(int, draws)) > whole:
+        return corpus_size
+    counts = [int(count) for count in (*sizes, *queries.values())]
+    if corpus_size is None or max(map(int, sizes)) > corpus_size:
         return sum(counts)
-    return round(whole * (1 - math.prod(1 - min(count / whole, 1) for count in counts)))
+    return round(corpus_size * (1 - math.prod(1 - min(count / corpus_size, 1) for count in counts)))
 
 
 def sample_texts(corpus: Artifact | None) -> list[Text]:
-    """Return texts in random order, of a corpus or of the synthetic release."""
-    chance = generator(13, "plan")
+    """Return up to :data:`_SAMPLE` texts of a corpus, or of the synthetic release, in random order."""
+    rng = generator(13, "plan")
     if corpus is None:
         release = Synthetic(_SAMPLE, 13)
         papers = next(iter(release.read(release.parts()[0]))).papers
         columns = (papers.column(name).to_pylist() for name in ("title", "abstract"))
         texts = [Text(title or "", abstract or "") for title, abstract in zip(*columns, strict=True)]
     else:
-        opened = Corpus(corpus)
-        rows = np.sort(chance.choice(len(opened), min(_SAMPLE, len(opened)), replace=False))
-        texts = [text for block in opened.texts(rows) for text in block]
+        reader = Corpus(corpus)
+        rows = np.sort(rng.choice(len(reader), min(_SAMPLE, len(reader)), replace=False))
+        texts = [text for block in reader.texts(rows) for text in block]
     texts = [text for text in texts if text.abstract] or texts
-    return [texts[number] for number in chance.permutation(len(texts))]
+    return [texts[number] for number in rng.permutation(len(texts))]
 
 
 def estimates(
@@ -155,9 +156,9 @@ def estimates(
     resources: Resources,
     seconds: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one estimate a model and number of papers.
+    """Yield an estimate for each model and number of papers.
 
-    Each model is probed for some seconds on ``texts``, a sample in random order.
+    Each model is probed for some ``seconds`` on ``texts``, a sample in random order.
     """
     from pipeline.encode.probe import probe, probe_stand_in
 
@@ -170,9 +171,9 @@ def estimates(
                 continue
             cost, note = probe(model, texts, resources, seconds), "its own weights"
         except StageError:
-            parts = registry.part_names(name)
-            spec = _stand_in_spec(parts[0], precision)
-            cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(parts)), _STAND_IN
+            names = registry.part_names(name)
+            spec = _stand_in_spec(names[0], precision)
+            cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(names)), _STAND_IN_NOTE
         for count in papers:
             yield {
                 "model": name,
@@ -188,8 +189,8 @@ def estimates(
 
 
 def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
-    """Return the specification of an encoder whose weights are not here: its own, or that of a transformer."""
-    asked = dict(names.parse_one(name).options).get("compute", precision or "float32")
+    """Return the specification of an encoder without local weights: of its own kind, or of a transformer."""
+    compute = dict(names.parse_one(name).options).get("compute", precision or "float32")
     kind = kinds.find(registry.kind_of(name))
     spec: type[TransformerSpec | AspireSpec] = kind.spec if kind.takes("checkpoint") else TransformerSpec
-    return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", asked)))
+    return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", compute)))

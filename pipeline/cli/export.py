@@ -1,4 +1,4 @@
-"""``mdcr export``: pools, rankings and scores as files of other tools."""
+"""``mdcr export``: write pools, rankings, scores and vectors as files for other tools."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)
-"""Options that choose scores, beside ``--model``."""
+"""Options that choose scores, in addition to ``--model``."""
 
-_UNUSED = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
-"""Options that choose no scores, with their defaults."""
+_IGNORED = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
+"""Options that do not choose scores, with their defaults."""
 
 
 def export(options: argparse.Namespace) -> None:
-    """Export what was asked for, after making what is missing, and print the files."""
+    """Make what is missing, export it, and print the paths of the files."""
     require_known(options.what, _KINDS, f"export takes {', '.join(_KINDS)}, got {options.what!r}")
     if (options.benchmark is None) == (options.what == "benchmark"):
         raise InputError(
@@ -56,9 +56,9 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write each pool into a folder of its name."""
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
-    opened = Corpus(corpus)
+    corpus_reader = Corpus(corpus)
     for artifact in read.make(runner, read.selection(options).pools(corpus), options):
-        pool = Pool(artifact, opened)
+        pool = Pool(artifact, corpus_reader)
         pools.write_pool(folder / artifact.name, pool, options.format)
         unjudged = pools.unjudged(pool)
         if unjudged and options.format in ("beir", "mteb"):
@@ -73,25 +73,25 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     runner = read.repaired(options)
     tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
     made = read.make(runner, tasks, options, stores=True)  # pools too
-    opened = Corpus(find_corpus(runner.root, options.corpus))
+    corpus = Corpus(find_corpus(runner.root, options.corpus))
     pool_artifacts = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
     for artifact in made:
         path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
-        pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], opened)
+        pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], corpus)
         rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
         yield path
 
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write what was scored as one file; an option that is not given restricts nothing."""
-    if unused := [name for name, usual in _UNUSED.items() if getattr(options, name) != usual]:
+    """Write stored scores as one file; an option that is not given restricts nothing."""
+    if unused := [name for name, default in _IGNORED.items() if getattr(options, name) != default]:
         taken = ", ".join(map(option, ("model", *_CHOOSING)))
         raise InputError(f"export scores takes {taken}, got --{unused[0].replace('_', '-')}", "Leave it out")
     settings = {name: getattr(options, name) for name in _CHOOSING}
     frame = Workspace(read.runner(options)).scores(**settings, systems=options.model)
     if options.format == "mteb" and not options.dry_run:
-        made = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
-        yield from mteb.write_results(folder, frame, made)
+        configs = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
+        yield from mteb.write_results(folder, frame, configs)
         return
     path = folder / f"scores.{options.format}"
     if options.dry_run:

@@ -24,7 +24,7 @@ KINDS = {
     "scirepeval": ("datasets", "train"),
     "mteb": ("task",),
 }
-"""The options that each release has of its own."""
+"""Options that apply to one release alone."""
 
 
 def fetch(options: argparse.Namespace) -> None:
@@ -38,10 +38,10 @@ def fetch(options: argparse.Namespace) -> None:
             raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
     fetched = []
     with client() as session:
-        for catalogue, below in _catalogues(session, options):
-            remotes = _first(catalogue.files(), options.first)
-            name = "mteb" if below else catalogue.name + (f"-first-{options.first}" if options.first else "")
-            folder = (options.output or options.root / RELEASES / name) / below
+        for catalogue, subfolder in _catalogues(session, options):
+            remotes = _first_files(catalogue.files(), options.first)
+            name = "mteb" if subfolder else catalogue.name + (f"-first-{options.first}" if options.first else "")
+            folder = (options.output or options.root / RELEASES / name) / subfolder
             if options.dry_run:
                 _print_files(catalogue.name, remotes, folder, options)
                 continue
@@ -55,11 +55,11 @@ def fetch(options: argparse.Namespace) -> None:
         else:
             print(record["folder"])
     if fetched and not options.json:
-        _say_next(options, folder, [remote.name for remote in remotes])
+        _print_next(options, folder, [remote.name for remote in remotes])
 
 
-def _say_next(options: argparse.Namespace, folder: Path, names: Sequence[str]) -> None:
-    """Say which command reads what was fetched."""
+def _print_next(options: argparse.Namespace, folder: Path, names: Sequence[str]) -> None:
+    """Print the command that reads the files fetched."""
     if options.source == "scirepeval":
         say(f"next: mdcr study scirepeval --list --input {folder}")
     elif options.source == "mteb":
@@ -72,7 +72,7 @@ def _say_next(options: argparse.Namespace, folder: Path, names: Sequence[str]) -
 
 
 def _catalogues(session: httpx.Client, options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
-    """Yield what is fetched, and the folder below that of the release: of ``mteb`` one for each task."""
+    """Yield each catalogue to fetch, and its subfolder of the release: one for each task of ``mteb``, else empty."""
     datasets = [name for name in map(str.strip, (options.datasets or "").split(",")) if name]
     if options.source == "mteb":
         if not options.task:
@@ -102,17 +102,17 @@ def _api_key(options: argparse.Namespace) -> str | None:
         raise InputError("the file of --api-key-file cannot be read as text", "Give the path of a file") from error
 
 
-def _first(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
-    """Return the first files of each dataset, without manifests, which would name files that are not fetched."""
+def _first_files(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
+    """Return the first ``count`` files of each dataset, without manifests, which would list files not fetched."""
     if count is None:
         return list(remotes)
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     chosen = []
     for remote in remotes:
         group = remote.name.rpartition("updated_date=")[0] or remote.name.rpartition("/")[0]
-        taken[group] += 1
+        counts[group] += 1
         listing = remote.name.endswith(("manifest", "manifest.json"))
-        if not listing and (taken[group] <= count or "merged_ids" in group):
+        if not listing and (counts[group] <= count or "merged_ids" in group):
             chosen.append(remote)
     return chosen
 

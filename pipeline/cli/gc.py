@@ -1,4 +1,4 @@
-"""``mdcr gc``: what no named corpus needs. It is listed, and removed with ``--delete``."""
+"""``mdcr gc``: list the artifacts that no named corpus needs; ``--delete`` removes them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from pipeline.core.workspace import (
 )
 
 UNTOUCHED_DAYS = 1.0
-"""Days without a change after which unfinished work counts as given up, and a corpus without a name as not needed.
+"""Days without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
 
-Slices on other machines hold no lock, and a command that was stopped names its corpus once it goes on.
+Slices on other machines hold no lock, and a command that was stopped names its corpus when it is run again.
 """
 
 _FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
-"""Folders of artifacts; an artifact's inputs lie in later ones."""
+"""Folders of artifacts; the inputs of an artifact are in later folders."""
 
 _STORES = (VECTORS, TERMS)
-"""Folders of stores, each a folder of segments. A segment is kept with its corpus: other pools use it too."""
+"""Folders of stores of segments. A segment is kept as long as its corpus, since several pools use it."""
 
 
 @dataclass(frozen=True)
 class Unused:
-    """One folder that can go, and why."""
+    """A folder that can be removed, and the reason."""
 
     path: Path
     why: str
@@ -62,7 +62,7 @@ class Unused:
 
 
 def gc(options: argparse.Namespace) -> None:
-    """List what no named corpus needs, or remove it."""
+    """List the folders that no named corpus needs, or remove them."""
     root = read.runner(options).root
     folders = unused(root)
     if options.delete:
@@ -78,18 +78,18 @@ def gc(options: argparse.Namespace) -> None:
     if folders or options.json:
         print_rows("unused", rows, options)
     if folders:
-        done = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {done}")
+        action = "removed" if options.delete else "can be removed: mdcr gc --delete"
+        say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {action}")
     else:
         say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
 
 
 def unused(root: Path) -> list[Unused]:
-    """Return what no named corpus needs; an artifact comes before its inputs.
+    """Return the folders that no named corpus needs; an artifact comes before its inputs.
 
-    An artifact is kept if its corpus has a name, is an input of one that has, or was made within a day; if its pool and
-    (scores) its ranking are kept; and if no newer version replaces it. Artifacts with damaged manifests, which
-    ``--repair`` mends, stay too.
+    An artifact is kept if (1) its corpus has a name, is an input of a corpus with a name, or was made within a day; (2)
+    its pool and (for scores) its ranking are kept; and (3) no newer version replaces it. Artifacts with damaged
+    manifests are kept for ``--repair``.
     """
     stores = [f"{name}/{store.name}" for name in _STORES for store in _folders(root / name)]
     parents = [*_FOLDERS[:-2], *stores, *_FOLDERS[-2:]]
@@ -98,12 +98,12 @@ def unused(root: Path) -> list[Unused]:
     corpora = _needed_corpora(root, {artifact.id: artifact for _, artifact in artifacts})
     newest = Counter[str]()
     for _, artifact in artifacts:
-        newest[_alike(artifact)] = max(newest[_alike(artifact)], artifact.manifest.stage_version)
+        newest[_version_key(artifact)] = max(newest[_version_key(artifact)], artifact.manifest.stage_version)
     reasons: dict[str, str] = {}
     for parent, artifact in reversed(artifacts):  # inputs first
-        why = _why(artifact, parent, corpora, short_ids, reasons)
-        if not why and artifact.manifest.stage_version < newest[_alike(artifact)]:
-            why = f"version {newest[_alike(artifact)]} replaces it"
+        why = _reason(artifact, parent, corpora, short_ids, reasons)
+        if not why and artifact.manifest.stage_version < newest[_version_key(artifact)]:
+            why = f"version {newest[_version_key(artifact)]} replaces it"
         if why:
             reasons[artifact.id] = why
     published_folders = [
@@ -111,14 +111,14 @@ def unused(root: Path) -> list[Unused]:
         for _, artifact in artifacts
         if artifact.id in reasons and not artifact.path.is_symlink()
     ]
-    unfinished = [path for parent in parents for path in _abandoned(root / parent)]
+    unfinished = [path for parent in parents for path in _unfinished(root / parent)]
     return [*published_folders, *(Unused(path, "unfinished, untouched for a day") for path in unfinished)]
 
 
-def _why(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str], reasons: Mapping[str, str]) -> str:
-    """Return why an artifact can go; empty: it is kept.
+def _reason(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str], reasons: Mapping[str, str]) -> str:
+    """Return the reason for removing an artifact; empty: it is kept.
 
-    ``short_ids`` are of all folders, also of those whose manifest is damaged; ``reasons`` of the inputs that can go.
+    ``short_ids`` are those of all folders, even with damaged manifests; ``reasons`` those of the inputs to be removed.
     """
     inputs = artifact.manifest.inputs
     if parent == CORPORA:
@@ -133,16 +133,16 @@ def _why(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str]
 
 def _needed_corpora(root: Path, artifacts: Mapping[str, Artifact]) -> set[str]:
     """Return the identities of the corpora with a name or made within a day, and of those they were made from."""
-    left, needed = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
-    left += [corpus for corpus in published(root / CORPORA) if _recent((corpus.path / MANIFEST).stat().st_mtime)]
-    while left:
-        corpus = left.pop()
+    to_visit, needed = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
+    to_visit += [corpus for corpus in published(root / CORPORA) if _recent((corpus.path / MANIFEST).stat().st_mtime)]
+    while to_visit:
+        corpus = to_visit.pop()
         needed.add(corpus.id)
-        left += [artifacts[identity] for identity in corpus.manifest.inputs.values() if identity in artifacts]
+        to_visit += [artifacts[identity] for identity in corpus.manifest.inputs.values() if identity in artifacts]
     return needed
 
 
-def _alike(artifact: Artifact) -> str:
+def _version_key(artifact: Artifact) -> str:
     manifest = artifact.manifest
     return repr((manifest.stage, sorted(manifest.inputs.items()), manifest.config))
 
@@ -151,8 +151,8 @@ def _folders(parent: Path) -> list[Path]:
     return sorted(folder for folder in parent.glob("[!.]*") if folder.is_dir())
 
 
-def _abandoned(parent: Path) -> Iterator[Path]:
-    """Yield the folders of unfinished work that nobody holds and nobody has touched for a day."""
+def _unfinished(parent: Path) -> Iterator[Path]:
+    """Yield the folders of unfinished work that no process holds and that did not change for a day."""
     for suffix in ("partial", "repair"):
         for folder in sorted(parent.glob(f".*.{suffix}")):
             newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
@@ -177,7 +177,7 @@ def _held(lock: Path) -> bool:
 
 
 def _check_idle(root: Path) -> None:
-    """Raise InputError while a process builds something here, or the jobs of a batch may."""
+    """Raise InputError if a process works in this workspace, or jobs of a batch may be running."""
     for parent in (*_FOLDERS, *_STORES):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
@@ -195,7 +195,7 @@ def _maybe_alive(batch: Batch) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder. An artifact loses its manifest first, so that one half removed is none."""
+    """Remove a folder, its manifest first, so that a partly removed artifact does not count as published."""
     (path / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(path)
     if path.parent.parent.name in ("vectors", "terms") and not any(path.parent.iterdir()):

@@ -1,4 +1,4 @@
-"""Entry of ``mdcr``: parse, run one command, turn every way it can end into one line and an exit code."""
+"""Entry point of ``mdcr``: parse and run one command; report any failure as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ UNEXPECTED = 70
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``mdcr`` and return its exit code.
 
-    The codes are 0 done, 1 failed, 2 bad input or configuration, 3 drift from a golden table, 70 an error that nobody
-    expected, and 128 plus the number of the signal that stopped it: 130 for Ctrl-C.
+    The codes: 0 done, 1 failed, 2 invalid input or configuration, 3 drift from a golden table, 70 unexpected error, and
+    128 plus the number of the signal that stopped it (130 for Ctrl-C).
     """
     try:
         if arguments is None:
             _open_streams()
             signals.install()
-        code = _end(list(sys.argv[1:] if arguments is None else arguments))
+        code = _run_and_report(list(sys.argv[1:] if arguments is None else arguments))
         if arguments is None:
             signals.ignore()
         return code
     except KeyboardInterrupt:
-        return signals.tell(signals.received() or signal.SIGINT)
+        return signals.report(signals.received() or signal.SIGINT)
 
 
-def _end(words: list[str]) -> int:
-    """Run a command, print the line that says how it failed, and return the exit code."""
+def _run_and_report(words: list[str]) -> int:
+    """Run a command, print one line if it fails, and return the exit code."""
     error: BaseException | None = None
     try:
         _run(words)
     except KeyboardInterrupt:
         raise
-    except BaseException as caught:  # noqa: BLE001  # the one place where nothing passes
+    except BaseException as caught:  # noqa: BLE001  # the only catch-all: it becomes an exit code
         error = caught
-    lost = _flush()
-    if signals.received():  # libraries turn an interrupt into errors of their own
+    flush_error = _flush()
+    if signals.received():  # libraries turn an interrupt into other errors
         raise KeyboardInterrupt from error
-    code, line = _outcome(error, lost, words)
+    code, line = _code_and_line(error, flush_error, words)
     if line:
         _print_error(line)
     return code
 
 
 def _open_streams() -> None:
-    """Give closed streams a place. Standard output is buffered, so that a flush finds what could not be written."""
+    """Replace closed streams. Buffer standard output, so that :func:`_flush` finds write errors."""
     if sys.stdout is not None:
         descriptor, encoding = sys.stdout.fileno(), sys.stdout.encoding
         sys.stdout = open(descriptor, "w", encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the shell; its descriptor must not become a data file's
+        if getattr(sys, name) is None:  # closed by the shell; a data file must not get its descriptor
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
@@ -94,7 +94,7 @@ def _run(words: list[str]) -> None:
 
 
 def _flush() -> OSError | None:
-    """Write out standard output. Return the error if it cannot be written; the rest of it is dropped."""
+    """Flush standard output. Return the error if it cannot be written; its remaining text is dropped."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -103,16 +103,16 @@ def _flush() -> OSError | None:
     return None
 
 
-def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[str]) -> tuple[int, str]:
-    """Return the exit code, and the line to print."""
-    if isinstance(error, BrokenPipeError) and error.filename is None:  # the reader of a pipe, such as head, has left
+def _code_and_line(error: BaseException | None, flush_error: OSError | None, words: Sequence[str]) -> tuple[int, str]:
+    """Return the exit code and the line to print, which may be empty."""
+    if isinstance(error, BrokenPipeError) and error.filename is None:  # the reader of a pipe, such as head, has ended
         return 0, ""
-    if lost is not None and (error is None or isinstance(error.__cause__ or error, OSError | SystemExit)):
-        reader_left = isinstance(lost, BrokenPipeError)
-        return (0, "") if reader_left else (1, f"standard output cannot be written ({lost.strerror}).")
+    if flush_error is not None and (error is None or isinstance(error.__cause__ or error, OSError | SystemExit)):
+        reader_left = isinstance(flush_error, BrokenPipeError)
+        return (0, "") if reader_left else (1, f"standard output cannot be written ({flush_error.strerror}).")
     if error is None:
         return 0, ""
-    if isinstance(error, SystemExit):  # of argparse, which has said why
+    if isinstance(error, SystemExit):  # from argparse, which has printed the reason
         return (error.code or 0, "") if isinstance(error.code, int | None) else (1, str(error.code))
     if isinstance(error, DriftError):
         return error.exit_code, str(error)
@@ -121,13 +121,13 @@ def _outcome(error: BaseException | None, lost: OSError | None, words: Sequence[
     if isinstance(error, MemoryError):
         return 1, "the memory of this machine ran out. Ask for less with --memory or --workers."
     if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        return 1, _one_line(f"{place}{error.strerror}. Check the paths of the command.")
+        path = f"{error.filename}: " if error.filename else ""
+        return 1, _one_line(f"{path}{error.strerror}. Check the paths of the command.")
     return UNEXPECTED, _unexpected(error, words)
 
 
 def _unexpected(error: BaseException, words: Sequence[str]) -> str:
-    """Write the details of an error that nobody expected to a file, and return the line that names it."""
+    """Write the details of an unexpected error to a file, and return the line that names the file."""
     import platform
     import tempfile
     import traceback
@@ -137,18 +137,18 @@ def _unexpected(error: BaseException, words: Sequence[str]) -> str:
 
     facts = f"mdcr {pipeline.__version__}, Python {platform.python_version()}, {platform.platform()}\n{list(words)}\n\n"
     text = facts + "".join(traceback.format_exception(error))
-    what = _one_line(f"{type(error).__name__}: {error}".strip(": "))
+    summary = _one_line(f"{type(error).__name__}: {error}".strip(": "))
     try:
         descriptor, name = tempfile.mkstemp(prefix="mdcr-error-", suffix=".txt")
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as handle:
             handle.write(without_credentials(text))
     except OSError:
-        return f"unexpected {what}. The details cannot be written: set TMPDIR to a folder with space."
-    return f"unexpected {what}. Please report it with the details in {name}."
+        return f"unexpected {summary}. The details cannot be written: set TMPDIR to a folder with space."
+    return f"unexpected {summary}. Please report it with the details in {name}."
 
 
 def _one_line(text: str) -> str:
-    """Return text as one line of at most 2,000 characters, with control characters escaped and without passwords."""
+    """Return text as one line of at most 2,000 characters, control characters escaped and passwords removed."""
     from pipeline.core.text import printable, without_credentials
 
     return printable(without_credentials(text[:2000])) + "..." * (len(text) > 2000)

@@ -1,4 +1,4 @@
-"""From parsed arguments to tasks; making the tasks, or printing the plan of it."""
+"""From parsed arguments to tasks; make the tasks, or print the plan."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def runner(options: argparse.Namespace) -> Runner:
 
 
 def selection(options: argparse.Namespace) -> Selection:
-    """Return the pools a command selects."""
+    """Return the selection of pools of a command."""
     return api.selection(**given_pools(options))
 
 
 def given_pools(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of pools that a command was given."""
+    """Return the pool settings given on the command line."""
     return {name: value for name in SETTINGS if (value := getattr(options, name, None)) is not None}
 
 
@@ -62,14 +62,14 @@ def benchmark_split(options: argparse.Namespace) -> str:
 
 
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
-    """Return every selected pool with every selected system.
+    """Return the evaluations of every selected system on every selected pool.
 
-    A weighted sum without validation queries is left out with a line that says so; with ``--strict`` it is an error.
+    A weighted sum without validation queries is left out with a warning; with ``--strict`` it is an error.
     """
-    lacking: dict[str, InsufficientDataError] = {}
+    reasons: dict[str, InsufficientDataError] = {}
 
     def leave_out(error: InsufficientDataError) -> None:
-        if lacking.setdefault(error.what, error) is error:
+        if reasons.setdefault(error.what, error) is error:
             warn(f"left out: {error}")
 
     def pools() -> Iterator[Task]:
@@ -88,7 +88,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         **{name: value for name in names if (value := getattr(options, name, None)) is not None},
     )
     if not selected:
-        raise next(iter(lacking.values()))
+        raise next(iter(reasons.values()))
     tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
@@ -99,9 +99,9 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
 
 
 def stored(options: argparse.Namespace, root: Path) -> list[Task]:
-    """Return the tasks of all terms of the corpus and of the vectors of the systems named.
+    """Return the tasks of all stored terms of the corpus, and of the stored vectors of the systems.
 
-    A paper is analysed and embedded once for all pools, so a repair covers what earlier pools stored.
+    A paper is analysed and embedded once for all pools, so a repair includes the segments of earlier pools.
     """
     corpus = find_corpus(root, options.corpus)
     names = getattr(options, "model", None)
@@ -112,29 +112,29 @@ def stored(options: argparse.Namespace, root: Path) -> list[Task]:
 
 
 def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, stores: bool = False) -> list[Artifact]:
-    """Make the tasks and return their artifacts; with ``--dry-run`` print what would be made.
+    """Make the tasks and return their artifacts; with ``--dry-run`` print the plan and return none.
 
-    With ``--repair`` and ``stores``, what is stored once for all pools is repaired too.
+    With ``--repair`` and ``stores``, terms and vectors, which all pools share, are repaired too.
     """
     if options.dry_run:
-        _print_steps(runner.plan(feasible(runner, tasks, options)), options)
+        _print_plan(runner.plan(feasible(runner, tasks, options)), options)
         return []
     check_not_running(runner.root, tasks)
-    kept = feasible(runner, tasks, options)
+    feasible_tasks = feasible(runner, tasks, options)
     if options.repair and stores:
         for task in stored(options, runner.root):
             runner.make(task)
-    return runner.make_all(kept)
+    return runner.make_all(feasible_tasks)
 
 
 def feasible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> Sequence[Task]:
-    """Return the tasks that a corpus has enough papers for, as the options ask (:func:`skip_infeasible`)."""
+    """Return the tasks for which the corpus has enough papers (:func:`skip_infeasible`)."""
     strict, dry = getattr(options, "strict", False), getattr(options, "dry_run", False)
     return skip_infeasible(runner, tasks, strict=strict, dry=dry)
 
 
 def repaired(options: argparse.Namespace) -> Runner:
-    """Return the runner of a command after repairing its corpus and the tunings of that, if ``--repair`` was given."""
+    """Return the runner of a command; with ``--repair``, first repair its corpus and the tunings of that corpus."""
     made_by = runner(options)
     if options.repair and not options.dry_run:
         folder = find_corpus_folder(made_by.root, options.corpus)
@@ -152,7 +152,7 @@ def repaired(options: argparse.Namespace) -> Runner:
 
 
 def downloads(task: Task) -> list[str]:
-    """Return the models of the hub that a planned task would download, because they are absent."""
+    """Return the models that a planned task would download from the hub."""
     if task.stage not in ("embed", "rerank") or not hub.absent():
         return []
     config = json.dumps(canonical(task.config))
@@ -165,12 +165,12 @@ def plan_line(step: Step) -> str:
 
 
 def downloads_first(step: Step) -> str:
-    """Return what a line of a plan says of models that are absent; empty: none are."""
+    """Return the downloads before a step, as the end of its line in a plan; empty without any."""
     absent = downloads(step.task)
     return f"  (downloads {', '.join(absent)} first)" if absent else ""
 
 
-def _print_steps(steps: Sequence[Step], options: argparse.Namespace) -> None:
+def _print_plan(steps: Sequence[Step], options: argparse.Namespace) -> None:
     if options.json:
         plan = [
             {

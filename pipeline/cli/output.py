@@ -1,4 +1,4 @@
-"""Printing results: JSON, rows, and what artifacts count."""
+"""Print results: JSON, rows, and counts of artifacts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
-    """Print rows as a table, or as JSON under their name; a row may lack columns.
+    """Print rows as a table, or as JSON under the name ``what``; a row may lack columns.
 
     On a terminal the last column is wrapped.
     """
@@ -31,32 +31,32 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
         print(f"no {what} yet")
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [[printable(name) for name in names], *([_text(row.get(name, "-")) for name in names] for row in rows)]
+    lines = [[printable(name) for name in names], *([_cell(row.get(name, "-")) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     first = [next(row[name] for row in rows if name in row) for name in names]
     numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
-    before = sum(widths[:-1]) + 2 * len(widths[:-1])
-    left = max(shutil.get_terminal_size().columns, 80) - before if sys.stdout.isatty() else widths[-1]
+    indent = sum(widths[:-1]) + 2 * len(widths[:-1])
+    room = max(shutil.get_terminal_size().columns, 80) - indent if sys.stdout.isatty() else widths[-1]
     for line in lines:
         columns = zip(line, widths, numeric, strict=True)
-        *cells, last = (text.rjust(width) if number else text.ljust(width) for text, width, number in columns)
-        wrapped = textwrap.wrap(last, max(left, 30), break_long_words=False) or [""]
+        *cells, last = (text.rjust(width) if right else text.ljust(width) for text, width, right in columns)
+        wrapped = textwrap.wrap(last, max(room, 30), break_long_words=False) or [""]
         print("  ".join([*cells, wrapped[0]] if wrapped[0] else cells).rstrip())
         for rest in wrapped[1:]:
-            print(" " * before + rest)
+            print(" " * indent + rest)
 
 
-def print_made(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
-    """Print artifacts that were made."""
+def print_artifacts(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
+    """Print the counts of artifacts, or their records as JSON."""
     if options.json and not options.dry_run:
-        print_json({kind: [described(artifact) for artifact in made]})
+        print_json({kind: [as_record(artifact) for artifact in made]})
         return
     for artifact in made:
         print_counts(f"{artifact.manifest.stage} {artifact.name}", artifact)
 
 
-def described(artifact: Artifact) -> dict[str, Any]:
-    """Return an artifact for JSON."""
+def as_record(artifact: Artifact) -> dict[str, Any]:
+    """Return the record of an artifact for JSON."""
     manifest = artifact.manifest
     return {
         "stage": manifest.stage,
@@ -69,7 +69,7 @@ def described(artifact: Artifact) -> dict[str, Any]:
 
 
 def print_counts(title: str, artifact: Artifact) -> None:
-    """Print what an artifact counts, a line each; the prefilter does not concern a corpus with queries of its own."""
+    """Print the counts of an artifact, a line each; those of the prefilter only for a corpus without queries."""
     print(title)
     counts = dict(artifact.manifest.counts)
     if artifact.manifest.stage == "corpus" and "queries" in counts:
@@ -89,7 +89,7 @@ def _lines(counts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _text(value: Any) -> str:
+def _cell(value: Any) -> str:
     if value is None:
         return "-"
     number = isinstance(value, int) and not isinstance(value, bool) and value > 9999

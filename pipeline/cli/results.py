@@ -1,4 +1,4 @@
-"""``mdcr report``, ``compare``, ``evaluate`` and ``open``: scores as tables, files and JSON, and their pages."""
+"""``mdcr report``, ``compare``, ``evaluate`` and ``open``: scores as tables, files, JSON and pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import name_of, score_files
 from pipeline.scores.labels import labelled
-from pipeline.scores.layout import SHOWN, build_tables, shown
+from pipeline.scores.layout import SHOWN, build_tables, select_measures
 from pipeline.scores.page.report import page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
@@ -42,21 +42,21 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import stored_names
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
-"""Options that choose scores, beside those of pools and ``--model``."""
+"""Options that choose scores, in addition to those of pools and ``--model``."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
 _KINDS = ("markdown", "csv", "latex", "figures", "page")
 
 
 class Report(NamedTuple):
-    """What one command shows of one kind of pool.
+    """Results on one kind of pool.
 
     Attributes:
         runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
-        scores: of their queries.
-        summary: of all measures.
-        draws: of its intervals and tests.
-        measures: what a table shows, in order.
+        scores: scores of their queries, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        summary: figures of all measures, columns :data:`pipeline.scores.summary.SUMMARY`.
+        draws: settings of the intervals and tests.
+        measures: measures shown in tables, in order.
     """
 
     runs: pl.DataFrame
@@ -67,16 +67,16 @@ class Report(NamedTuple):
 
     @property
     def samples(self) -> pl.DataFrame:
-        """The figures of each sample alone."""
+        """The figures of each single sample."""
         return summarise_samples(self.scores, self.draws)
 
     @property
     def shown(self) -> pl.DataFrame:
         """The figures of the measures shown."""
-        return shown(self.summary, self.measures)
+        return select_measures(self.summary, self.measures)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every figure, then those of each sample alone."""
+        """Return all figures, then those of each single sample."""
         return records(pl.concat([self.summary, self.samples]))
 
     def text(self, output: str = "terminal", **look: Any) -> str:
@@ -85,7 +85,7 @@ class Report(NamedTuple):
 
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the scores that the options choose, for :func:`pipeline.scores.choose.choose`."""
+    """Return the settings of :func:`pipeline.scores.choose.choose` that the options give."""
     chosen = {name: getattr(options, name) for name in _CHOOSING}
     return settings_of_choice(**read.given_pools(options), **chosen, systems=getattr(options, "model", None) or None)
 
@@ -96,17 +96,17 @@ def print_scores(
     options: argparse.Namespace,
     approximate: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Print what a command has scored, as a table or as JSON.
+    """Print the scores of evaluations, as a table or as JSON.
 
-    ``approximate`` has the rows of :func:`recalls`: they stand below the table, and in JSON under their name.
+    ``approximate`` are rows of :func:`recalls`, printed below the table, or in JSON under this name.
     """
     print_reports(reports_of(labelled(runs_of(runner, scored)), options), options, approximate)
 
 
 def print_last(root: Path, options: argparse.Namespace) -> None:
-    """Print the table that has the newest ranking."""
-    _checked_format(options)
-    runs = _chosen(root, choice_of(options))
+    """Print the table with the newest ranking."""
+    _table_format(options)
+    runs = _choose_runs(root, choice_of(options))
     newest = runs.filter(pl.col("published") == pl.col("published").max())
     print_reports(reports_of(runs.filter(kind=newest["kind"][0]), options), options)
 
@@ -117,8 +117,8 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
         raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
     if options.tolerance is not None and not options.check:
         raise InputError("--tolerance must go with --check", "Name the golden table: --check=CSV")
-    _checked_format(options)  # before scores are looked for
-    reports = reports_of(_chosen(root, choice_of(options)), options)
+    _table_format(options)  # before scores are read
+    reports = reports_of(_choose_runs(root, choice_of(options)), options)
     if not options.check:
         print_reports(reports, options)
         return
@@ -127,7 +127,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
 
 
-def _chosen(root: Path, choice: dict[str, Any]) -> pl.DataFrame:
+def _choose_runs(root: Path, choice: dict[str, Any]) -> pl.DataFrame:
     return labelled(choose(stored(root), root, **choice))
 
 
@@ -137,14 +137,14 @@ def write_report(options: argparse.Namespace) -> None:
     for kind in kinds:
         require_known(kind, _KINDS, f"--format of files must be {', '.join(_KINDS)}, got {kind!r}")
     root, choice = read.runner(options).root, choice_of(options)
-    runs = _chosen(root, choice)
+    runs = _choose_runs(root, choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
-    shown_by = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
-    shown_by["resample"] = options.resample
-    look = [f"{how}-{value}" for how, value in shown_by.items() if value]
+    display = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
+    display["resample"] = options.resample
+    suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
-    folders = [output / name for name in folder_names(root, runs, choice, look).values()]
+    folders = [output / name for name in folder_names(root, runs, choice, suffixes).values()]
     written: list[Path] = []
     for folder, report in zip(folders, reports, strict=True):
         written += write_files(folder, report, kinds, dry=options.dry_run)
@@ -163,7 +163,7 @@ def write_report(options: argparse.Namespace) -> None:
 
 
 def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, dry: bool = False) -> list[Path]:
-    """Write what a command shows as files of some kinds, and return their paths; ``dry``: write nothing."""
+    """Write a report as files of some kinds, and return their paths; ``dry``: write nothing."""
     written = [folder / name for kind, name in _FILES.items() if kind in kinds]
     charts = list(figures(report.shown, report.runs)) if "figures" in kinds else []
     if dry:
@@ -189,37 +189,37 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
 
 
 def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataFrame | None = None) -> list[Report]:
-    """Return what the options show of each kind of pool; ``scores`` are those of the rankings, where they are known."""
+    """Return a report for each kind of pool; ``scores`` are those of the rankings, None: they are read."""
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
-    asked = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
+    requested = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
     sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
     for of_kind in runs.partition_by("kind", maintain_order=True):
         values_of = values(of_kind) if scores is None else scores
         summary = summarise(values_of, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
-        measures_shown = [name for name in asked if name in scored] or scored
+        measures_shown = [name for name in requested if name in scored] or scored
         reports.append(Report(of_kind, values_of, summary, draws, measures_shown))
     return reports
 
 
 def draws_of(options: argparse.Namespace) -> Draws:
-    """Return what decides the intervals and tests of tables and comparisons; the margin is typed in points."""
+    """Return the settings of intervals and tests; the option ``--margin`` is in points."""
     family, margin, resample = (getattr(options, name, None) for name in ("family", "margin", "resample"))
     return Draws(
         family=family or "system", margin=None if margin is None else margin / 100, resample=resample or "queries"
     )
 
 
-def check_shown(options: argparse.Namespace) -> None:
-    """Refuse options of a table that are invalid, before anything is made for it."""
-    _checked_format(options)
+def check_display(options: argparse.Namespace) -> None:
+    """Check the options of a table, before anything is made for it."""
+    _table_format(options)
     draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 
 
-def _checked_format(options: argparse.Namespace) -> str | None:
+def _table_format(options: argparse.Namespace) -> str | None:
     output: str | None = getattr(options, "format", None)
     if output is not None:
         check_format(output)
@@ -231,8 +231,8 @@ def _checked_format(options: argparse.Namespace) -> str | None:
 def print_reports(
     reports: Sequence[Report], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Print tables, or all measures as JSON; what is approximate is compared with exact search below."""
-    output = _checked_format(options) or "terminal"
+    """Print tables, or all measures as JSON or CSV; ``approximate`` as in :func:`print_scores`."""
+    output = _table_format(options) or "terminal"
     if options.json or output == "csv":
         rows = [record for report in reports for record in report.records()]
         if options.json:
@@ -248,10 +248,10 @@ def print_reports(
 
 
 def recalls(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str, Any]]:
-    """Return a row for every evaluation by approximate search that was made.
+    """Return a row for every evaluation by approximate search.
 
-    ``recall`` is the fraction of the exact ranking's entries that the ranking has; ``map``, ``map_exact`` and
-    ``change`` are fractions, None where no query has a positive.
+    ``recall`` is the fraction of the entries of the exact ranking that the ranking contains. ``map``, ``map_exact`` and
+    ``change`` are fractions, None if no query has a positive.
     """
     rows = []
     for evaluation in evaluations:
@@ -288,7 +288,7 @@ def _mean_map(scores: Artifact) -> float | None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the comparison of two systems, a part for each field and size, and write its page; of more, all pairs."""
+    """Compare two systems: print each field and size, and write the page. Of more systems, print all pairs."""
     systems = [*map(registry.display_names, options.systems or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
@@ -296,14 +296,14 @@ def compare(options: argparse.Namespace) -> None:
         )
     root, choice = read.runner(options).root, choice_of(options)
     measures = choice.pop("measures", None)
-    runs = _chosen(root, choice)
+    runs = _choose_runs(root, choice)
     if (kinds := runs["kind"].n_unique()) > 1:
         raise InputError(
             f"pools of one kind must be compared, got {kinds} kinds",
             "Choose with --corpus, --year, --seed, --split, --queries or another setting of the pools",
         )
     if len(systems) > 2:
-        _all_pairs(options, runs, systems, measures)
+        _print_pairs(options, runs, systems, measures)
         return
     draws = draws_of(options)
     both, labels = comparing.paired(values(runs), *systems)
@@ -326,10 +326,10 @@ def compare(options: argparse.Namespace) -> None:
     print(folder)
 
 
-def _all_pairs(
+def _print_pairs(
     options: argparse.Namespace, runs: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None
 ) -> None:
-    """Print how each two of several systems differ; a page has the queries of two."""
+    """Print the differences of all pairs of systems, without a page."""
     if options.output is not None:
         raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
     differences = comparing.compare_pairs(values(runs), systems, measures, draws_of(options))
@@ -342,7 +342,7 @@ def _all_pairs(
 
 def evaluate(options: argparse.Namespace) -> None:
     """Score runs of any tool against qrels, print their table with intervals and tests, and write its page."""
-    check_shown(options)
+    check_display(options)
     runs: list[Path] = list(options.run)
     baseline = options.baseline and Path(options.baseline)
     if baseline and baseline.is_file():
@@ -360,7 +360,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def open_page(options: argparse.Namespace) -> None:
-    """Open the newest page of the workspace; where there is no browser, its path is what is printed."""
+    """Open the newest page of the workspace in a browser, and print its path."""
     pages = sorted((options.root / REPORTS).glob(f"*/{NAME}"), key=lambda page: page.stat().st_mtime_ns)
     if not pages:
         raise InputError(f"there is no page in {options.root / REPORTS}", "Run mdcr demo, mdcr report or mdcr study")

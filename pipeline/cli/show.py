@@ -1,4 +1,4 @@
-"""``mdcr show``: what there is, as text or JSON."""
+"""``mdcr show``: print scores, corpora, pools and artifacts of a workspace, as text or JSON."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from pipeline.core.workspace import (
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
-_SHOWN = ("measures", "format", "baseline", "family", "margin", "resample", "sort")
-"""Options of how a table is shown."""
+_DISPLAY = ("measures", "format", "baseline", "family", "margin", "resample", "sort")
+"""Options for displaying tables."""
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
     "corpus": {"corpus", "output"},
     "pools": {"corpus", *SETTINGS},
-    "last": set(_SHOWN),
+    "last": set(_DISPLAY),
     "vectors": {"corpus", "spot"},
 }
-"""Options that have an effect, by what is shown; those of tables are all but :data:`_NOT_OF_TABLES`."""
+"""Options that each kind of thing accepts; a table accepts all but :data:`_NOT_OF_TABLES`."""
 _NOT_OF_TABLES = {"output", "spot"}
-_TAKEN = {"command", "words", "what", "root", *RUNNING}
-"""Options that all kinds take, and what a command is parsed into."""
+_ALWAYS_ACCEPTED = {"command", "words", "what", "root", *RUNNING}
+"""Options that all kinds accept, and other attributes of parsed options."""
 
 _FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print one kind of thing."""
-    options.what = options.what or ("table" if _restricted(options) else "last")
+    """Print one kind of thing: scores, corpora, pools, ..."""
+    options.what = options.what or ("table" if _restricts(options) else "last")
     kinds = ("last", "table", "corpus", *_ROWS)
     require_known(options.what, kinds, f"there is nothing called {options.what!r} to show")
     _refuse_unused(options)
@@ -64,20 +64,20 @@ def show(options: argparse.Namespace) -> None:
         print_rows(options.what, _ROWS[options.what](root, options), options)
 
 
-def _restricted(options: argparse.Namespace) -> bool:
-    """Whether an option says what is printed."""
-    taken = _TAKEN - {"json"}
-    return any(value not in (None, [], False) for name, value in vars(options).items() if name not in taken)
+def _restricts(options: argparse.Namespace) -> bool:
+    """Whether an option restricts what is printed."""
+    ignored = _ALWAYS_ACCEPTED - {"json"}
+    return any(value not in (None, [], False) for name, value in vars(options).items() if name not in ignored)
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
     """Refuse an option that has no effect on the kind of thing shown."""
-    taken = _TAKEN | _OPTIONS.get(options.what, set())
+    always_accepted = _ALWAYS_ACCEPTED | _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
-        used = name in taken or (options.what == "table" and name not in _NOT_OF_TABLES)
-        if not used and value not in (None, [], *(() if name in SETTINGS else (False,))):
-            where = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
-            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {where}")
+        allowed = name in always_accepted or (options.what == "table" and name not in _NOT_OF_TABLES)
+        if not allowed and value not in (None, [], *(() if name in SETTINGS else (False,))):
+            users = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
+            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {users}")
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
@@ -88,12 +88,12 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
-    described = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
+    statistics = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
     written = []
     if options.output:
         with disk_errors(options.output):
-            written = save_profile_plots(described, options.output)
-    print_json(described) if options.json else print(render_profile(described))
+            written = save_profile_plots(statistics, options.output)
+    print_json(statistics) if options.json else print(render_profile(statistics))
     for path in written:
         say(f"wrote {path}")
 

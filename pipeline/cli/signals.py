@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to end: a word, the exit code of the signal, and an end within a fixed time."""
+"""Ctrl-C and requests to end: print one line, and exit within a fixed time with the exit code of the signal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import time
 from types import FrameType
 
 _GRACE = {signal.SIGINT: 0.4, signal.SIGTERM: 10.0, signal.SIGHUP: 10.0}
-"""Seconds that a signal leaves for closing files and locks."""
+"""Seconds after a signal for closing files and locks."""
 
 _received: list[int] = []
-_told = threading.Lock()
+_reported = threading.Lock()
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal came. For KeyboardInterrupt itself the interpreter sets an exit code of its own."""
+    """A signal was received. For KeyboardInterrupt itself the interpreter would set another exit code."""
 
 
 def install() -> None:
-    """Have SIGINT, SIGTERM and SIGHUP raise :class:`Interrupted`, and end this process if that takes too long.
+    """Make SIGINT, SIGTERM and SIGHUP raise :class:`Interrupted`, and end this process if that takes too long.
 
-    The interpreter raises only between two steps of Python code, and a library may be computing, so a thread ends the
-    process when the time is over. Signals that this process was started to ignore (``nohup``) stay ignored.
+    The interpreter raises only between two steps of Python code. A library may run longer, so a thread ends the process
+    after :data:`_GRACE`. Signals that were ignored when this process started (``nohup``) stay ignored.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -34,23 +34,23 @@ def install() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     sys.unraisablehook = _unraisable
-    threading.Thread(target=_end, args=(reader,), daemon=True).start()
+    threading.Thread(target=_exit_after_grace, args=(reader,), daemon=True).start()
 
 
 def ignore() -> None:
-    """Ignore signals from now on: the command has ended, and the interpreter is about to."""
+    """Ignore signals from now on: the command has ended."""
     for number in _GRACE:
         signal.signal(number, signal.SIG_IGN)
 
 
 def received() -> int | None:
-    """Return the first signal that came."""
+    """Return the first signal received, or None."""
     return _received[0] if _received else None
 
 
-def tell(number: int) -> int:
-    """Say once that a signal ended this command, and return the exit code."""
-    if _told.acquire(blocking=False):
+def report(number: int) -> int:
+    """Print once that a signal ended this command, and return the exit code."""
+    if _reported.acquire(blocking=False):
         how = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
         line = f"mdcr: stopped{how}; the same command resumes where it stopped\n"
         with contextlib.suppress(OSError):
@@ -65,13 +65,13 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Keep quiet about an interrupt in a destructor, where it cannot be raised: the thread ends the process."""
+    """Print nothing about an interrupt in a destructor, which cannot raise it: the thread ends the process."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
 
 
-def _end(reader: int) -> None:
+def _exit_after_grace(reader: int) -> None:
     while (number := os.read(reader, 1)[0]) not in _GRACE:
         pass
     time.sleep(_GRACE[signal.Signals(number)])
-    os._exit(tell(number))
+    os._exit(report(number))

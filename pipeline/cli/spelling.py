@@ -1,10 +1,10 @@
-"""The words of a command line: a parser with errors of our own, and settings as options or as variables of ``make``.
+"""The words of a command line: a parser with one-line errors, and options as variables of ``make``.
 
-The Makefile exports ``MDCR_MAKE``, the names of the variables on its command line, ``MDCR_MAKE_NAME``, the value of
-each, and ``MDCR_GOALS``, what it was asked to make: a variable must be of use to one of the goals. Values reach this
-module unexpanded and are never words of a shell.
+The Makefile exports ``MDCR_MAKE`` (the names of the variables on its command line), ``MDCR_MAKE_NAME`` (the value of
+each) and ``MDCR_GOALS`` (its goals). At least one goal must take a variable. Values are passed unexpanded and never
+parsed by a shell.
 
-Messages below the command line write ``--size``, or ``--size=900`` with a value.
+Messages of other modules spell options as ``--size``, or ``--size=900`` with a value.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any, NoReturn
 from pipeline.core.errors import InputError, nearest, require_known
 
 _WORD = "first word"
-"""Where a parser keeps the word behind the name of a command; no option has this name."""
+"""Attribute for the word after the name of a command; no option has this name."""
 
 _OPTIONS = argparse.Action(["OPTION ..."], "options", nargs=0)
 
 
 class Help(argparse.HelpFormatter):
-    """Help with a usage of one line; the options are listed below it."""
+    """Help with usage on one line; the options are listed below."""
 
     def add_usage(self, usage: str | None, actions: Iterable[argparse.Action], *rest: Any) -> None:
-        """Add the usage: the options that must be given, and words."""
-        shown = [action for action in actions if action.required or not action.option_strings]
-        super().add_usage(usage, [_OPTIONS, *shown], *rest)
+        """Add the usage: required options and positional words."""
+        required = [action for action in actions if action.required or not action.option_strings]
+        super().add_usage(usage, [_OPTIONS, *required], *rest)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the spelling of what may be meant.
+    """A parser with one-line errors that suggest the nearest spelling.
 
     Attributes:
-        word: the option that may be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
-        required: its choices, where it must be given.
+        word: the option that can be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
+        required: its choices if it is required, else empty.
     """
 
     word = ""
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options(self) -> dict[str, bool]:
-        """Its options, with dashes, and whether each takes a value."""
+        """The long options, with dashes; whether each takes a value."""
         return {text: option.nargs != 0 for text, option in self._option_string_actions.items() if text[:2] == "--"}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Raise an error of argparse as one of ours."""
+        """Raise an error of argparse as InputError."""
         match = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
         what = f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number, got {match[3]}" if match else message
         raise InputError(what, f"See {self.prog} --help")
@@ -91,10 +91,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
-    """Return a command line with the variables of ``make`` as options; an empty variable is left out.
+    """Return a command line with the variables of ``make`` as options; empty variables are left out.
 
     Raises:
-        InputError: a variable is unknown, of no use to the goals, or not 0 or 1 where it is a flag.
+        InputError: a variable is unknown, no goal takes it, or a flag is neither 0 nor 1.
     """
     command = words[0]
     options_of = {name: variables(parser) for name, parser in commands.items()}
@@ -124,12 +124,12 @@ def variables(parser: Parser) -> dict[str, str]:
 
 
 def as_options(text: str) -> str:
-    """Return a message with options of ``mdcr``."""
+    """Return a message with options as ``mdcr`` takes them: ``--size 900``."""
     return re.sub(r"(?<![^\s(])(--[a-z-]+)=(?=\S)", r"\1 ", text)
 
 
 def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
-    """Return a message with goals and variables of ``make``; options of other programs stay."""
+    """Return a message with goals and variables of ``make``: ``SIZE=900``; options of other programs stay."""
     options = set[str]().union(*(parser.options for parser in commands.values()))
     flags = {"--help"}.union(*map(_flags, commands.values()))
     words = re.split(r"(\s)", text)
@@ -156,7 +156,7 @@ def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
 
 
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
-    """Return a command as it was typed, by ``make`` or else ``mdcr``, with other values of some options."""
+    """Return the command that the user typed (``make`` or ``mdcr``) with changed values of some options."""
     if words[:1] == ["--from-make"]:
         values = _typed_variables() | {_variable(option): value for option, value in changes.items()}
         return shlex.join(["make", *(_goals() or words[1:2]), *(f"{name}={value}" for name, value in values.items())])
@@ -166,7 +166,7 @@ def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
 
 def without(words: Sequence[str], options: Collection[str], flags: Collection[str] = ()) -> list[str]:
     """Return the words of a command line without some options and their values, and without some flags."""
-    kept, takes_next = [], False
+    remaining, takes_next = [], False
     for word in words:
         name, equals, _ = word.partition("=")
         if takes_next:
@@ -174,8 +174,8 @@ def without(words: Sequence[str], options: Collection[str], flags: Collection[st
         elif name in options:
             takes_next = not equals
         elif name not in flags:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _typed_variables() -> dict[str, str]:

@@ -28,7 +28,7 @@ from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
 from pipeline.studies.run import check_input
 
-_OF_BENCHMARKS = ("scores", "export-scores", "bm25-index")
+_BENCHMARK_OPTIONS = ("scores", "export-scores", "bm25-index")
 
 
 def study(options: argparse.Namespace) -> None:
@@ -75,17 +75,17 @@ def present(
 
 
 def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the recipe that the command line replaces; ``settings`` are those of ``--set``."""
+    """Return the recipe settings that the command line changes; ``settings`` are those of ``--set``."""
     typed = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
     systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
     return {**settings, **{name: value for name, value in typed.items() if value}, **systems}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
-    """Print what a study would make, with time and disk."""
+    """Print the artifacts that a study would make, with estimates of time and disk."""
     from pipeline.studies.run import estimate, plan
 
-    steps, rest = plan(workspace, chosen, recipe)
+    steps, remark = plan(workspace, chosen, recipe)
     estimates = estimate(workspace, steps)
     rows = [
         {
@@ -103,15 +103,15 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
     for name in sorted({name for step in steps for name in read.downloads(step.task)}):
         say(f"{name} would be downloaded")
-    if rest:
-        say(rest)
+    if remark:
+        say(remark)
 
 
 def asks_for_benchmark(options: argparse.Namespace) -> bool:
-    """Whether a command is about a benchmark."""
-    typed = [name for name in _OF_BENCHMARKS if getattr(options, name.replace("-", "_")) is not None]
-    if options.benchmark is None and typed:
-        raise InputError(f"--{typed[0]} must go with --benchmark", "Give the folder of the benchmark")
+    """Whether a command scores a benchmark, not pools."""
+    benchmark_options = [name for name in _BENCHMARK_OPTIONS if getattr(options, name.replace("-", "_")) is not None]
+    if options.benchmark is None and benchmark_options:
+        raise InputError(f"--{benchmark_options[0]} must go with --benchmark", "Give the folder of the benchmark")
     if options.benchmark is not None and options.model is None and options.scores is None:
         raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     return options.benchmark is not None
@@ -119,8 +119,8 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
-    words = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
-    if unused := sorted(words - {*_OF_BENCHMARKS} - {"root", *RUNNING, "from-make", "benchmark", "model", "split"}):
+    typed = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
+    if unused := sorted(typed - {*_BENCHMARK_OPTIONS} - {"root", *RUNNING, "from-make", "benchmark", "model", "split"}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:
@@ -172,7 +172,7 @@ def leaderboard(options: argparse.Namespace) -> None:
     for path in options.add:
         for file in sorted(path.glob("*.zip")) if path.is_dir() else [path]:
             say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
-    chosen, recipe = _usual("leaderboard")
+    chosen, recipe = _default_recipe("leaderboard")
     present(workspace, chosen, chosen.name, recipe, options, options.output)
 
 
@@ -181,7 +181,7 @@ def card(options: argparse.Namespace) -> None:
     from pipeline.studies.leaderboard import card as cards
 
     workspace = Workspace(read.runner(options))
-    chosen, recipe = _usual("card", model=options.model)
+    chosen, recipe = _default_recipe("card", model=options.model)
     name = file_name(options.model, kept="._-")
     folder = options.output or workspace.root / REPORTS / f"card-{name}"
     present(workspace, chosen, name, recipe, options, folder)
@@ -196,12 +196,12 @@ def submission(options: argparse.Namespace) -> None:
     workspace = Workspace(read.runner(options))
     path: Path = options.output or workspace.root / EXPORTS / f"{file_name(options.model, kept='._-')}-submission.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
-    packed = submissions.pack(workspace, _usual("leaderboard")[1], options.model, path)
+    packed = submissions.pack(workspace, _default_recipe("leaderboard")[1], options.model, path)
     say(f"{packed.system}: {len(packed.runs)} runs")
     print(path)
 
 
-def _usual(name: str, **changes: Any) -> tuple[Study, Any]:
-    """Return a study and its own recipe with some changes."""
+def _default_recipe(name: str, **changes: Any) -> tuple[Study, Any]:
+    """Return a study and its default recipe with some changes."""
     chosen = find(name)
     return chosen, read_recipe(chosen.default_recipe, chosen.recipe, changes)

@@ -1,4 +1,4 @@
-"""``mdcr triplets``: training triplets of a corpus. ``mdcr train``: a network trained by a recipe."""
+"""``mdcr triplets``: draw training triplets from a corpus. ``mdcr train``: train a network by a recipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.output import described, print_counts, print_json
+from pipeline.cli.output import as_record, print_counts, print_json
 from pipeline.core.config import canonical
 from pipeline.core.progress import say
 from pipeline.core.workspace import find_corpus
@@ -25,20 +25,20 @@ def triplets(options: argparse.Namespace) -> None:
     task = draw_task(Workspace(runner), corpus, options.triplets, given)
     for artifact in read.make(runner, [task], options):
         if options.json:
-            print_json({"triplets": described(artifact)})
+            print_json({"triplets": as_record(artifact)})
         else:
             print_counts(f"triplets {artifact.path}", artifact)
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train a network by a recipe, and print where it is."""
+    """Train a network by a recipe, and print its folder."""
     runner = read.runner(options)
     recipe = read_training(options, options.recipe)
     task = train_task(Workspace(runner), recipe, dry=options.dry_run)
     for artifact in read.make(runner, [task], options):
         folder = model_folder(artifact)
         if options.json:
-            print_json({"model": str(folder), "recipe": canonical(recipe), **described(artifact)})
+            print_json({"model": str(folder), "recipe": canonical(recipe), **as_record(artifact)})
             continue
         print(folder)
         say(f"Use it: MODEL={recipe.name}={folder}")
@@ -48,7 +48,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def read_training(options: argparse.Namespace, recipe: str) -> Recipe:
-    """Return a recipe of training with the changes of the command line."""
+    """Return a training recipe with the changes of the command line."""
     changes: dict[str, Any] = with_settings(options.set)
     if options.corpus:
         changes["corpus"] = options.corpus

@@ -1,4 +1,4 @@
-"""Means over the samples of a pool, query by query, and their bootstrap (protocols 2 to 4)."""
+"""Means over the samples of a pool for each query, and their bootstrap (protocols 2 to 4)."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ RESAMPLED = {
     "papers": "samples of candidates",
     "both": "queries and samples of candidates (where several)",
 }
-"""What notes say of :attr:`Draws.resample`."""
+"""Names of the units that :attr:`Draws.resample` resamples, for notes."""
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
 
 Floats = npt.NDArray[np.float64]
 Setup = tuple[str | None, int]
-"""What the samples of one pool share: the field (None: dataset level) and the number of candidates."""
+"""Field (None: dataset level) and number of candidates, which all samples of a pool share."""
 Key = tuple[Setup, str, str]
 """Setup, label, measure."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What decides the uncertainty of figures.
+    """Settings of intervals and significance tests.
 
     Attributes:
-        seed: of the bootstrap and the permutation test; None: that of the pools.
-        resamples: of the bootstrap; 0: 1,000, or 10,000 where samples are resampled, since few have long tails.
-        level: of its interval.
+        seed: seed of the bootstrap and the permutation test; None: that of the pools.
+        resamples: bootstrap resamples; 0: 1,000, or 10,000 if samples are resampled, since few have long tails.
+        level: confidence level of intervals.
         permutations: sign flips of the paired test.
-        alpha: adjusted p-values below it are marked.
-        family: whose tests Holm's correction takes together, for each measure: those of one ``system`` on all pools of
-            a table, or those of the whole ``table``. The mean over fields is a family of its own.
-        margin: a difference that does not matter, set before the figures are seen, as a fraction; None: systems are
-            not tested for equivalence.
-        resample: what intervals count as drawn: ``queries``; ``papers``, the samples of a pool (its random draws of
-            candidates); or ``both``, two ways. Tests are over queries.
+        alpha: significance level; adjusted p-values below it are marked.
+        family: tests that Holm's correction combines, for each measure: those of one ``system`` on all pools of a
+            table, or of the whole ``table``. The mean over fields is a separate family.
+        margin: largest negligible difference, a fraction, to be set before the figures are seen; None: no tests of
+            equivalence.
+        resample: units that the bootstrap resamples: ``queries``; ``papers``, the samples of a pool (random draws of
+            its candidates); or ``both``. Tests are over queries.
     """
 
     seed: int | None = None
@@ -103,15 +103,15 @@ class Draws:
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """One measure of one system on all samples of a setup, query by query.
+    """One measure of one system on all samples of a setup.
 
     Attributes:
         values: float64 ``[queries]``, mean over samples.
         figures: float64 ``[samples]``, mean over queries.
-        samples: their numbers.
+        samples: numbers of the samples.
         draws: float64 ``[resamples]``, bootstrap means of ``values``.
-        positives: relevant papers of one sample.
-        pools: folder names.
+        positives: number of relevant papers of one sample.
+        pools: folder names of the samples.
     """
 
     values: Floats
@@ -140,12 +140,12 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     for of_setup in scores.partition_by("field", "size", maintain_order=True):
         setup: Setup = (of_setup["field"][0], int(of_setup["size"][0]))
         samples_of = _values_of_samples(of_setup)
-        values = [np.stack([of_sample for _, of_sample in samples.values()]) for samples in samples_of.values()]
-        means = np.stack([of_key.mean(axis=0) for of_key in values])
+        values = [np.stack([sample_values for _, sample_values in samples.values()]) for samples in samples_of.values()]
+        means = np.stack([samples_values.mean(axis=0) for samples_values in values])
         if draws.resample == "queries":
             drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
         else:
-            drawn = _over_samples(values, draws, seed, setup)
+            drawn = _means_over_samples(values, draws, seed, setup)
         for (key, samples), mean, resampled in zip(samples_of.items(), means, drawn, strict=True):
             averages[setup, *key] = Average(
                 values=mean,
@@ -158,27 +158,27 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     return averages
 
 
-def _over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setup) -> Floats:
+def _means_over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setup) -> Floats:
     """Return means over resampled samples, of all queries or of resampled ones, float64 ``[rows, resamples]``.
 
     ``values`` are float64 ``[samples, queries]`` of each row.
     """
-    counts, item, whole = [len(of_row) for of_row in values], setup[0] or "", np.concatenate(values)
+    counts, item, all_values = [len(row_values) for row_values in values], setup[0] or "", np.concatenate(values)
     if draws.resample == "papers" and min(counts) == 1:
         raise InputError(
             f"--resample=papers needs 2 samples or more of each pool, got 1 of {item or 'the dataset'} {setup[1]:,}",
             "Score more with --samples=3, or write --resample=both",
         )
-    means = np.broadcast_to(whole.mean(axis=1, keepdims=True), (len(whole), draws.resamples))
+    means = np.broadcast_to(all_values.mean(axis=1, keepdims=True), (len(all_values), draws.resamples))
     if draws.resample == "both":
-        means = bootstrap_means(whole, seed=seed, item=item, resamples=draws.resamples)
-    weights = {n: sample_weights(n, seed=seed, item=item, resamples=draws.resamples) for n in set(counts)}
+        means = bootstrap_means(all_values, seed=seed, item=item, resamples=draws.resamples)
+    weights = {count: sample_weights(count, seed=seed, item=item, resamples=draws.resamples) for count in set(counts)}
     rows = np.split(means, np.cumsum(counts)[:-1])
-    return np.stack([(of_row * weights[len(of_row)]).sum(axis=0) for of_row in rows])
+    return np.stack([(row_values * weights[len(row_values)]).sum(axis=0) for row_values in rows])
 
 
 def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
-    """Return pool and values of each sample, by label and measure, both in canonical order; queries rise."""
+    """Return pool and values (by rising query) of each sample, by label and measure, both in canonical order."""
     values: dict[tuple[str, str], dict[int, tuple[str, Floats]]] = {}
     runs = setup.sort("sample", maintain_order=True).partition_by("label", "sample", maintain_order=True)
     labels = list(setup["label"].unique(maintain_order=True))
@@ -199,33 +199,33 @@ def in_order(measures: Sequence[str]) -> list[str]:
 def _require_same_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
     queries = [set(run["query"].unique()) for run in (first, second)]
     if queries[0] != queries[1] or first["positives"][0] != second["positives"][0]:
-        named = [
-            f"{run['pool'][0]} ({len(queries_of):,} queries, {run['positives'][0]:,} positives)"
-            for run, queries_of in zip((first, second), queries, strict=True)
+        descriptions = [
+            f"{run['pool'][0]} ({len(run_queries):,} queries, {run['positives'][0]:,} positives)"
+            for run, run_queries in zip((first, second), queries, strict=True)
         ]
         raise InputError(
-            f"{named[0]} and {named[1]} are samples of one pool, but have other queries",
+            f"{descriptions[0]} and {descriptions[1]} are samples of one pool, but have other queries",
             "Build them with one seed and one version",
         )
 
 
 def corrected(tested: pl.DataFrame, family: Sequence[str]) -> pl.DataFrame:
-    """Return a frame with ``p_adjusted``, the ``p_value`` by Holm's correction, and the number of ``tests`` together.
+    """Add ``p_adjusted``, the ``p_value`` after Holm's correction, and the number of ``tests`` of the family.
 
-    Rows with equal columns ``family`` are corrected together; means over fields are a family of their own. What was not
-    tested has no ``p_value``.
+    Rows with equal ``family`` columns form a family; means over fields form a separate one. Rows that were not tested
+    have no ``p_value``.
     """
-    known = pl.col("p_value").is_not_null()
-    together = [*family, pl.col("field").eq_missing(AVERAGE), known]
+    has_test = pl.col("p_value").is_not_null()
+    family_columns = [*family, pl.col("field").eq_missing(AVERAGE), has_test]
     adjusted = pl.col("p_value").map_batches(lambda p_values: pl.Series(holm(p_values.to_numpy())), pl.Float64)
     return tested.with_columns(
-        p_adjusted=pl.when(known).then(adjusted.over(together)),
-        tests=pl.when(known).then(pl.len().over(together)).cast(pl.Int64),
+        p_adjusted=pl.when(has_test).then(adjusted.over(family_columns)),
+        tests=pl.when(has_test).then(pl.len().over(family_columns)).cast(pl.Int64),
     )
 
 
 def families(setups: Sequence[Setup]) -> list[tuple[str, list[Setup]]]:
-    """Return which setups are shown in one table: ``sizes`` or ``fields``, and the setups in order.
+    """Return the tables of some setups: each with ``sizes`` or ``fields``, and its setups in order.
 
     Fields with one setup each form one table, whatever their sizes: a field with few papers has a smaller pool. Fields
     at several sizes form a table for each size that all of them have. The rest, and the dataset-level pools, form

@@ -1,4 +1,4 @@
-"""What a table is called: its title, its provenance, and the folder of its report."""
+"""Titles, provenance notes and report folders of tables."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _RULES = [name for name, setting in SETTINGS.items() if setting.rule]
 
 
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the title of a table: what the pools it shows have in common, and every rule that is not the usual one."""
+    """Return the title of a table: what its pools have in common, and every rule that differs from the default."""
     settings = json.loads(runs["pool_settings"][0])
-    config, depths = flat(settings), sorted(set(runs["depth"]))
-    parts = [str(config["year"])] if config.get("year") else []
-    parts += [f"{config['queries']} queries"] if config.get("queries") else []
-    parts += [f"seed {config['seed']}"] if "seed" in config else []
-    parts += [f"top {depths[0]:,}"] if len(depths) == 1 else []
-    parts += unusual(settings)
+    config, depths = flatten(settings), sorted(set(runs["depth"]))
+    details = [str(config["year"])] if config.get("year") else []
+    details += [f"{config['queries']} queries"] if config.get("queries") else []
+    details += [f"seed {config['seed']}"] if "seed" in config else []
+    details += [f"top {depths[0]:,}"] if len(depths) == 1 else []
+    details += unusual(settings)
     if table["over"][0] == "fields":
         size = common_size(table)
-        what = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
-    elif is_given(settings) and table["field"][0] is None:
-        what = f"Retrieval on {scope(runs.row(0, named=True))}"
+        heading = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
+    elif has_own_queries(settings) and table["field"][0] is None:
+        heading = f"Retrieval on {scope(runs.row(0, named=True))}"
     else:
-        what = f"Retrieval by pool size, {scope(runs.row(0, named=True))}"
+        heading = f"Retrieval by pool size, {scope(runs.row(0, named=True))}"
     if config.get("split") == "validation":
-        what = f"Validation queries: {what[0].lower()}{what[1:]}"
-    return f"{what} ({', '.join(parts)})" if parts else what
+        heading = f"Validation queries: {heading[0].lower()}{heading[1:]}"
+    return f"{heading} ({', '.join(details)})" if details else heading
 
 
 def common_size(table: pl.DataFrame) -> int | None:
@@ -55,19 +55,19 @@ def collection(corpus: str) -> str:
 
 
 def scope(run: Mapping[str, Any]) -> str:
-    """Return what a pool is of: a field, the collection whose own queries it has, or all fields (dataset level)."""
-    given = is_given(json.loads(run["pool_settings"]))
-    return run["field"] or (collection(run["corpus"]) if given else DATASET)
+    """Return the scope of a pool: its field, the collection that its queries came with, or :data:`DATASET`."""
+    own_queries = has_own_queries(json.loads(run["pool_settings"]))
+    return run["field"] or (collection(run["corpus"]) if own_queries else DATASET)
 
 
-def is_given(settings: Mapping[str, Any]) -> bool:
-    """Whether a release brought the queries of a pool: it is all of the collection, and nothing was drawn."""
+def has_own_queries(settings: Mapping[str, Any]) -> bool:
+    """Whether the queries of a pool came with the release; the whole collection is its candidates."""
     return settings.get("queries_are") == "texts" and settings.get("year") is None
 
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
-    """Return what an index says of the page of some scores (:data:`pipeline.scores.page.parts.LISTED`)."""
-    year = flat(json.loads(runs["pool_settings"][0])).get("year")
+    """Return the entry of a page in the index of pages, by the names of :data:`pipeline.scores.page.parts.LISTED`."""
+    year = flatten(json.loads(runs["pool_settings"][0])).get("year")
     return {
         "corpus": collection(runs["corpus"][0]),
         "year": str(year or ""),
@@ -77,82 +77,83 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
 
 
 def unusual(settings: Mapping[str, Any]) -> list[str]:
-    """Return the rules of a pool that differ from the protocol's."""
-    given, usual = flat(settings), flat(canonical(PoolConfig()))
-    parts = [
-        _rule(name, given[name])
+    """Return the rules of a pool that differ from the protocol, as texts."""
+    applied, defaults = flatten(settings), flatten(canonical(PoolConfig()))
+    rules = [
+        _rule_text(name, applied[name])
         for name in (*_RULES, "drop_identical_id")
-        if name in given and given[name] != usual.get(name)
+        if name in applied and applied[name] != defaults.get(name)
     ]
-    return parts + [f"without {name} ({digest[:6]})" for name, digest in given.get("exclude", ())]
+    return rules + [f"without {name} ({digest[:6]})" for name, digest in applied.get("exclude", ())]
 
 
-def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a pool that apply, without nesting: those of the prefilter beside the others."""
-    if is_given(settings):
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that apply to a pool, with those of the prefilter on the top level."""
+    if has_own_queries(settings):
         return {name: settings[name] for name in ("drop_identical_id",) if name in settings}
     applied = {name: value for name, value in settings.items() if name != "prefilter"}
     return applied | (settings.get("prefilter") or {})
 
 
-def _rule(name: str, value: Any) -> str:
+def _rule_text(name: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return what figures were made from, and with which settings."""
+    """Return the provenance note of a summary: corpus, pools, rules, tie-breaking and bootstrap."""
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
-    config = flat(json.loads(pools["pool_settings"][0]))
+    config = flatten(json.loads(pools["pool_settings"][0]))
     scored = pools["queries"] - pools["queries_without_positive"]
-    drawn_as = summary["resample"][0]
-    kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if drawn_as != "papers" else "percentile"
-    rules = [_rule(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
-    seeds = sorted({given["seed"] for text in pools["pool_settings"] if "seed" in (given := flat(json.loads(text)))})
-    drawn = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
-    stated = f" and the rules {', '.join(rules)}" if drawn and rules else ""
-    source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{drawn}{stated}"
+    resample = summary["resample"][0]
+    kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if resample != "papers" else "percentile"
+    rules = [_rule_text(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
+    seeds = sorted({pool["seed"] for text in pools["pool_settings"] if "seed" in (pool := flatten(json.loads(text)))})
+    seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
+    rules_text = f" and the rules {', '.join(rules)}" if seed_text and rules else ""
+    source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{seed_text}{rules_text}"
     if json.loads(pools["pool_settings"][0]).get("documents") == "named":
         source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
         f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
-        f"{RESAMPLED[drawn_as]}: {summary['resamples'][0]:,} resamples, "
+        f"{RESAMPLED[resample]}: {summary['resamples'][0]:,} resamples, "
         f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
     )
 
 
-_LONGEST = 120
+_MAX_NAME = 120
+"""Characters of a folder name."""
 
 
 def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], further: Sequence[str]) -> dict[str, str]:
-    """Return a folder name for each kind of pool: corpus and kind, then what was chosen.
+    """Return a folder name for each kind of pool: corpus and kind, then the settings that the user chose.
 
-    ``further`` is what decides the tables beside what was ``chosen``.
+    ``chosen`` are settings of :func:`pipeline.scores.choose.choose`; ``further`` are texts of other options.
     """
     corpus_name = corpus_folders(root)
     # The kind names the corpus, and what separates tables, whether it was chosen or not.
-    asked = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].separates}
-    asked.pop("corpus", None)
-    parts = [_part(option(name)[2:], value) for name, value in asked.items() if value is not None]
+    limits = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].separates}
+    limits.pop("corpus", None)
+    parts = [_name_part(option(name)[2:], value) for name, value in limits.items() if value is not None]
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
         name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]))
-        same = sum(name == other or other.startswith(f"{name}_table-") for other in names.values())
-        names[run["kind"]] = f"{name}_table-{same + 1}" if same else name
+        repeats = sum(name == earlier or earlier.startswith(f"{name}_table-") for earlier in names.values())
+        names[run["kind"]] = f"{name}_table-{repeats + 1}" if repeats else name
     return names
 
 
 def _kind(settings: Mapping[str, Any]) -> list[str]:
-    config = flat(settings)
+    config = flatten(settings)
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
-    parts += [_part("queries", config["queries"])] if "queries" in config else []
-    parts += [_part("seed", config["seed"])] if "seed" in config else []
+    parts += [_name_part("queries", config["queries"])] if "queries" in config else []
+    parts += [_name_part("seed", config["seed"])] if "seed" in config else []
     return parts + [_plain(rule) for rule in unusual(settings)]
 
 
-def _part(name: str, value: Any) -> str:
+def _name_part(name: str, value: Any) -> str:
     values = value if isinstance(value, tuple) else (value,)
     if len(values) == 19 and name == "field":
         return "field-all"
@@ -164,5 +165,5 @@ def _plain(value: Any) -> str:
 
 
 def _cut(name: str) -> str:
-    """Return a name that file systems take; a long one ends in a digest of all of it."""
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{digest(name)[:8]}"
+    """Return a name of at most :data:`_MAX_NAME` characters; a longer one is cut and ends in its digest."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 9]}-{digest(name)[:8]}"

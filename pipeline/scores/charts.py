@@ -1,4 +1,4 @@
-"""Charts of a summary: curves over pool size, figures by field, and heat maps. Pages and matplotlib draw the same."""
+"""Charts of a summary, drawn by pages and matplotlib: curves over pool size, figures by field, and heat maps."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure by field: a dot with its interval for each system."""
     fields = list(table["field"].unique(maintain_order=True))
-    number = pl.col("field").replace_strict({name: n for n, name in enumerate(fields)}, return_dtype=pl.Int64)
+    number = pl.col("field").replace_strict({name: number for number, name in enumerate(fields)}, return_dtype=pl.Int64)
     return Chart(
-        title=f"Score by field{_at(table)}",
+        title=f"Score by field{_size_suffix(table)}",
         x_label="",
         unit="%",
         views=views(table.with_columns(number.alias("x"))),
-        categories=_named(fields),
+        categories=_field_labels(fields),
         provenance=provenance(table, runs_of(table, runs)),
     )
 
@@ -63,9 +63,9 @@ def heat(table: pl.DataFrame, runs: pl.DataFrame) -> HeatMap:
     fields, labels = (list(table[name].unique(maintain_order=True)) for name in ("field", "label"))
     value = {tuple(key): figure for *key, figure in table.select("measure", "field", "label", "value").iter_rows()}
     return HeatMap(
-        title=f"Fields by systems{_at(table)}",
+        title=f"Fields by systems{_size_suffix(table)}",
         corner="field",
-        rows=_named(fields),
+        rows=_field_labels(fields),
         columns=labels,
         views={
             label_of(measure): [[value.get((measure, field, label)) for label in labels] for field in fields]
@@ -86,8 +86,8 @@ def views(table: pl.DataFrame) -> Mapping[str, Sequence[Series]]:
     }
 
 
-def stem(table: pl.DataFrame) -> str:
-    """Return the stem of the figures of one table."""
+def file_stem(table: pl.DataFrame) -> str:
+    """Return the stem of the file names of a table's figures."""
     if table["over"][0] == "fields":
         size = common_size(table)
         return "fields" if size is None else f"fields-{format_count(size)}"
@@ -95,17 +95,17 @@ def stem(table: pl.DataFrame) -> str:
 
 
 def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Chart, str]]:
-    """Yield the name of each figure, without suffix, with its chart and the view of it."""
+    """Yield the file name (without suffix) of each figure, its chart, and the view of the chart."""
     for table in summary.partition_by("table", maintain_order=True):
         chart = chart_of(table, runs)
         for measure in table["measure"].unique(maintain_order=True):
-            yield f"{stem(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
+            yield f"{file_stem(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
 
 
-def _named(fields: Sequence[str | None]) -> list[str]:
+def _field_labels(fields: Sequence[str | None]) -> list[str]:
     return ["mean" if field == AVERAGE else str(field) for field in fields]
 
 
-def _at(table: pl.DataFrame) -> str:
+def _size_suffix(table: pl.DataFrame) -> str:
     size = common_size(table)
     return "" if size is None else f" ({format_count(size)} candidates)"

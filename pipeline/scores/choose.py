@@ -1,4 +1,4 @@
-"""Choosing stored scores: the command line and the Python interface select by the same settings."""
+"""Choose stored scores; the command line and the Python interface use the same settings."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def load(root: Path, **chosen: Any) -> pl.DataFrame:
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
-    """Return the rankings that fit some settings.
+    """Return the rankings that match some settings.
 
-    Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of one
-    system on pools of one field and size, the one published last is taken.
+    Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of a
+    system on pools of one field and size, the newest is taken.
 
     Args:
-        runs: of :func:`pipeline.scores.store.stored`.
+        runs: frame of rankings (:func:`pipeline.scores.store.stored`).
         root: the workspace.
-        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`), of
-            which ``samples`` means the samples 1 to this number and ``exclude`` name and SHA-256 of each list;
-            ``systems`` (names; ``bm25`` includes
-            ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index includes the exact search beside it),
-            ``missing_positives``; ``measures``, which must have been scored for at least one row. None: any.
+        **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
+            where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
+            ``systems`` (names; ``bm25`` includes ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index
+            includes exact search), ``missing_positives``; ``measures``, each scored for at
+            least one row. None: any.
 
     Raises:
-        InputError: nothing fits; the message lists what there is.
+        InputError: nothing matches; the message lists the values that exist.
     """
     if runs.is_empty():
         raise InputError(f"nothing that was scored is in {root / SCORES}", "Run mdcr eval first")
@@ -58,13 +58,13 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         runs = runs.filter(corpus=find_corpus(root, corpus).name)
         if runs.is_empty():
             raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
-    runs = _narrowed(runs, chosen)
+    runs = _filter_settings(runs, chosen)
     if systems is not None:
-        runs = _of_systems(runs, systems)
+        runs = _filter_systems(runs, systems)
     runs = _newest_tunings(runs)
     if measures is not None:
         require_measures(runs, measures)
-    return _ordered(runs, systems or ())
+    return _sort_rows(runs, systems or ())
 
 
 def settings_of_choice(**settings: Any) -> dict[str, Any]:
@@ -79,18 +79,18 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
         "depth": lambda depth: convert(depth, int, "--depth"),
         "precision": parse_precision,
         "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
-        "missing_positives": lambda way: convert(way, str, "--missing-positives"),
+        "missing_positives": lambda treatment: convert(treatment, str, "--missing-positives"),
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
     }
-    given = {name: value for name, value in settings.items() if name not in readers}
-    pools = with_cutoff(read(SETTINGS, given, [*readers]))
+    pool_settings = {name: value for name, value in settings.items() if name not in readers}
+    pools = with_cutoff(read(SETTINGS, pool_settings, [*readers]))
     if "exclude" in pools:
         pools["exclude"] = exclusions(pools["exclude"])
     return pools | {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}
 
 
 def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
-    """Return the pools of a workspace that fit the settings of pools among those of :func:`choose`."""
+    """Return the pools of a workspace that match the corpus and the pool settings of :func:`choose`."""
     pools = list(published(root / POOLS))
     if chosen.get("corpus") is not None:
         corpus = find_corpus(root, chosen["corpus"]).id
@@ -99,8 +99,8 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
         return []
     settings = [json.dumps(canonical(pool.manifest.config)) for pool in pools]
     frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
-    kept = _narrowed(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
-    return [pools[number] for number in kept["place"]]
+    selected = _filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
+    return [pools[number] for number in selected["place"]]
 
 
 def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
@@ -110,26 +110,26 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
     for measure in parse_measures(list(measures)):
         if measure not in scored:
             depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
-            listed = ", ".join(str(name) for name in sorted(scored, key=lambda name: name.order))
+            choices = ", ".join(str(name) for name in sorted(scored, key=lambda name: name.order))
             raise InputError(
                 f"{measure} was not scored for any of these rows",
-                f"Run mdcr eval --measures {measure}{depth}, or choose from {listed}",
+                f"Run mdcr eval --measures {measure}{depth}, or choose from {choices}",
             )
 
 
 def option(name: str) -> str:
-    """Return the option of the command line that sets something of :func:`choose`."""
+    """Return the command-line option of a setting of :func:`choose`."""
     spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
     return "--" + spelled.replace("_", "-")
 
 
 def is_called(run: Settings, name: str) -> bool:
-    """Whether a user's name means the system of a ranking: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    """Whether a name matches the system of a ranking: ``bm25`` includes tuned BM25, ``lsa`` includes ``lsa@ivf``."""
     return means(system_of(run["system"]), name)
 
 
-def _stored_as(run: Settings, name: str) -> Any:
-    """Return the value of a setting of pools or systems that a ranking was made with."""
+def _setting_of(run: Settings, name: str) -> Any:
+    """Return the value of a pool or system setting of a ranking."""
     if name in SETTINGS:
         return value_in(json.loads(run["pool_settings"]), name)
     if name == "precision":
@@ -137,24 +137,24 @@ def _stored_as(run: Settings, name: str) -> Any:
     return json.loads(run["settings"]).get(name) if name == "missing_positives" else run[name]
 
 
-def _narrowed(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
-    """Return the rows that fit every setting of pools and systems that is given."""
+def _filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
+    """Return the rows that match all given settings of pools and systems."""
     for name in (*SETTINGS, *_OF_SYSTEMS):
         wanted = canonical(chosen.get(name))
         if wanted is None:
             continue
-        stored_values = [canonical(_stored_as(run, name)) for run in runs.iter_rows(named=True)]
-        values_there = {str(one) for value in stored_values for one in _several(value) if one is not None}
-        runs = runs.filter(pl.Series([_fits(name, value, wanted) for value in stored_values], dtype=pl.Boolean))
-        if runs.is_empty() or (name in _OF_SYSTEMS and str(wanted) not in values_there):
-            got = ", ".join(map(str, _several(wanted)))
-            listed = ", ".join(sorted(values_there, key=_natural)) or "left out"
-            one_of = "one of " if len(values_there) > 1 else ""
-            raise InputError(f"{option(name)} must be {one_of}{listed} here, got {got}", "Choose one that is there")
+        stored_values = [canonical(_setting_of(run, name)) for run in runs.iter_rows(named=True)]
+        available = {str(item) for value in stored_values for item in _items(value) if item is not None}
+        runs = runs.filter(pl.Series([_matches(name, value, wanted) for value in stored_values], dtype=pl.Boolean))
+        if runs.is_empty() or (name in _OF_SYSTEMS and str(wanted) not in available):
+            got = ", ".join(map(str, _items(wanted)))
+            choices = ", ".join(sorted(available, key=_natural_key)) or "left out"
+            one_of = "one of " if len(available) > 1 else ""
+            raise InputError(f"{option(name)} must be {one_of}{choices} here, got {got}", "Choose one that is there")
     return runs
 
 
-def _fits(name: str, value: Any, wanted: Any) -> bool:
+def _matches(name: str, value: Any, wanted: Any) -> bool:
     if name in SETTINGS:
         return SETTINGS[name].wants(value, wanted)
     if name == "precision":
@@ -164,13 +164,13 @@ def _fits(name: str, value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def _of_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+def _filter_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     rows = runs.rows(named=True)
     for name in names:
         if not any(is_called(run, name) for run in rows):
-            listed = ", ".join(sorted(set(runs["system"])))
+            choices = ", ".join(sorted(set(runs["system"])))
             raise InputError(
-                f"--model must name systems that were scored on these pools, got {name!r}", f"Choose from {listed}"
+                f"--model must name systems that were scored on these pools, got {name!r}", f"Choose from {choices}"
             )
     return runs.filter(pl.Series([any(is_called(run, name) for name in names) for run in rows], dtype=pl.Boolean))
 
@@ -178,24 +178,24 @@ def _of_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
 def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
     """Return one tuning of each system for each kind of pool, field and size, and one ranking of each pool by it.
 
-    It is what was published last: a part of a ranking may have been made again by a later version of its stage.
+    Both are the newest: a later version of a stage may have made a ranking again.
     """
-    asked = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
-    group = ["row", "kind", "field", asked]
+    requested_size = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
+    group = ["row", "kind", "field", requested_size]
     newest = pl.col("variant").sort_by("published", "ranking").last().over(group)
-    several = (pl.col("variant").n_unique() > 1).over(group)
-    kept = runs.with_columns(several.alias("replaced")).filter(pl.col("variant") == newest)
-    return kept.filter(
+    has_others = (pl.col("variant").n_unique() > 1).over(group)
+    newest_runs = runs.with_columns(has_others.alias("replaced")).filter(pl.col("variant") == newest)
+    return newest_runs.filter(
         pl.col("ranking") == pl.col("ranking").sort_by("published", "ranking").last().over("row", "pool")
     )
 
 
-def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
+def _sort_rows(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     def key(run: Settings) -> tuple[Any, ...]:
-        asked = [number for number, name in enumerate(systems) if is_called(run, name)]
+        positions = [number for number, name in enumerate(systems) if is_called(run, name)]
         pool = (run["field"] or "", run["size"], run["sample"])
         return (
-            min(asked, default=0),
+            min(positions, default=0),
             system_of(run["system"]).base not in ("bm25", TUNED),
             run["system"],
             -run["depth"],
@@ -208,13 +208,13 @@ def _ordered(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     return runs[sorted(range(len(rows)), key=lambda number: key(rows[number]))]
 
 
-def _several(value: Any) -> Iterator[Any]:
+def _items(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         yield from value
     else:
         yield value
 
 
-def _natural(text: str) -> tuple[bool, float, str]:
+def _natural_key(text: str) -> tuple[bool, float, str]:
     number = re.fullmatch(r"-?\d+", text)
     return number is None, float(text) if number else 0.0, text

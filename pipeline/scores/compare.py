@@ -60,18 +60,17 @@ DIFFERENCES = {
 }
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
-``first`` and ``second`` are labels; ``scope`` is what the pools are of (:func:`pipeline.scores.caption.scope`);
-``difference`` is the second less the first, ``low`` and ``high`` bound its bootstrap interval over
-what ``resample`` names (``interval`` is its kind);
-``p_value`` is of the paired permutation test, ``p_adjusted`` by Holm's correction over the
-``tests`` of its measure (the mean over fields is a test apart); ``effect`` is the standardised difference
-(:func:`pipeline.measure.statistics.standardised_effect`); ``p_equivalent`` is of equivalence within the ``margin``,
-null without one; ``finding`` is one of :data:`FINDINGS`; ``wins`` counts the queries on which the second is better;
-``changes`` are the differences of the queries, mean over samples.
+``first`` and ``second`` are labels; ``scope`` is the scope of the pools (:func:`pipeline.scores.caption.scope`).
+``difference`` is the second less the first; ``low`` and ``high`` bound its bootstrap interval. ``resample`` names the
+units that are resampled, ``interval`` the kind of interval. ``p_value`` is from the paired permutation test;
+``p_adjusted`` is corrected by Holm over the ``tests`` of its measure (the mean over fields is tested separately).
+``effect`` is :func:`pipeline.measure.statistics.standardised_effect`. ``p_equivalent`` is from the test of equivalence
+within the ``margin``, null without one. ``finding`` is one of :data:`FINDINGS`. ``wins`` counts the queries on which
+the second is better. ``changes`` are the differences of the queries, mean over samples.
 """
 
 FINDINGS = ("better", "worse", "equivalent", "no difference shown")
-"""What a difference shows of the second system: ``equivalent`` is tested too, a large p-value alone shows nothing."""
+"""Conclusions about the second system. ``equivalent`` has its own test: a large p-value alone shows nothing."""
 
 _POSITIVE = pl.Struct(
     {"paper_id": pl.String, "title": pl.String, "year": pl.Int16, "first_rank": pl.Int64, "second_rank": pl.Int64}
@@ -88,24 +87,25 @@ QUERIES = {
     "second": pl.Float64,
     "positives": pl.List(_POSITIVE),
 }
-"""Columns of queries that differ: the value of both systems on one pool, and the relevant papers with their ranks,
-those that either ranks best first; a null rank was not retrieved."""
+"""Columns of queries that differ: the values of both systems on one pool, and the relevant papers with both ranks.
+
+Papers are sorted by the better of their two ranks. A null rank: not retrieved."""
 
 
 def compare(
     scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
-    """Return how two systems differ on each field and size that both were scored on, columns :data:`DIFFERENCES`.
+    """Return the differences of two systems on each field and size with scores of both, columns :data:`DIFFERENCES`.
 
     Args:
-        scores: of one kind of pool; other systems are left out.
+        scores: scores on one kind of pool; other systems are ignored.
         first: name or label of a row.
-        second: of another row.
+        second: name or label of another row.
         measures: canonical names; None: all that both have.
-        draws: seed and numbers of the bootstrap and of the tests.
+        draws: settings of the bootstrap and the tests.
 
     Raises:
-        InputError: a name means no row or several, the two have no pool in common, or one of them lacks a measure.
+        InputError: a name matches no row or several, the two have no pool in common, or one of them lacks a measure.
     """
     return compare_pairs(scores, (first, second), measures, draws)
 
@@ -113,22 +113,22 @@ def compare(
 def compare_pairs(
     scores: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
-    """Return how each two of some systems differ, as :func:`compare`; Holm's correction is over pools and pairs."""
+    """Return the differences of all pairs of systems (:func:`compare`), with Holm's correction over pools and pairs."""
     pairs = itertools.combinations(systems, 2)
-    return _tested(pl.concat([_compared(scores, *pair, measures, draws) for pair in pairs]), draws)
+    return _with_findings(pl.concat([_compare_pair(scores, *pair, measures, draws) for pair in pairs]), draws)
 
 
-def _compared(
+def _compare_pair(
     scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None, draws: Draws
 ) -> pl.DataFrame:
-    both, labels = paired(scores, first, second)
-    common = in_order(both.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
+    shared_scores, labels = paired(scores, first, second)
+    common = in_order(shared_scores.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
     for name in measures or ():
         if name not in common:
             raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
     names = list(measures or common)
-    averages = average(both.filter(pl.col("measure").is_in(names)), draws)
-    scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(both).iter_rows(named=True)}
+    averages = average(shared_scores.filter(pl.col("measure").is_in(names)), draws)
+    scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(shared_scores).iter_rows(named=True)}
     setups = list(dict.fromkeys(setup for setup, *_ in averages))
     groups = [([setup], scope_of[setup]) for setup in setups]
     groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
@@ -139,45 +139,45 @@ def _compared(
 def _differences(
     averages: Mapping[Key, Average],
     setups: Sequence[Setup],
-    where: str,
+    scope_name: str,
     labels: tuple[str, str],
-    names: Sequence[str],
+    measures: Sequence[str],
     seed: int,
     draws: Draws,
 ) -> pl.DataFrame:
     """Return the differences of some measures on one pool, or of the mean over the fields of several."""
     first, second = (
-        {setup[0] or "": np.stack([averages[setup, label, name].values for name in names]) for setup in setups}
+        {setup[0] or "": np.stack([averages[setup, label, name].values for name in measures]) for setup in setups}
         for label in labels
     )
     changes = {field: second[field] - values for field, values in first.items()}
-    drawn_first, drawn_second = (
-        np.stack([[averages[setup, label, name].draws for setup in setups] for name in names]) for label in labels
+    first_draws, second_draws = (
+        np.stack([[averages[setup, label, name].draws for setup in setups] for name in measures]) for label in labels
     )
-    low, high = draws.interval(np.mean(drawn_second - drawn_first, axis=1), *changes.values())
-    every, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in setups}
-    gains = every * np.array([[sign_of(name)] for name in names])
-    value, first_value, second_value = (
+    low, high = draws.interval(np.mean(second_draws - first_draws, axis=1), *changes.values())
+    all_changes, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in setups}
+    gains = all_changes * np.array([[sign_of(name)] for name in measures])
+    difference, first_value, second_value = (
         np.mean([values.mean(axis=1) for values in groups.values()], axis=0) for groups in (changes, first, second)
     )
-    pools = [pool for setup in setups for pool in averages[setup, labels[0], names[0]].pools]
+    pools = [pool for setup in setups for pool in averages[setup, labels[0], measures[0]].pools]
     return pl.DataFrame({
         "first": labels[0], "second": labels[1], "field": setups[0][0] if len(setups) == 1 else AVERAGE,
-        "scope": where, "size": sizes.pop() if len(sizes) == 1 else None, "pools": [pools] * len(names),
-        "queries": every.shape[1], "interval": draws.kind(every.shape[1], len(setups)), "level": draws.level,
-        "resample": draws.resample, "measure": names, "first_value": first_value, "second_value": second_value,
-        "difference": value, "low": low, "high": high,
+        "scope": scope_name, "size": sizes.pop() if len(sizes) == 1 else None, "pools": [pools] * len(measures),
+        "queries": all_changes.shape[1], "interval": draws.kind(all_changes.shape[1], len(setups)),
+        "level": draws.level, "resample": draws.resample, "measure": measures,
+        "first_value": first_value, "second_value": second_value, "difference": difference, "low": low, "high": high,
         "p_value": permutation_of_means(changes, seed, permutations=draws.permutations),
         "p_adjusted": None, "tests": None, "effect": standardised_effect(changes),
         "margin": draws.margin,
         "p_equivalent": equivalence(changes, draws.margin) if draws.margin else None, "finding": None,
         "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
-        "changes": list(every),
+        "changes": list(all_changes),
     }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect").fill_nan(None))  # fmt: skip
 
 
-def _tested(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Correct the p-values over the pools (and pairs) of each measure, and say what each difference shows."""
+def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Correct the p-values over the pools (and pairs) of each measure, and add the findings."""
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
@@ -192,13 +192,13 @@ def _tested(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
 
 
 def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:
-    """Return the scores of two systems on the pools that both were scored on, and the labels of their rows.
+    """Return the scores of two systems on the pools with scores of both, and the labels of their rows.
 
     Raises:
-        InputError: a name means no row or several, or the two have no pool in common.
+        InputError: a name matches no row or several, or the two have no pool in common.
     """
     runs = load_runs(scores)
-    labels = _label(runs, first), _label(runs, second)
+    labels = _find_label(runs, first), _find_label(runs, second)
     if labels[0] == labels[1]:
         raise InputError(f"two rows must be compared, got {labels[0]} twice", "Name two systems")
     both = scores.filter(pl.col("label").is_in(labels))
@@ -211,11 +211,11 @@ def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame,
     return both, labels
 
 
-def _label(runs: pl.DataFrame, name: str) -> str:
-    """Return the label of the one row that a name or label means."""
+def _find_label(runs: pl.DataFrame, name: str) -> str:
+    """Return the label of the only row that a name or label matches."""
     labels = list(runs["label"].unique(maintain_order=True))
-    named = [run["label"] for run in runs.iter_rows(named=True) if is_called(run, name)]
-    matching = [name] if name in labels else list(dict.fromkeys(named))
+    labels_called = [run["label"] for run in runs.iter_rows(named=True) if is_called(run, name)]
+    matching = [name] if name in labels else list(dict.fromkeys(labels_called))
     if not matching:
         raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, labels))
     if len(matching) > 1:
@@ -228,14 +228,14 @@ def _label(runs: pl.DataFrame, name: str) -> str:
 def most_different(
     scores: pl.DataFrame, stored: pl.DataFrame, labels: Sequence[str], measure: str, most: int
 ) -> pl.DataFrame:
-    """Return the queries of each field and size that differ most, each on the sample where it does.
+    """Return the queries that differ most, for each field and size; a query appears with its most different sample.
 
     Args:
-        scores: of both systems on the same pools (:func:`paired`).
-        stored: where their pools and rankings lie (:func:`pipeline.scores.store.stored`).
-        labels: of both rows.
-        measure: what differs.
-        most: number of queries.
+        scores: scores of both systems on the same pools (:func:`paired`).
+        stored: frame of rankings (:func:`pipeline.scores.store.stored`), which locates pools and rankings.
+        labels: labels of both rows.
+        measure: the measure that is compared.
+        most: maximum number of queries for each field and size.
 
     Returns:
         Columns :data:`QUERIES`.
@@ -250,10 +250,10 @@ def most_different(
     ranked = ranked.unique(["field", "size", "query"], keep="first", maintain_order=True)
     ranked = pl.concat([of_pool.head(most) for of_pool in ranked.partition_by("field", "size", maintain_order=True)])
     both = stored.filter(pl.col("label").is_in(labels))
-    opened = {pool: open_rankings(both.filter(pool=pool)) for pool in ranked["pool"].unique(maintain_order=True)}
+    rankings_of = {pool: open_rankings(both.filter(pool=pool)) for pool in ranked["pool"].unique(maintain_order=True)}
     rows = []
     for row in ranked.iter_rows(named=True):
-        rankings = opened[row["pool"]]
+        rankings = rankings_of[row["pool"]]
         pool, qrels, ranks = rankings.pool, rankings.qrels, rankings.ranks
         start, end = qrels.offsets[row["query"] : row["query"] + 2]
         papers = start + np.argsort(qrels.rows[start:end])
@@ -263,11 +263,11 @@ def most_different(
             paper |= {"first_rank": first or None, "second_rank": second or None}
         relevant.sort(key=lambda paper: min(paper["first_rank"] or np.inf, paper["second_rank"] or np.inf))
         figures = {"first": row[labels[0]], "second": row[labels[1]], **{k: row[k] for k in ("field", "size", "pool")}}
-        rows.append({**_query(pool, row["query"]), **figures, "positives": relevant})
+        rows.append({**_query_facts(pool, row["query"]), **figures, "positives": relevant})
     return pl.DataFrame(rows, schema=QUERIES, orient="row")
 
 
-def _query(pool: Pool, query: int) -> dict[str, Any]:
+def _query_facts(pool: Pool, query: int) -> dict[str, Any]:
     row = pool.query_rows[query : query + 1]
     if pool.queries_are_papers:
         (paper,) = pool.corpus.take(row, ["title", "year"]).to_pylist()

@@ -1,4 +1,4 @@
-"""A comparison of two systems as tables, as text for a terminal, and as a page."""
+"""A comparison of two systems as tables, text for a terminal, and a page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pipeline.scores.summary import as_csv
 from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
 
 _TITLE = 64
-"""Characters of a title."""
+"""Maximum characters of a title."""
 
 _POSITIVES = 10
-"""Relevant papers of a query; JSON has all."""
+"""Relevant papers printed of a query; JSON contains all."""
 
 
 def pool_of(row: Mapping[str, Any]) -> str:
-    """Return scope and size of a row of differences; pools of several sizes have none."""
+    """Return scope and size of a row of differences; without size if its pools have several."""
     return row["scope"] if row["size"] is None else f"{row['scope']} {format_count(row['size'])}"
 
 
@@ -42,7 +42,7 @@ def difference_table(differences: pl.DataFrame, title: str) -> Table:
         for row in differences.iter_rows(named=True)
     }
     values = {differences[name][0]: f"{name}_value" for name in ("first", "second")}
-    return _table(title, "pool, measure" if several else "measure", rows, values, differences)
+    return _build_table(title, "pool, measure" if several else "measure", rows, values, differences)
 
 
 def pair_tables(differences: pl.DataFrame) -> list[Table]:
@@ -52,16 +52,16 @@ def pair_tables(differences: pl.DataFrame) -> list[Table]:
         row = of_measure.row(0, named=True)
         title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {row['queries']:,} queries)"
         rows = {f"{row['second']} less {row['first']}": row for row in of_measure.iter_rows(named=True)}
-        tables.append(_table(title, "pair", rows, {}, of_measure))
+        tables.append(_build_table(title, "pair", rows, {}, of_measure))
     return tables
 
 
-def _table(
+def _build_table(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], differences: pl.DataFrame
 ) -> Table:
     """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
-    alike = () if differences["margin"][0] is None else ("p, equivalent",)
-    labels = (*values, "difference", "effect", "p", *alike, "wins", "ties", "losses", "finding")
+    equivalence = () if differences["margin"][0] is None else ("p, equivalent",)
+    labels = (*values, "difference", "effect", "p", *equivalence, "wins", "ties", "losses", "finding")
     lines = [
         TableRow(
             label,
@@ -70,7 +70,7 @@ def _table(
                 f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
                 "–" if row["effect"] is None else f"{row['effect']:+.2f}",
                 f"{row['p_adjusted']:.4f}",
-                *([f"{row['p_equivalent']:.4f}"] if alike else ()),
+                *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
                 *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
                 row["finding"],
             ),
@@ -101,13 +101,13 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
 
 
 def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Yield the differences of each field and size, with the queries of it that differ most."""
+    """Yield the differences of each field and size, with its most different queries."""
     for (field, size), of_pool in differences.group_by("field", "size", maintain_order=True):
         yield of_pool, queries.filter(pl.col("field").eq_missing(field), pl.col("size").eq_missing(size))
 
 
 def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return differences and the queries that differ most as plain data, a record for each field and size."""
+    """Return differences and most different queries as plain data, a record for each field and size."""
     shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
     records = []
     for of_pool, queries_of_pool in by_pool(differences, queries):
@@ -121,7 +121,7 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
 
 
 def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
-    """Return the comparison of one field and size for a terminal; ``queries`` are those that differ most."""
+    """Return the comparison on one field and size as text; ``queries`` are its most different queries."""
     row = differences.row(0, named=True)
     first, second = row["first"], row["second"]
     size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
@@ -130,17 +130,17 @@ def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
     if len(queries):
         lines += ["", f"Queries that differ most in {label_of(row['measure'])}:"]
     for query in queries.iter_rows(named=True):
-        where = f"  [{query['pool']}]" if len(row["pools"]) > 1 else ""
+        sample_pool = f"  [{query['pool']}]" if len(row["pools"]) > 1 else ""
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
-        lines += ["", f"{change}  {_paper(query['query_id'], query)}{where}"]
+        lines += ["", f"{change}  {_paper(query['query_id'], query)}{sample_pool}"]
         ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
         ranks += [
             (*(str(paper[name] or "-") for name in ("first_rank", "second_rank")), _paper(paper["paper_id"], paper))
             for paper in query["positives"][:_POSITIVES]
         ]
         lines += [f"    {line}" for line in _aligned(ranks, text=2)]
-        left = len(query["positives"]) - _POSITIVES
-        lines += [f"    and {left} more, ranked lower"] if left > 0 else []
+        hidden = len(query["positives"]) - _POSITIVES
+        lines += [f"    and {hidden} more, ranked lower"] if hidden > 0 else []
     return "\n".join(lines)
 
 
@@ -150,7 +150,7 @@ def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:
-    """Yield rows with their columns aligned to the right, the one of text to the left."""
+    """Yield rows with right-aligned columns; the column numbered ``text`` is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (c.ljust(w) if n == text else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
@@ -161,18 +161,18 @@ _POINTS = 201
 """Points of a curve over queries."""
 
 _RANKED = 3
-"""Relevant papers whose ranks a table shows; the browser has all."""
+"""Relevant papers whose ranks a table shows; the browser shows all."""
 
 
 def page_of(
     differences: pl.DataFrame, queries: pl.DataFrame, runs: pl.DataFrame, scores: pl.DataFrame, draws: Draws = PROTOCOL
 ) -> Page:
-    """Return the page of a comparison: :data:`pipeline.scores.compare.DIFFERENCES`, and the queries that differ most.
+    """Return the page of a comparison: differences (:data:`pipeline.scores.compare.DIFFERENCES`) and queries.
 
-    ``runs`` and ``scores`` are of both systems.
+    ``runs`` and ``scores`` are the rankings and scores of both systems.
     """
     row = differences.row(0, named=True)
-    pools = _of_pools(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    pools = _pools_only(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
         f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
@@ -186,20 +186,20 @@ def page_of(
         table, records = _most_different(differences, queries)
         parts.append(TablePart("queries", table, as_csv(records), source))
     parts.append(browser(runs, scores, measures, draws))
-    what = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
+    scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    listed = listing(runs, (row["first"], row["second"]), _best(differences))
-    return Page(f"{row['second']} against {row['first']}", f"{what}; {count:,} queries.", parts, facts, listed)
+    listed = listing(runs, (row["first"], row["second"]), _best_row(differences))
+    return Page(f"{row['second']} against {row['first']}", f"{scope_text}; {count:,} queries.", parts, facts, listed)
 
 
-def _of_pools(differences: pl.DataFrame) -> pl.DataFrame:
+def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:
     """Return the differences without those of the mean over fields."""
     return differences.filter(pl.col("field").ne_missing(AVERAGE))
 
 
-def _best(differences: pl.DataFrame) -> str:
-    """Return the better row by the first measure: of the mean over fields, else on the largest pool."""
+def _best_row(differences: pl.DataFrame) -> str:
+    """Return the better system by the first measure, in the mean over fields, else on the largest pool."""
     first = differences.filter(measure=differences["measure"][0])
     rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
     row = max(rows, key=lambda row: row["size"] or 0)
@@ -209,12 +209,12 @@ def _best(differences: pl.DataFrame) -> str:
 
 
 def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[Table, list[dict[str, Any]]]:
-    some = differences.row(0, named=True)
-    measure = label_of(some["measure"])
+    pair = differences.row(0, named=True)
+    measure = label_of(pair["measure"])
     pools = {
-        name: pool_of(place) + f", sample {number}" * (len(place["pools"]) > 1)
-        for place in _of_pools(differences).unique(["field", "size"]).iter_rows(named=True)
-        for number, name in enumerate(place["pools"], 1)
+        name: pool_of(pool) + f", sample {sample}" * (len(pool["pools"]) > 1)
+        for pool in _pools_only(differences).unique(["field", "size"]).iter_rows(named=True)
+        for sample, name in enumerate(pool["pools"], 1)
     }
     change = pl.col("second") - pl.col("first")
     rows = queries.sort(change.abs(), descending=True, maintain_order=True).rows(named=True)
@@ -224,46 +224,46 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
             (
                 *(f"{100 * row[name]:.1f}" for name in ("first", "second")),
                 f"{100 * (row['second'] - row['first']):+.1f}",
-                _ranks(row["positives"]),
+                _ranks_text(row["positives"]),
                 pools[row["pool"]],
                 "–" if row["year"] is None else str(row["year"]),
             ),
         )
         for row in rows
     ]
-    labels = (some["first"], some["second"], "difference", "ranks of its positives", "pool", "year")
-    notes = (f"Ranks: by {some['first']} → by {some['second']}; –: not retrieved. All are in the queries below.",)
+    labels = (pair["first"], pair["second"], "difference", "ranks of its positives", "pool", "year")
+    notes = (f"Ranks: by {pair['first']} → by {pair['second']}; –: not retrieved. All are in the queries below.",)
     title = f"Queries that differ most in {measure}"
     table = Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes)
-    kept = ("query_id", "title", "year", "pool", "first", "second")
+    columns = ("query_id", "title", "year", "pool", "first", "second")
     records = [
         {
-            **{name: row[name] for name in kept},
-            "positives": [f"{p['paper_id']} {_both_ranks(p)}" for p in row["positives"]],
+            **{name: row[name] for name in columns},
+            "positives": [f"{p['paper_id']} {_rank_pair(p)}" for p in row["positives"]],
         }
         for row in rows
     ]
     return table, records
 
 
-def _ranks(positives: Sequence[Mapping[str, Any]]) -> str:
-    shown = list(map(_both_ranks, positives[:_RANKED]))
-    left = len(positives) - len(shown)
-    return ", ".join(shown) + (f" and {left} more" if left else "")
+def _ranks_text(positives: Sequence[Mapping[str, Any]]) -> str:
+    shown = list(map(_rank_pair, positives[:_RANKED]))
+    hidden = len(positives) - len(shown)
+    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
-def _both_ranks(positive: Mapping[str, Any]) -> str:
+def _rank_pair(positive: Mapping[str, Any]) -> str:
     return f"{positive['first_rank'] or '–'} → {positive['second_rank'] or '–'}"
 
 
 def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
-    """Yield the differences by pool, where there are several, and how they are spread over queries."""
+    """Yield a chart of differences by pool, if there are several, and one of their quantiles over queries."""
     row = differences.row(0, named=True)
     label = f"{row['second']} less {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
     if by_measure[0].height > 1:
-        number = pl.int_range(pl.len()).over("measure").cast(pl.Float64)
-        points = differences.select("measure", "low", "high", value="difference", x=number, label=pl.lit(label))
+        position = pl.int_range(pl.len()).over("measure").cast(pl.Float64)
+        points = differences.select("measure", "low", "high", value="difference", x=position, label=pl.lit(label))
         yield Chart(
             title="Difference by pool",
             x_label="",
@@ -277,7 +277,7 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
         x_label="queries by rising difference (%)",
         unit=f"points, {label}",
         views={
-            label_of(of_measure["measure"][0]): [_curve(row) for row in _of_pools(of_measure).iter_rows(named=True)]
+            label_of(of_measure["measure"][0]): [_curve(row) for row in _pools_only(of_measure).iter_rows(named=True)]
             for of_measure in by_measure
         },
         provenance=source,

@@ -1,4 +1,4 @@
-"""Runs of any tool against qrels alone, without a corpus: the frames that every verb of this room takes."""
+"""Score runs of any tool against qrels without a corpus, into the frames that this package takes."""
 
 from __future__ import annotations
 
@@ -33,59 +33,61 @@ RunFile = Path | str | Mapping[str, Mapping[str, float]]
 QrelsFile = Path | str | Mapping[str, Mapping[str, int]]
 """Judgements: a file (TREC, BEIR's ``.tsv``, ``.json``), or grades by query and document."""
 
-NAMED = {"queries_are": "texts", "documents": "named"}
-"""Settings of what stands for the pool: queries are given; of the collection, only what the files name is known."""
+POOL_SETTINGS = {"queries_are": "texts", "documents": "named"}
+"""Settings in place of those of a pool: queries are given, and the collection is the documents that the files name."""
 
 _DEPTH = 2**16 - 1
 
 
 def evaluate(runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None) -> pl.DataFrame:
-    """Score runs against qrels, with trec_eval's order: by score as float32, then by document id, both falling.
+    """Score runs against qrels, in the order of trec_eval: by score as float32, then by document id, both descending.
 
-    A judged query that a run lacks scores 0, as with ``trec_eval -c``; queries without a relevant document (grade 1 or
-    more) are left out. A cutoff beyond the end of a list counts what the list has.
+    A judged query that a run lacks scores 0, as with ``trec_eval -c``. Queries without a relevant document (grade 1 or
+    more) are left out. A cutoff beyond the end of a list uses the whole list.
 
     Args:
-        runs: one run or several; the system is the name of the file without endings.
+        runs: one run or several; the name of a file without endings is the name of the system.
         qrels: the judgements.
-        measures: what is scored beside the default measures, with commas.
+        measures: measures in addition to the default ones, with commas.
 
     Returns:
-        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`; in fractions.
+        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`, with fractions.
 
     Raises:
         InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
     """
-    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    return score_files(several, qrels, measures)[1]
+    run_list = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    return score_files(run_list, qrels, measures)[1]
 
 
 def score_files(
     runs: Sequence[RunFile], qrels: QrelsFile, measures: str | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return runs as a frame of rankings, columns :data:`RUNS`, and their scores; as :func:`evaluate`."""
-    names = [name_of(run, f"run {number}") for number, run in enumerate(runs, 1)]
+    names = [name_of(run, f"run {position}") for position, run in enumerate(runs, 1)]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"two runs are named {repeated[0]!r}", "Rename one of the files")
-    asked = {*DEFAULT, *(parse_measures(measures) if measures else ())}
-    chosen = sorted(asked, key=lambda measure: measure.order)
+    requested = {*DEFAULT, *(parse_measures(measures) if measures else ())}
+    chosen = sorted(requested, key=lambda measure: measure.order)
     judgements = _judgements(qrels)
     entries = [entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run)) for run in runs]
-    entries = [_spelled(run, {text for pair in judgements for text in pair}) for run in entries]
-    named = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
-    rows = {text: row for row, text in enumerate(sorted(named))}  # of Unicode, and so of UTF-8
-    queries = {text: number for number, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
+    entries = [_unescape_ids(run, {text for pair in judgements for text in pair}) for run in entries]
+    documents = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
+    rows = {text: row for row, text in enumerate(sorted(documents))}  # of Unicode, and so of UTF-8
+    queries = {text: position for position, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
     collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
-    scored = [_scored(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
-    counts, scores = zip(*scored, strict=True)
+    results = [_score(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
+    counts, scores = zip(*results, strict=True)
     shared = {
-        "depth": max(of_run["depth"] for of_run in counts),  # lists end where they end: rows of one table all the same
+        "depth": max(
+            of_run["depth"] for of_run in counts
+        ),  # one depth, so that shorter lists are rows of the same table
         "size": len(rows),
         "measures": list(map(str, chosen)),
     }
     facts = [
-        of_run | _row(name, f"{name}-{_digest(run)}", collection) | shared
+        of_run | _identity(name, f"{name}-{_digest(run)}", collection) | shared
         for of_run, name, run in zip(counts, names, runs, strict=True)
     ]
     frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
@@ -100,7 +102,7 @@ def name_of(file: RunFile | QrelsFile, otherwise: str) -> str:
     return stem.rpartition(".")[0] or stem
 
 
-def _scored(
+def _score(
     run: Entries,
     name: str,
     queries: Mapping[str, int],
@@ -110,33 +112,33 @@ def _scored(
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Return the counts of a run, and a row for each query and measure."""
     query = np.fromiter((queries.get(text, -1) for text in run.queries), np.int64, len(run.queries))
-    known = np.flatnonzero(query >= 0)
-    if not len(known):
+    judged = np.flatnonzero(query >= 0)
+    if not len(judged):
         raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
-    if not np.isin(row[known], relevant.rows).any():
+    if not np.isin(row[judged], relevant.rows).any():
         warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")
-    packed = pairs(query[known], row[known])
-    check_distinct(run, known, packed)
-    ranking, beyond = rank_entries(packed, run.scores[known], _DEPTH)
-    if beyond:
+    packed = pairs(query[judged], row[judged])
+    check_distinct(run, judged, packed)
+    ranking, truncated = rank_entries(packed, run.scores[judged], _DEPTH)
+    if truncated:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
-    whole, scored = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
+    indexed_run, scored_queries = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
     ids = list(queries)
     scores = pl.DataFrame(
         {
-            "query": np.tile(scored, len(measures)).astype(np.uint32),
-            "query_id": [ids[number] for number in scored] * len(measures),
-            "measure": [str(measure) for measure in measures for _ in scored],
-            "value": evaluate_all(relevant, whole, measures)[:, scored].ravel(),
+            "query": np.tile(scored_queries, len(measures)).astype(np.uint32),
+            "query_id": [ids[position] for position in scored_queries] * len(measures),
+            "measure": [str(measure) for measure in measures for _ in scored_queries],
+            "value": evaluate_all(relevant, indexed_run, measures)[:, scored_queries].ravel(),
         }
     )
-    counts = counts_of(ranking, whole, relevant)
+    counts = counts_of(ranking, indexed_run, relevant)
     return {"queries": len(queries), "positives_not_in_collection": 0, **counts}, scores
 
 
-def _row(name: str, identity: str, collection: str) -> dict[str, Any]:
-    """Return what identifies a run in a frame of rankings, beside its counts."""
+def _identity(name: str, identity: str, collection: str) -> dict[str, Any]:
+    """Return the columns that identify a run in a frame of rankings."""
     return {
         **dict.fromkeys(("system", "label"), name),
         **dict.fromkeys(("ranking", "row", "variant"), identity),
@@ -144,7 +146,7 @@ def _row(name: str, identity: str, collection: str) -> dict[str, Any]:
         **dict.fromkeys(("settings", "row_settings", "metadata_gaps"), "{}"),
         "scores": [],
         "score_paths": [],
-        "pool_settings": as_json(NAMED),
+        "pool_settings": as_json(POOL_SETTINGS),
         "sample": 1,
         "published": 0,
         "replaced": False,
@@ -152,8 +154,8 @@ def _row(name: str, identity: str, collection: str) -> dict[str, Any]:
 
 
 def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int], rows: Mapping[str, int]) -> Qrels:
-    placed = sorted((queries[query], rows[document], grade) for (query, document), grade in judgements.items())
-    columns = np.array(placed, np.int64).reshape(-1, 3).T
+    entries = sorted((queries[query], rows[document], grade) for (query, document), grade in judgements.items())
+    columns = np.array(entries, np.int64).reshape(-1, 3).T
     table = [pa.array(values).cast(kind) for values, kind in zip(columns, JUDGEMENTS.types, strict=True)]
     qrels = Qrels.from_table(pa.Table.from_arrays(table, schema=JUDGEMENTS), len(queries))
     if not len(qrels.rows):
@@ -166,37 +168,37 @@ def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     if isinstance(qrels, Mapping):
         return {(query, document): int(grade) for query, grades in qrels.items() for document, grade in grades.items()}
     path, grades = Path(qrels), dict[tuple[str, str], int]()
-    for number, pair, grade in _lines(path):
+    for line, pair, grade in _graded_pairs(path):
         if pair in grades:
-            raise InputError(f"{path}:{number} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
+            raise InputError(f"{path}:{line} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
         grades[pair] = grade
     if not grades:
         raise InputError(f"{path} holds no judgement", "Give a file of TREC qrels, BEIR's .tsv, or .json")
     return grades
 
 
-def _lines(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
+def _graded_pairs(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
     if not path.is_file():
         raise InputError(f"there is no file {path}", "Give a file of TREC qrels, BEIR's .tsv, or .json")
     if path.suffix != ".json":
         return read_judgements(path)
     try:
         nested = files.given_json(path).items()
-        flat = [((query, document), grade) for query, grades in nested for document, grade in grades.items()]
+        flattened = [((query, document), grade) for query, grades in nested for document, grade in grades.items()]
     except AttributeError as error:
         raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
-    if wrong := [grade for _, grade in flat if not isinstance(grade, int)]:
-        raise InputError(f"{path}: a grade must be a whole number, got {wrong[0]!r}", "Write it again")
-    return [(number, pair, grade) for number, (pair, grade) in enumerate(flat, 1)]
+    if invalid := [grade for _, grade in flattened if not isinstance(grade, int)]:
+        raise InputError(f"{path}: a grade must be a whole number, got {invalid[0]!r}", "Write it again")
+    return [(position, pair, grade) for position, (pair, grade) in enumerate(flattened, 1)]
 
 
-def _spelled(run: Entries, judged: Collection[str]) -> Entries:
-    """Return a run whose percent-encoded ids are spelled as the qrels spell them; others stay."""
-    encoded = {text for text in (*run.queries, *run.documents) if "%" in text} if run.escaped else set()
-    spelled = {text: plain for text in encoded if (plain := unescape(text)) in judged}
-    if not spelled:
+def _unescape_ids(run: Entries, judged: Collection[str]) -> Entries:
+    """Return a run whose percent-encoded ids are decoded if the qrels have them decoded."""
+    escaped_ids = {text for text in (*run.queries, *run.documents) if "%" in text} if run.escaped else set()
+    plain_ids = {text: plain for text in escaped_ids if (plain := unescape(text)) in judged}
+    if not plain_ids:
         return run
-    queries, documents = ([spelled.get(text, text) for text in ids] for ids in (run.queries, run.documents))
+    queries, documents = ([plain_ids.get(text, text) for text in ids] for ids in (run.queries, run.documents))
     return replace(run, queries=queries, documents=documents)
 
 

@@ -1,4 +1,4 @@
-"""What the rows of a table are called: the system, and the settings that tell rows of one name apart."""
+"""Labels of table rows: the name of the system, and the settings that distinguish rows of one name."""
 
 from __future__ import annotations
 
@@ -13,97 +13,97 @@ from pipeline.core.errors import InputError
 from pipeline.encode.registry import Training, trainings
 from pipeline.scores.store import as_json
 
-_SPELLED = {"compute": "precision", "search": "engine"}
-"""What labels call a setting, where users know it by another name."""
+_SETTING_LABELS = {"compute": "precision", "search": "engine"}
+"""Names of settings in labels, where users know them by other names."""
 
 
 def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     """Return rankings with the ``label`` of their row and the ``kind`` of their table.
 
-    A label is the name of the system, and the settings that tell it from others of that name in its table. The depth is
-    named in every row where depths differ. Pools of all candidates have a table of their own (a ``kind`` of their own)
-    where another pool of the field happens to be as large. ``together``: all pools are of one kind, whatever their
+    A label is the name of the system, and the settings that distinguish it from others of that name in its table. Every
+    label states the depth if depths differ. Pools of all candidates get a separate ``kind``, hence a separate table, if
+    another pool of the field happens to have the same size. ``together``: all pools are of one kind, whatever their
     settings.
 
     Raises:
-        InputError: pools of one kind, field and size are of several settings.
+        InputError: pools of one kind, field and size have different settings.
     """
     if together:
         _refuse_mixtures(runs := runs.with_columns(kind=pl.lit("together")))
         return _labelled(runs)
-    asked = pl.col("pool_settings").str.json_path_match("$.size")
-    everything = (asked == "all").fill_null(value=False)
-    twin = everything & (~everything).any().over("kind", "field", "size")
-    runs = runs.with_columns(pl.when(twin).then(pl.col("kind") + "-all").otherwise(pl.col("kind")).alias("kind"))
+    size_setting = pl.col("pool_settings").str.json_path_match("$.size")
+    all_candidates = (size_setting == "all").fill_null(value=False)
+    clashes = all_candidates & (~all_candidates).any().over("kind", "field", "size")
+    runs = runs.with_columns(pl.when(clashes).then(pl.col("kind") + "-all").otherwise(pl.col("kind")).alias("kind"))
     _refuse_mixtures(runs)
-    of_kinds = [_labelled(of_kind) for of_kind in runs.with_row_index("number").partition_by("kind")]
-    return pl.concat(of_kinds).sort("number").drop("number") if of_kinds else runs
+    tables = [_labelled(table) for table in runs.with_row_index("number").partition_by("kind")]
+    return pl.concat(tables).sort("number").drop("number") if tables else runs
 
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:
     rows = table.unique("row", keep="last", maintain_order=True).rows(named=True)
-    settings_of = {row["row"]: _flat(json.loads(row["row_settings"]), row["engine"]) for row in rows}
+    settings_of = {row["row"]: _flatten(json.loads(row["row_settings"]), row["engine"]) for row in rows}
     depths = len({row["depth"] for row in rows}) > 1
     label_of = {}
     for row in rows:
         namesakes = [settings_of[other["row"]] for other in rows if other["system"] == row["system"]]
         names = {name for settings in namesakes for name in settings} - {"depth"}
-        telling = sorted(name for name in names if len({as_json(settings.get(name)) for settings in namesakes}) > 1)
-        differing = [f"{_short(name)} {text(settings_of[row['row']].get(name))}" for name in telling]
+        varying = sorted(name for name in names if len({as_json(settings.get(name)) for settings in namesakes}) > 1)
+        differing = [f"{_setting_label(name)} {format_setting(settings_of[row['row']].get(name))}" for name in varying]
         differing += [f"depth {row['depth']}"] if depths else []
         label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
 
 
 def trainings_of(system: str) -> dict[str, Training]:
-    """Return what the encoders of a stored system were trained on, by name."""
+    """Return the training data of the encoders of a stored system, by name of the encoder."""
     return trainings(system.partition("@")[0])
 
 
 def trained_on(system: str) -> str:
-    """Return it in a few words: ``citations to 2021``; empty for a system without a known encoder."""
+    """Return the training data of a system in a few words, such as ``citations to 2021``; empty if it is unknown."""
     return "; ".join(dict.fromkeys(filter(None, (training.short for training in trainings_of(system).values()))))
 
 
-def text(value: Any) -> str:
-    """Return a setting as labels and notes show it; digests are cut."""
+def format_setting(value: Any) -> str:
+    """Return a setting as text for labels and notes; digests are shortened."""
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).removeprefix("sha256:")[:12] if isinstance(value, str) else str(value)
 
 
-def _flat(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
-    """Return the settings that identify a row, nested ones by dotted names."""
-    named: dict[str, Any] = {}
+def _flatten(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
+    """Return the settings that identify a row; nested settings have dotted names."""
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and name != "search":
-            named |= {f"{name}.{inner}": deeper for inner, deeper in _flat(value, engine).items()}
+            flat |= {f"{name}.{inner}": setting for inner, setting in _flatten(value, engine).items()}
         else:
-            named[name] = engine if name == "search" else value
-    return named
+            flat[name] = engine if name == "search" else value
+    return flat
 
 
-def _short(name: str) -> str:
+def _setting_label(name: str) -> str:
     last = name.rpartition(".")[2]
-    return _SPELLED.get(last, last)
+    return _SETTING_LABELS.get(last, last)
 
 
 def _refuse_mixtures(runs: pl.DataFrame) -> None:
     first_of: dict[tuple[Any, ...], dict[str, Any]] = {}
-    sampled: dict[tuple[Any, ...], dict[str, Any]] = {}
+    first_of_sample: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs.unique("pool", maintain_order=True).iter_rows(named=True):
-        setup = (run["kind"], run["field"], run["size"])
-        first = first_of.setdefault(setup, run)
-        others, other = (
-            {k: v for k, v in json.loads(r["pool_settings"]).items() if k != "sample"} for r in (first, run)
+        group = (run["kind"], run["field"], run["size"])
+        first = first_of.setdefault(group, run)
+        first_settings, settings = (
+            {k: v for k, v in json.loads(pool["pool_settings"]).items() if k != "sample"} for pool in (first, run)
         )
-        if others != other:
-            changed = "; ".join(changed_fields(others, other))
+        if first_settings != settings:
+            changed = "; ".join(changed_fields(first_settings, settings))
             raise InputError(
                 f"{first['pool']} and {run['pool']} have one field and size but other settings ({changed})",
                 "Report them apart",
             )
-        twin = sampled.setdefault((*setup, run["sample"]), run)
+        twin = first_of_sample.setdefault((*group, run["sample"]), run)
         if twin["pool"] != run["pool"]:
             raise InputError(
                 f"{twin['pool']} and {run['pool']} are both sample {run['sample']} of {format_count(run['size'])}",

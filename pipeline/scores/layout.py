@@ -31,35 +31,34 @@ def tables(
     baseline: str | None = USUAL,
     draws: Draws = PROTOCOL,
 ) -> tuple[Table, ...]:
-    """Return the tables of some scores, as the command line prints them.
+    """Return the tables of a frame of scores, as the command line prints them.
 
     Args:
         scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
-        measures: what is shown, in order; what was not scored is left out.
-        baseline: as of :func:`pipeline.scores.summary.summarise`.
-        draws: seed and numbers of the bootstrap and the tests; the family of the tests, and the margin of equivalence.
+        measures: measures to show, in order; those without scores are left out.
+        baseline: as in :func:`pipeline.scores.summary.summarise`.
+        draws: settings of the bootstrap and the tests.
     """
     names = [str(measure) for measure in parse_measures(measures)]
-    return build_tables(shown(summarise(scores, baseline=baseline, draws=draws), names), load_runs(scores))
+    return build_tables(select_measures(summarise(scores, baseline=baseline, draws=draws), names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:
     """Return the tables of a summary, with their notes.
 
-    Pool sizes give systems by size and measure (as table 1 of Medić & Šnajder 2022). Fields give fields by measure and
-    system, with the macro average below (their tables 2, 7 and 8, transposed).
-
-    The measures that are shown are those of the summary, in its order.
+    A table over pool sizes has a row for each system (as table 1 of Medić & Šnajder 2022). A table over fields has a
+    row for each field, and the macro average below (their tables 2, 7 and 8, transposed). Measures have the order of
+    the summary.
     """
     return tuple(table_of(table, runs) for table in summary.partition_by("table", maintain_order=True))
 
 
-def shown(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
-    """Return the rows of a summary of some measures, in their order."""
+def select_measures(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of a summary that belong to ``measures``, in that order within each pool and system."""
     position = pl.col("measure").replace_strict({name: n for n, name in enumerate(measures)}, default=None)
     group = pl.struct("table", "field", "size", "label").rle_id()
-    kept = summary.with_columns(group.alias("group"), position.alias("place")).filter(pl.col("place").is_not_null())
-    return kept.sort("group", "place", maintain_order=True).drop("group", "place")
+    selected = summary.with_columns(group.alias("group"), position.alias("place")).filter(pl.col("place").is_not_null())
+    return selected.sort("group", "place", maintain_order=True).drop("group", "place")
 
 
 def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -71,37 +70,37 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """Return one table of a summary (:func:`build_tables`)."""
     rankings, rows = runs_of(table, runs), table.rows(named=True)
     if table["over"][0] == "sizes":
-        columns = _present(table, "size", "measure")
-        figures = {(row["label"], (row["size"], row["measure"])): figure_of(row) for row in rows}
-        heads = [Column(format_count(size), label_of(measure)) for size, measure in columns]
-        trained = dict(table.select("label", "trained_on").iter_rows())
-        heads += [Column("", "trained on")] if any(trained.values()) else []
+        columns = _combinations(table, "size", "measure")
+        figures = {(row["label"], (row["size"], row["measure"])): cell_of(row) for row in rows}
+        header = [Column(format_count(size), label_of(measure)) for size, measure in columns]
+        training_of = dict(table.select("label", "trained_on").iter_rows())
+        header += [Column("", "trained on")] if any(training_of.values()) else []
         lines = [
-            TableRow(label, (*(figures.get((label, column)) for column in columns), text)[: len(heads)])
-            for label, text in trained.items()
+            TableRow(label, (*(figures.get((label, column)) for column in columns), training)[: len(header)])
+            for label, training in training_of.items()
         ]
-        below = notes(table, rankings, "column")
-        return Table(title(table, rankings), "system", tuple(heads), tuple(lines), below)
-    columns = _present(table, "measure", "label")
-    figures = {(row["field"], (row["measure"], row["label"])): figure_of(row) for row in rows}
+        table_notes = notes(table, rankings, "column")
+        return Table(title(table, rankings), "system", tuple(header), tuple(lines), table_notes)
+    columns = _combinations(table, "measure", "label")
+    figures = {(row["field"], (row["measure"], row["label"])): cell_of(row) for row in rows}
     facts, lines = table.unique("field", keep="first", maintain_order=True), []
     for field, *counts in facts.select("field", *_FACTS.values()).iter_rows():
         cells = [figures.get((field, column)) for column in columns]
         lines.append(TableRow(field, (*cells, *("" if n is None else f"{n:,}" for n in counts)), field == AVERAGE))
-    heads = [Column(label_of(measure), label) for measure, label in columns] + [Column("", name) for name in _FACTS]
-    below = notes(table, rankings, "row and measure")
-    return Table(title(table, rankings), "field", tuple(heads), tuple(lines), below)
+    header = [Column(label_of(measure), label) for measure, label in columns] + [Column("", name) for name in _FACTS]
+    table_notes = notes(table, rankings, "row and measure")
+    return Table(title(table, rankings), "field", tuple(header), tuple(lines), table_notes)
 
 
-def _present(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    """Return the values that some columns have together, each in order of first appearance."""
-    present = set(table.select(names).iter_rows())
-    together = itertools.product(*(table[name].unique(maintain_order=True) for name in names))
-    return [values for values in together if values in present]
+def _combinations(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """Return the combinations of values of some columns; the values of each column in order of first appearance."""
+    occurring = set(table.select(names).iter_rows())
+    combinations = itertools.product(*(table[name].unique(maintain_order=True) for name in names))
+    return [values for values in combinations if values in occurring]
 
 
-def figure_of(row: dict[str, Any]) -> Cell:
-    """Return the figure of a row of a summary."""
+def cell_of(row: dict[str, Any]) -> Cell:
+    """Return a row of a summary as a cell."""
     equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
     marks = "†" * row["marked"] + "≈" * equivalent
     return Cell(row["value"], row["low"], row["high"], row["deviation"], row["best"], marks)

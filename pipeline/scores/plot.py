@@ -1,6 +1,6 @@
-"""All that matplotlib draws. In a notebook: ``mdcr.plot.by_size(frame)``, ``mdcr.plot.by_field(frame)``.
+"""Figures by matplotlib. In a notebook: ``mdcr.plot.by_size(frame)``, ``mdcr.plot.by_field(frame)``.
 
-A frame has a row for each query, as :meth:`pipeline.api.Workspace.scores` returns it.
+A frame has a row for each query and measure, as :meth:`pipeline.api.Workspace.scores` returns it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _METADATA = {
 
 @contextmanager
 def drawing() -> Iterator[Any]:
-    """Give matplotlib's figure class in our style, whatever the user's configuration; no window, no global state.
+    """Yield matplotlib's figure class with our style, independent of the configuration of the user; opens no window.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -69,13 +69,13 @@ def drawing() -> Iterator[Any]:
 
 
 def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:
-    """Write a figure as ``STEM.FORMAT`` in some of :data:`FORMATS`, with ``source`` and no date in its metadata."""
+    """Write a figure as ``STEM.FORMAT`` in each format, with ``source`` in its metadata; return the paths."""
     written = []
     for suffix in formats:
         path = stem.with_name(f"{stem.name}.{suffix}")
-        unset, described = _METADATA[suffix]
+        omitted, source_key = _METADATA[suffix]
         with files.replacing(path) as temporary:
-            figure.savefig(temporary, format=suffix, metadata={**unset, described: source})
+            figure.savefig(temporary, format=suffix, metadata={**omitted, source_key: source})
         written.append(path)
     return written
 
@@ -83,32 +83,32 @@ def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[P
 def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     """Return one view of a chart as a figure.
 
-    Over categories, a system has a dot with its interval in each. Over positions, it has points and a band, and a line
-    between the points, or its own curve.
+    Over categories, each system has a dot with its interval. Over positions, it has points with a band, and a line
+    between the points or its own curve.
     """
-    series, across = chart.views[view], len(chart.categories) > 0
-    height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if across else 2.8
-    figure, axes = _empty(figure_class, height)
+    series, over_categories = chart.views[view], len(chart.categories) > 0
+    height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if over_categories else 2.8
+    figure, axes = _new_axes(figure_class, height)
     for number, line in enumerate(series):
-        look: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
+        style: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
         values, low, high = (
             [100 * v for v in ends] for ends in (line.values, _ends(line.low, line), _ends(line.high, line))
         )
-        if across:
-            places = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in line.x]
-            spans = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
-            axes.errorbar(values, places, xerr=spans, ls="", ms=3, lw=0.8, **look)
+        if over_categories:
+            positions = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in line.x]
+            errors = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+            axes.errorbar(values, positions, xerr=errors, ls="", ms=3, lw=0.8, **style)
             continue
-        axes.fill_between(line.x, low, high, color=look["color"], alpha=0.15, lw=0)
-        axes.plot(line.x, values, ls="" if line.curve else "-", lw=1.2, ms=4, **look)
+        axes.fill_between(line.x, low, high, color=style["color"], alpha=0.15, lw=0)
+        axes.plot(line.x, values, ls="" if line.curve else "-", lw=1.2, ms=4, **style)
         if line.curve:
-            axes.plot(*zip(*((x, 100 * y) for x, y in line.curve), strict=True), lw=0.8, color=look["color"])
-    (_over_categories if across else _over_positions)(axes, chart, f"{view} ({chart.unit})")
+            axes.plot(*zip(*((x, 100 * y) for x, y in line.curve), strict=True), lw=0.8, color=style["color"])
+    (_over_categories if over_categories else _over_positions)(axes, chart, f"{view} ({chart.unit})")
     figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
     return figure
 
 
-def _empty(figure_class: Any, height: float) -> tuple[Any, Any]:
+def _new_axes(figure_class: Any, height: float) -> tuple[Any, Any]:
     figure = figure_class(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots()
 
@@ -134,8 +134,8 @@ def _over_positions(axes: Any, chart: Chart, label: str) -> None:
 
 
 def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
-    """Return ends of intervals; a value without one is its own."""
-    return [v if e is None else e for v, e in zip(series.values, ends or series.values, strict=True)]
+    """Return ends of intervals; a value without interval is its own end."""
+    return [value if end is None else end for value, end in zip(series.values, ends or series.values, strict=True)]
 
 
 def draw_heat(
@@ -147,7 +147,7 @@ def draw_heat(
     ends: tuple[float, float] = (0.0, 1.0),
     digits: int = 0,
 ) -> Any:
-    """Return one view of a heat map as a figure, with each value in percent; the colours run between two ``ends``."""
+    """Return one view of a heat map as a figure, with values in percent; the colours span the values ``ends``."""
     values = np.array(heat.views[view], np.float64)
     rows, columns = values.shape
     figure = figure_class(figsize=(1.6 + 0.55 * columns, 0.9 + 0.16 * rows), layout="constrained")
@@ -175,7 +175,7 @@ def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = 
 
 
 def _draw_years(figure_class: Any, profile: Profile) -> Any:
-    figure, axes = _empty(figure_class, 2.4)
+    figure, axes = _new_axes(figure_class, 2.4)
     rows = [row for row in profile["years"] if row["year"] is not None]
     years = [row["year"] for row in rows]
     layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
@@ -190,12 +190,12 @@ def _draw_years(figure_class: Any, profile: Profile) -> Any:
 
 def _draw_fields(figure_class: Any, profile: Profile) -> Any:
     rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
-    figure, axes = _empty(figure_class, 3.2)
-    places = range(len(rows))
-    axes.barh(places, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
+    figure, axes = _new_axes(figure_class, 3.2)
+    positions = range(len(rows))
+    axes.barh(positions, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
     if profile["prefiltered"] is not None:
-        axes.barh(places, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
-    axes.set_yticks(places, [row["field"] for row in rows])
+        axes.barh(positions, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
+    axes.set_yticks(positions, [row["field"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xscale("symlog", linthresh=10)
     axes.set_xlabel("papers")
@@ -205,7 +205,7 @@ def _draw_fields(figure_class: Any, profile: Profile) -> Any:
 
 def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
     """Fraction of papers with at least n references or citations, at powers of two."""
-    figure, axes = _empty(figure_class, 2.6)
+    figure, axes = _new_axes(figure_class, 2.6)
     papers = max(profile["papers"], 1)
     for number, (label, row) in enumerate(profile["degrees"].items()):
         counts = row["histogram"][1:]
@@ -234,7 +234,7 @@ def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = Non
         raise InputError(
             "by_size takes pools that differ in size alone", "Choose some, as in ws.scores(year=2019, queries=200)"
         )
-    return _drawn(charts.by_size(points, load_runs(frame)), measure)
+    return _draw_chart(charts.by_size(points, load_runs(frame)), measure)
 
 
 def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:
@@ -246,7 +246,7 @@ def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = No
     points = _points(frame, measure, seed)
     if points.select("field", "label").is_duplicated().any():
         raise InputError("by_field takes one pool size", "Choose one: frame.filter(size=100_000)")
-    return _drawn(charts.by_field(points, load_runs(frame)), measure)
+    return _draw_chart(charts.by_field(points, load_runs(frame)), measure)
 
 
 def _points(frame: pl.DataFrame, measure: str, seed: int | None) -> pl.DataFrame:
@@ -257,6 +257,6 @@ def _points(frame: pl.DataFrame, measure: str, seed: int | None) -> pl.DataFrame
     return summarise(chosen, draws=Draws(seed=seed))
 
 
-def _drawn(chart: Chart, measure: str) -> Any:
+def _draw_chart(chart: Chart, measure: str) -> Any:
     with drawing() as figure_class:
         return draw(figure_class, chart, label_of(measure))

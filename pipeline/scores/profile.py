@@ -1,4 +1,4 @@
-"""Counts and distributions of a corpus, for judging it before use."""
+"""Counts and distributions of a corpus, to judge it before use."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ _BLOCK = 4_000_000
 def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     """Return counts, shares and distributions of a corpus, as plain data.
 
-    Of a collection with queries of its own there are no ``prefiltered`` papers.
-    Holds ``memory`` bytes and 2 bytes a paper.
+    ``prefiltered`` is None for a collection with its own queries. Uses ``memory`` bytes, and 2 bytes a paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)
-    # A collection with queries of its own is searched whole: no prefilter, which rests on years and references.
-    given = corpus.has_query_texts()
-    kept, counted = (None, {}) if given else prefilter(attributes, PrefilterConfig())
+    # A collection with its own queries is searched whole: no prefilter, which needs years and references.
+    own_queries = corpus.has_query_texts()
+    kept, prefilter_counts = (None, {}) if own_queries else prefilter(attributes, PrefilterConfig())
     degrees = {
         "references listed": _blocks(attributes["n_outbound"]),
         "references in the corpus": _degrees_of(corpus.outgoing),
@@ -46,8 +45,8 @@ def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
         "artifact": corpus.artifact.name,
         "source": corpus.artifact.manifest.config["source"],
         "papers": papers,
-        "prefiltered": counted.get("kept"),
-        "prefilter": counted,
+        "prefiltered": prefilter_counts.get("kept"),
+        "prefilter": prefilter_counts,
         "dropped": dict(counts.get("dropped", {})),
         "noted": dict(counts.get("noted", {})),
         "text": _text(attributes),
@@ -68,9 +67,9 @@ def _degrees_of(graph: Graph) -> Iterator[npt.NDArray[np.int64]]:
     return (np.diff(indptr[start : start + _BLOCK + 1]) for start in range(0, len(indptr) - 1, _BLOCK))
 
 
-def share(count: int, whole: int) -> float | None:
-    """Return a fraction, or None of nothing."""
-    return count / whole if whole else None
+def share(count: int, total: int) -> float | None:
+    """Return the fraction, or None if the total is 0."""
+    return count / total if total else None
 
 
 def _text(attributes: Attributes) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def _text(attributes: Attributes) -> dict[str, Any]:
 
 
 def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
-    """Return by year the papers, those with an abstract and those the prefilter keeps; papers without a year last."""
+    """Return by year the numbers of papers, with an abstract, and kept by the prefilter; papers without a year last."""
     papers = pl.DataFrame({"year": attributes["year"], **_marks(attributes, kept)})
     by_year = papers.group_by(pl.col("year").replace(NO_YEAR, None)).agg(
         pl.len().alias("papers"), pl.exclude("year").sum()
@@ -99,13 +98,13 @@ def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
 
 
 def _fields(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
-    """Return the same by field; a paper counts in each of its fields; papers without a field last."""
+    """Return the same counts by field; a paper counts in each of its fields; papers without a field last."""
     masks, marks = attributes["fields"], _marks(attributes, kept)
     rows: list[dict[str, Any]] = []
     for name, bit in (*FIELD_BIT.items(), (None, None)):
-        inside = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
-        counts = {column: int(np.count_nonzero(inside & marked)) for column, marked in marks.items()}
-        rows.append({"field": name, "papers": int(np.count_nonzero(inside)), **counts})
+        in_field = masks == 0 if bit is None else (masks >> np.uint32(bit)) & np.uint32(1) == 1
+        counts = {column: int(np.count_nonzero(in_field & marked)) for column, marked in marks.items()}
+        rows.append({"field": name, "papers": int(np.count_nonzero(in_field)), **counts})
     return rows
 
 
@@ -115,33 +114,33 @@ def _marks(attributes: Attributes, kept: Mask | None) -> dict[str, Mask]:
 
 
 def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = False) -> dict[str, Any]:
-    """Return mean, quantiles and maximum of integers, exactly, by counting them.
+    """Return the exact mean, quantiles and maximum of integers, by counting them.
 
     The ``histogram`` counts zeros, then values from 2^i to 2^(i+1) - 1.
     """
-    counted = np.zeros(1, np.int64)
+    counts = np.zeros(1, np.int64)
     for block in blocks:
-        of_block = np.bincount(block)
-        counted = np.pad(counted, (0, max(0, len(of_block) - len(counted))))
-        counted[: len(of_block)] += of_block
-    zero = int(counted[0])
+        block_counts = np.bincount(block)
+        counts = np.pad(counts, (0, max(0, len(block_counts) - len(counts))))
+        counts[: len(block_counts)] += block_counts
+    zero = int(counts[0])
     if among_nonzero:
-        counted[0] = 0
-    total = int(counted.sum())
-    cumulated = np.cumsum(counted)
-    edges = 2 ** np.arange(int(np.log2(max(len(counted) - 1, 1))) + 2)
-    below = np.concatenate([[0], cumulated])[np.minimum(edges, len(counted))]
+        counts[0] = 0
+    total = int(counts.sum())
+    cumulated = np.cumsum(counts)
+    edges = 2 ** np.arange(int(np.log2(max(len(counts) - 1, 1))) + 2)
+    below = np.concatenate([[0], cumulated])[np.minimum(edges, len(counts))]
     return {
         "zero": zero,
-        "mean": float((counted * np.arange(len(counted))).sum() / total) if total else None,
+        "mean": float((counts * np.arange(len(counts))).sum() / total) if total else None,
         "quantiles": {f"{q:g}": int(np.searchsorted(cumulated, q * total)) if total else None for q in QUANTILES},
-        "max": len(counted) - 1 if total else None,
+        "max": len(counts) - 1 if total else None,
         "histogram": [zero, *map(int, np.diff(below))],
     }
 
 
 def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
-    """Return how many papers duplicate another one, by each rule."""
+    """Return the numbers of papers that duplicate another one, by each rule."""
     config = DuplicatesConfig("drop")
     short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
     profile: dict[str, Any] = {
@@ -159,7 +158,7 @@ _BAR = 24
 
 
 def render_profile(profile: Profile) -> str:
-    """Return the profile as text; years before the last twenty are summed by decade."""
+    """Return the profile as text; years before the last twenty are added by decade."""
     text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
     last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
     kept = profile["prefiltered"]
@@ -204,7 +203,7 @@ def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
 
 
 def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:
-    """Return the years, those of decades before ``since`` summed by decade."""
+    """Return the rows of years; decades before that of ``since`` are added into one row each."""
     summed: dict[Any, dict[str, Any]] = {}
     for row in years:
         year = row["year"]
@@ -217,12 +216,12 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
 def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
     labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
     width = max(len(name), *map(len, labels)) if labels else len(name)
-    most = max((row["papers"] for row in rows), default=0) or 1
+    largest = max((row["papers"] for row in rows), default=0) or 1
     counted = bool(rows) and "prefiltered" in rows[0]
     lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}" + f"{'prefiltered':>14}" * counted]
     for label, row in zip(labels, rows, strict=True):
         fraction = share(row["with_abstract"], row["papers"])
-        bar = "█" * round(_BAR * row["papers"] / most)
+        bar = "█" * round(_BAR * row["papers"] / largest)
         shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
         kept = f"{row['prefiltered']:>14,}" if counted else ""
         lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{kept}  {bar}".rstrip())
@@ -230,11 +229,11 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
 
 
 def _degrees(rows: dict[str, Any]) -> list[str]:
-    width, shown = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
+    width, cells = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
     for label, row in rows.items():
         values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
-        shown[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
+        cells[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
     return [
         f"  {name:{width}}{none:>13}" + "".join(f"{text:>9}" for text in texts)
-        for name, (none, *texts) in shown.items()
+        for name, (none, *texts) in cells.items()
     ]

@@ -1,4 +1,4 @@
-"""Published figures beside ours, and golden tables: CSV files that say what figures should be."""
+"""Published figures to compare with ours, and golden tables: CSV files with expected figures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pipeline.encode import registry
 from pipeline.measure.measures import parse_measures
 
 _TABLES = DATA / "reference" / "tables"
-"""Figures of systems that are no entry of ``models.toml``, such as BM25, and of every system by field."""
+"""Figures of systems without an entry in ``models.toml``, such as BM25, and of every system by field."""
 
 
 def published(system: str, experiment: str, measure: str) -> float | None:
-    """Return a published figure, a fraction; None where there is none.
+    """Return a published figure, a fraction; None without one.
 
     Args:
         system: name of a system; the precision of an encoder is ignored.
@@ -36,19 +36,19 @@ def published(system: str, experiment: str, measure: str) -> float | None:
 
 
 def made_with(system: str, experiment: str) -> str:
-    """Return the text that a system's published figures were made with; empty where nobody noted it."""
+    """Return which text the published figures of a system were made with; empty if unknown."""
     return _texts().get((system, experiment), "")
 
 
 def with_published(frame: pl.DataFrame, experiment: pl.Expr) -> pl.DataFrame:
-    """Return figures with the ``published`` ones, fractions, and the ``difference`` to them; null where there is none.
+    """Add ``published`` figures, fractions, and the ``difference`` to them; null without any.
 
-    The frame has the columns ``system``, ``measure`` and ``value``; a row repeats no experiment where that is null.
+    The frame has the columns ``system``, ``measure`` and ``value``; ``experiment`` is null for rows without one.
     """
     keys = frame.select("system", experiment.alias("experiment"), "measure").iter_rows()
     figures = [None if name is None else published(system, name, measure) for system, name, measure in keys]
-    beside = pl.Series(figures, dtype=pl.Float64)
-    return frame.with_columns(published=beside, difference=pl.col("value") - beside)
+    published_figures = pl.Series(figures, dtype=pl.Float64)
+    return frame.with_columns(published=published_figures, difference=pl.col("value") - published_figures)
 
 
 @functools.cache
@@ -71,7 +71,7 @@ COLUMNS = ("system", "field", "size", "measure", "value")
 """``value`` is a fraction. An empty field is the dataset level; an empty size, such as 200k, matches any."""
 
 OPTIONAL = ("label", "year", "split", "seed", "depth", "sample")
-"""Columns that restrict what is compared where they are there and not empty."""
+"""Further columns; values that are not empty restrict the comparison."""
 
 
 def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) -> int:
@@ -80,8 +80,8 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     Rows of systems that have no figure at all are skipped with a message.
 
     Args:
-        path: CSV with the columns :data:`COLUMNS`, perhaps some of :data:`OPTIONAL`, in any order, perhaps among
-            others; ``#`` starts a comment line.
+        path: CSV with the columns :data:`COLUMNS`, optionally :data:`OPTIONAL` and others, in any order; ``#`` starts a
+            comment line.
         records: the figures (:func:`pipeline.scores.summary.records`).
         tolerance: the largest difference allowed, a fraction.
 
@@ -90,7 +90,7 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
         DriftError: a figure differs by more than the tolerance or was not measured; every such row is listed.
     """
     systems = {record["system"] for record in records}
-    rows = _read(path)
+    rows = _read_golden_table(path)
     checked = [row for row in rows if row["system"] in systems]
     if not checked:
         raise InputError(f"{path} has no row of {', '.join(sorted(systems))}", "Check the names of the systems")
@@ -99,28 +99,28 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     drifted = []
     for row in checked:
         expected = _number(row["value"])
-        values = _found(row, records)
+        values = _matching_figures(row, records)
         if len(values) != 1 or abs(values[0] - expected) > tolerance:
-            shown = ", ".join(f"{value:.4f}" for value in values) or "nothing"
-            drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {shown}")
+            found = ", ".join(f"{value:.4f}" for value in values) or "nothing"
+            drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {found}")
     if drifted:
         raise DriftError(f"{len(drifted)} of {len(checked)} figures differ from {path}:\n  " + "\n  ".join(drifted))
     return len(checked)
 
 
-def _found(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the figures a row describes; without a sample, those over the most samples."""
+def _matching_figures(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the figures that match a row; if it states no sample, those over the most samples."""
     size = row["size"] and parse_count(row["size"], "size")
     key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
-    same = [
+    matching = [
         record
         for record in records
         if (record["system"], record["field"], record["measure"]) == key
         and size in ("", record["size"])
         and all(row[name] in ("", str(record[name])) for name in OPTIONAL)
     ]
-    most = max((len(record["samples"]) for record in same), default=0)
-    return [record["value"] for record in same if row["sample"] or len(record["samples"]) == most]
+    most_samples = max((len(record["samples"]) for record in matching), default=0)
+    return [record["value"] for record in matching if row["sample"] or len(record["samples"]) == most_samples]
 
 
 def _number(text: str) -> float:
@@ -130,7 +130,7 @@ def _number(text: str) -> float:
         raise InputError(f"{text!r} in the column value is not a number", "Give a fraction such as 0.645") from None
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def _read_golden_table(path: Path) -> list[dict[str, str]]:
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     except (OSError, UnicodeDecodeError) as error:

@@ -27,8 +27,8 @@ def check_format(output: str) -> None:
 def _markdown(table: Table) -> str:
     """Return a heading, a pipe table and the notes."""
     header = [escape(f"{column.group} {column.label}".strip()) for column in (Column("", table.corner), *table.columns)]
-    lines = [_line(header), _line([":---", *("---:" for _ in table.columns)])]
-    lines += [_line([escape(line.label), *map(_text, line.values)]) for line in table.lines]
+    lines = [_markdown_row(header), _markdown_row([":---", *("---:" for _ in table.columns)])]
+    lines += [_markdown_row([escape(line.label), *map(_markdown_cell, line.values)]) for line in table.lines]
     return "\n\n".join([f"### {escape(table.title)}", "\n".join(lines), *map(escape, table.notes)]) + "\n"
 
 
@@ -37,15 +37,15 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_<>|\[\]&~#$])", r"\\\1", " ".join(text.splitlines()))
 
 
-def _line(texts: Sequence[str]) -> str:
+def _markdown_row(texts: Sequence[str]) -> str:
     return "| " + " | ".join(texts) + " |"
 
 
-def _text(value: Value) -> str:
+def _markdown_cell(value: Value) -> str:
     if not isinstance(value, Cell):
         return "–" if value is None else escape(value)
-    shown = f"**{percent(value.value)}**" if value.best else percent(value.value)
-    return f"{shown}{value.marks} {value.spread}".rstrip()
+    figure = f"**{percent(value.value)}**" if value.best else percent(value.value)
+    return f"{figure}{value.marks} {value.spread}".rstrip()
 
 
 _GAP = "  "
@@ -59,68 +59,70 @@ def _terminal(table: Table, width: int = 100, *, ansi: bool = False) -> str:
     A table wider than ``width`` is split into blocks, with the row labels repeated. With ``ansi``, the best figures are
     bold, not marked by ``*``, and differences to published figures have colours.
     """
-    shown = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
-    labels = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
-    widths = [len(texts[0]) + len(_GAP) for texts in shown]
-    parts = [table.title]
+    cells = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
+    label_width = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
+    widths = [len(texts[0]) + len(_GAP) for texts in cells]
+    sections = [table.title]
     start = 0
-    for block in blocks(table, widths, width - labels):
+    for block in blocks(table, widths, width - label_width):
         end = start + len(block.columns)
-        parts.append(_block(block, shown[start:end], labels))
+        sections.append(_block(block, cells[start:end], label_width))
         start = end
     wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    parts.append("\n".join(map(wrapper.fill, table.notes)))
-    return "\n\n".join(parts) + "\n"
+    sections.append("\n".join(map(wrapper.fill, table.notes)))
+    return "\n\n".join(sections) + "\n"
 
 
-def _block(table: Table, shown: Sequence[Sequence[str]], labels: int) -> str:
-    widths = [len(texts[0]) for texts in shown]
+def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int) -> str:
+    widths = [len(texts[0]) for texts in cells]
     lines = []
     if any(column.group for column in table.columns):
         spans, start = [], 0
         for label, count in groups(table.columns):
-            room = sum(widths[start : start + count]) + len(_GAP) * (count - 1)
-            spans.append(f" {label} ".center(room, "-") if label else " " * room)
+            span_width = sum(widths[start : start + count]) + len(_GAP) * (count - 1)
+            spans.append(f" {label} ".center(span_width, "-") if label else " " * span_width)
             start += count
-        lines.append((" " * labels + _GAP + _GAP.join(spans)).rstrip())
-    lines.append((table.corner.ljust(labels) + _GAP + _GAP.join(texts[0] for texts in shown)).rstrip())
-    rule = "-" * (labels + sum(widths) + len(_GAP) * len(widths))
+        lines.append((" " * label_width + _GAP + _GAP.join(spans)).rstrip())
+    lines.append((table.corner.ljust(label_width) + _GAP + _GAP.join(texts[0] for texts in cells)).rstrip())
+    rule = "-" * (label_width + sum(widths) + len(_GAP) * len(widths))
     lines.append(rule)
     for number, line in enumerate(table.lines, 1):
         if line.summary:
             lines.append(rule)
-        lines.append((line.label.ljust(labels) + _GAP + _GAP.join(texts[number] for texts in shown)).rstrip())
+        lines.append((line.label.ljust(label_width) + _GAP + _GAP.join(texts[number] for texts in cells)).rstrip())
     return "\n".join(lines)
 
 
 def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
-    """Return the label and the values of a column, all of one width; figures are aligned part by part."""
+    """Return the label and the values of a column as texts of one width; the pieces of figures are aligned."""
     compared = any(isinstance(value, Cell) and value.difference for value in values)
-    parts = [_parts(value, ansi, 0 if compared else 2 - ansi) for value in values]
-    widths = [max(map(len, pieces)) for pieces in zip(*(pieces for pieces in parts if len(pieces) > 1), strict=True)]
+    split_cells = [_pieces(value, ansi, 0 if compared else 2 - ansi) for value in values]
+    widths = [
+        max(map(len, pieces)) for pieces in zip(*(pieces for pieces in split_cells if len(pieces) > 1), strict=True)
+    ]
     texts = [
         "".join(f"{text:{side}{w}}" for text, w, side in zip(pieces, widths, "><>>>", strict=True))
         if pieces[1:]
         else pieces[0]
-        for pieces in parts
+        for pieces in split_cells
     ]
     width = max(map(len, (column.label, *texts)))
-    shown = [text.rjust(width) for text in texts]
+    padded = [text.rjust(width) for text in texts]
     if ansi:
-        shown = [_marked(text, value) for text, value in zip(shown, values, strict=True)]
-    return [column.label.rjust(width), *shown]
+        padded = [_styled(text, value) for text, value in zip(padded, values, strict=True)]
+    return [column.label.rjust(width), *padded]
 
 
-def _parts(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
-    """Return what is aligned by itself; ``marks`` have room where figures are not compared with published ones."""
+def _pieces(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
+    """Return the pieces of a value that are aligned separately; ``marks`` is the minimum width of the marks."""
     if not isinstance(value, Cell):
         return ("-" if value is None else value,)
     deviation = "" if value.deviation is None else f"±{percent(value.deviation)}"
-    further = (f" {text}" if text else "" for text in (deviation, value.interval, value.difference))
-    return percent(value.value), ("*" * (value.best and not ansi) + value.marks).ljust(marks), *further
+    spread = (f" {text}" if text else "" for text in (deviation, value.interval, value.difference))
+    return percent(value.value), ("*" * (value.best and not ansi) + value.marks).ljust(marks), *spread
 
 
-def _marked(text: str, value: Value) -> str:
+def _styled(text: str, value: Value) -> str:
     if isinstance(value, Cell) and value.worse is not None:
         return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
     if not isinstance(value, Cell) or not value.best:
@@ -129,7 +131,7 @@ def _marked(text: str, value: Value) -> str:
 
 
 _COLUMNS = 4
-"""Columns that fit on a page with their intervals; more are split into blocks below each other."""
+"""Columns with intervals that fit on a page; further columns form blocks below."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -152,20 +154,20 @@ _ESCAPES = {
 
 
 def _latex(table: Table) -> str:
-    """Return a ``table*`` with the rules of ``booktabs`` and the colours of ``xcolor``; the notes follow."""
-    parts = [
+    """Return a ``table*`` with its notes; it needs the packages ``booktabs`` and ``xcolor``."""
+    lines = [
         "% needs the packages booktabs and xcolor",
         r"\begin{table*}[t]",
         r"\centering\small",
         rf"\caption{{{escape_latex(table.title)}}}",
     ]
-    parts.append(
+    lines.append(
         "\n\\par\\medskip\n".join(_tabular(block) for block in blocks(table, [1] * len(table.columns), _COLUMNS))
     )
     notes = " \\\\\n".join(escape_latex(note) for note in table.notes)
-    parts.append(r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright" + f"\n{notes}")
-    parts += [r"\end{minipage}", r"\end{table*}"]
-    return "\n".join(parts) + "\n"
+    lines.append(r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright" + f"\n{notes}")
+    lines += [r"\end{minipage}", r"\end{table*}"]
+    return "\n".join(lines) + "\n"
 
 
 def escape_latex(text: str) -> str:
@@ -188,15 +190,15 @@ def _tabular(table: Table) -> str:
     for line in table.lines:
         if line.summary:
             lines.append(r"\midrule")
-        lines.append(" & ".join([escape_latex(line.label), *map(_latex_text, line.values)]) + r" \\")
+        lines.append(" & ".join([escape_latex(line.label), *map(_latex_cell, line.values)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _latex_text(value: Value) -> str:
+def _latex_cell(value: Value) -> str:
     if not isinstance(value, Cell):
         return escape_latex("–" if value is None else value)
     figure = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
     deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
     spread = rf"{{\scriptsize {deviation}{value.interval}}}" if deviation or value.interval else ""
-    shown = " ".join(filter(None, (figure + escape_latex(value.marks), spread, value.difference)))
-    return shown if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{shown}}}"
+    text = " ".join(filter(None, (figure + escape_latex(value.marks), spread, value.difference)))
+    return text if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{text}}}"

@@ -1,4 +1,4 @@
-"""What was scored in a workspace: a frame with a row for each ranking, and the values of its queries."""
+"""Stored scores of a workspace: a frame with a row for each ranking, and the scores of its queries."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 
 _SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
-"""Counts of a scoring that a frame of rankings has."""
+"""Counts of a scoring that a frame of rankings contains."""
 
 _TUNED = ("k1", "b", "weights")
-"""Settings that differ between pools where they were chosen on validation queries."""
+"""Settings that differ between pools if they were chosen on validation queries."""
 
 IDENTITY = {
     "corpus": pl.String,
@@ -56,9 +56,11 @@ IDENTITY = {
     "pool": pl.String,
     "ranking": pl.String,
 }
-"""What identifies the scores of a ranking. ``size`` and ``queries`` count candidates and queries of the pool; ``field``
-is null at the dataset level; ``settings`` and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are
-folder names."""
+"""Columns that identify the scores of a ranking.
+
+``size`` and ``queries`` count candidates and queries of the pool; ``field`` is null at the dataset level; ``settings``
+and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are folder names.
+"""
 
 FACTS = {
     "label": pl.String,
@@ -74,9 +76,9 @@ FACTS = {
     "metadata_gaps": pl.String,
     "replaced": pl.Boolean,
 }
-"""What is known of each ranking besides. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``kind`` identifies what the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.prefilter.count_marks`), ``replaced`` says that other tunings were left out."""
+"""Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
+``kind`` identifies the settings that the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is
+JSON (:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -97,7 +99,7 @@ _OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, 
 
 SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
 """Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
-is null where the corpus is gone, or not asked for; ``value`` is a fraction."""
+is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
 
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
@@ -105,34 +107,32 @@ EXPORTED = [*IDENTITY, *_OF_QUERIES]
 
 
 def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
-    """Return everything that was scored in a workspace, columns :data:`RUNS`; what cannot be read is said and left out.
+    """Return all scored rankings of a workspace, columns :data:`RUNS`; unreadable ones are left out with a warning.
 
-    ``folder`` is where the scores lie; those of studies may lie elsewhere.
-
-    The scores of one ranking may be spread over several artifacts, one a list of measures; those published last come
-    first.
+    ``folder`` contains the scores; studies may use another one. A ranking may have several artifacts of scores, one for
+    each list of measures; the newest come first.
     """
     parents = (POOLS, RANKINGS, CORPORA)
-    pools, rankings, corpora = ({one.id: one for one in published(root / parent)} for parent in parents)
-    together: dict[tuple[str, str, str], list[Artifact]] = {}
+    pools, rankings, corpora = ({artifact.id: artifact for artifact in published(root / parent)} for parent in parents)
+    scores_of: dict[tuple[str, str, str], list[Artifact]] = {}
     for artifact in sorted(published(root / folder), key=_published_at, reverse=True):
         inputs, config = artifact.manifest.inputs, artifact.manifest.config
-        lost = [_lost(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
-        lost += [_lost(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
-        if lost:
-            warn(f"left out: {artifact.name}, because {' and '.join(lost)}")
+        missing = [_why_missing(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
+        missing += [_why_missing(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
+        if missing:
+            warn(f"left out: {artifact.name}, because {' and '.join(missing)}")
         else:
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
-            together.setdefault(key, []).append(artifact)
+            scores_of.setdefault(key, []).append(artifact)
     rows = []
-    for (ranking, _, _), scores in together.items():
+    for (ranking, _, _), scores in scores_of.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         rows.append(_row(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
     return _frame(rows)
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
-    """Return evaluations that were made as a frame, columns :data:`RUNS`; those without a measure are left out."""
+    """Return evaluations as a frame of rankings, columns :data:`RUNS`; those without a measure are left out."""
     rows = []
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
@@ -150,7 +150,7 @@ def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
     return Artifact.open(Path(run[f"{kind}_path"]))
 
 
-def opened_pool(run: Mapping[str, Any]) -> Pool | None:
+def open_pool(run: Mapping[str, Any]) -> Pool | None:
     """Open the pool of a row of a frame of rankings with its corpus; None if the corpus is gone."""
     if run["corpus_path"] is None or not (Path(run["corpus_path"]) / MANIFEST).is_file():
         return None
@@ -162,9 +162,9 @@ class Rankings:
     """One pool with its positives and the rankings of some systems.
 
     Attributes:
-        pool: opened.
+        pool: the open pool.
         qrels: its positives.
-        runs: rankings, by the label of their row.
+        runs: rankings by the label of their row.
     """
 
     pool: Pool
@@ -173,19 +173,19 @@ class Rankings:
 
     @cached_property
     def ranks(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Rank of each positive from 1, 0 where it was not retrieved, by label: int64 ``[positives]``."""
+        """Rank of each positive from 1, or 0 if it was not retrieved, int64 ``[positives]``, by label."""
         query = query_of(self.qrels.offsets)
         return {label: ranks_of(run, query, self.qrels.rows) for label, run in self.runs.items()}
 
 
 def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
-    """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is theirs, if it is open.
+    """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is that pool, if it is open already.
 
     Raises:
         InputError: the corpus is gone.
     """
     first = runs.row(0, named=True)
-    pool = pool or opened_pool(first)
+    pool = pool or open_pool(first)
     if pool is None:
         raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
     queries = len(pool.query_rows)
@@ -202,35 +202,35 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
     """
-    ids: dict[str, list[str]] = {}
-    parts = []
+    ids_of: dict[str, list[str]] = {}
+    frames = []
     for run in chosen.iter_rows(named=True):
-        read = _values(run)
-        if run["pool"] not in ids:
-            pool = opened_pool(run) if named else None
-            ids[run["pool"]] = [] if pool is None else pool.query_ids()
-        query_ids = ids[run["pool"]]
-        query_id = pl.Series(query_ids, dtype=pl.String).gather(read["query"]) if query_ids else pl.lit(None, pl.String)
-        parts.append(read.with_columns(query_id.alias("query_id")))
-    return with_facts(chosen, parts)
+        scores = _read_scores(run)
+        if run["pool"] not in ids_of:
+            pool = open_pool(run) if named else None
+            ids_of[run["pool"]] = [] if pool is None else pool.query_ids()
+        ids = ids_of[run["pool"]]
+        query_id = pl.Series(ids, dtype=pl.String).gather(scores["query"]) if ids else pl.lit(None, pl.String)
+        frames.append(scores.with_columns(query_id.alias("query_id")))
+    return with_facts(chosen, frames)
 
 
 def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
     columns = list(_OF_QUERIES)
     numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
-    whole = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
+    joined = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
     facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
-    return whole.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+    return joined.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
 
 
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the rankings of a frame of scores, a row for each: its columns without query and measure."""
+    """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
     return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
 
 
 def as_json(settings: Any) -> str:
-    """Return settings as JSON with one spelling."""
+    """Return settings as canonical JSON."""
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
@@ -243,8 +243,8 @@ def _row(
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
-    varied = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
-    shared = {name: value for name, value in config.items() if name not in varied}
+    varying = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
+    shared = {name: value for name, value in config.items() if name not in varying}
     parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
     row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
     tuning = ranking.manifest.inputs.get("tuning")
@@ -259,9 +259,9 @@ def _row(
         "sample": int(config.get("sample", 1)),
         "system": system,
         "depth": depth,
-        "precision": "+".join(sorted(set(under(settings, "compute")))) or None,
+        "precision": "+".join(sorted(set(values_of(settings, "compute")))) or None,
         "engine": _engine(settings),
-        "revision": "+".join(sorted({revision for revision in under(settings, "revision") if revision})) or None,
+        "revision": "+".join(sorted({revision for revision in values_of(settings, "revision") if revision})) or None,
         "settings": as_json(settings),
         "pool_settings": as_json(config),
         "pool": pool_artifact.name,
@@ -284,56 +284,56 @@ def _row(
 
 
 def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
-    """Return the settings that are the same for every pool: those chosen on validation queries are left out."""
+    """Return the settings that are the same for every pool: without those chosen on validation queries."""
     tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
-    kept = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
+    row_settings = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
     if isinstance(parts := settings.get("parts"), Mapping):
-        kept["parts"] = {name: _row_settings(name, part, tuned=False) for name, part in parts.items()}
-    return kept
+        row_settings["parts"] = {name: _row_settings(name, part, tuned=False) for name, part in parts.items()}
+    return row_settings
 
 
 def _engine(settings: Mapping[str, Any]) -> str | None:
     """Return ``exact`` or the index of approximate search; None for systems without vectors."""
-    searches = list(under(settings, "search"))
+    searches = list(values_of(settings, "search"))
     indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
     return next(iter([*indexes, *searches]), None)
 
 
-def under(value: Any, key: str) -> Iterator[Any]:
-    """Yield every value of a key, however deep."""
+def values_of(value: Any, key: str) -> Iterator[Any]:
+    """Yield all values of a key in nested settings."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name == key:
                 yield inner
             else:
-                yield from under(inner, key)
+                yield from values_of(inner, key)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from under(inner, key)
+            yield from values_of(inner, key)
 
 
-def _values(run: Mapping[str, Any]) -> pl.DataFrame:
-    """Return ``query, measure, value`` of one ranking, each once, from all its artifacts."""
-    parts = [_read(Artifact.open(Path(path))) for path in run["score_paths"]]
-    kept = pl.concat(parts).filter(pl.col("measure").is_in(run["measures"]))
-    kept = kept.unique(["query", "measure"], keep="first", maintain_order=True)
-    if len(kept) != kept["query"].n_unique() * len(run["measures"]):
+def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
+    """Return ``query, measure, value`` of one ranking from all its artifacts, without repetitions."""
+    frames = [_read_artifact(Artifact.open(Path(path))) for path in run["score_paths"]]
+    scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
+    scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
+    if len(scores) != scores["query"].n_unique() * len(run["measures"]):
         raise CorruptError(f"the artifacts of {run['ranking']} have other queries", "Score it again with --repair")
-    return kept
+    return scores
 
 
-def _read(artifact: Artifact) -> pl.DataFrame:
+def _read_artifact(artifact: Artifact) -> pl.DataFrame:
     columns: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
     table, measures = pl.DataFrame(columns), artifact.manifest.config["measures"]
     count = table["query"].n_unique() * len(measures)
-    whole = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
-    if not whole or len(table) != count or table["value"].null_count():
+    complete = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
+    if not complete or len(table) != count or table["value"].null_count():
         raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
     return table
 
 
-def _lost(parent: Path, identity: str) -> str:
-    """Return why an artifact of a folder cannot be read."""
+def _why_missing(parent: Path, identity: str) -> str:
+    """Return the reason why an artifact of a folder cannot be read."""
     folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
     return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"
 

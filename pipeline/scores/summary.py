@@ -34,7 +34,7 @@ from pipeline.scores.labels import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
 
 USUAL = "usual"
-"""In place of a baseline: tuned BM25, or BM25, where one row has that name."""
+"""In place of a baseline: the row of tuned BM25, else of BM25, if exactly one row has that name."""
 
 MACRO: Setup = (AVERAGE, 0)
 """In place of a setup: the mean over the fields of a table."""
@@ -43,7 +43,7 @@ EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
 
 _SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
-"""Columns that a figure shares with its rankings."""
+"""Columns that a figure takes from its rankings."""
 
 SUMMARY = {
     "table": pl.Int32,
@@ -91,16 +91,15 @@ SUMMARY = {
 }
 """Columns of a summary, a row for each figure.
 
-``table`` numbers the tables in the order shown; ``over`` says what a table is over: ``sizes`` (one field, or the
-dataset level, at rising sizes) or ``fields``; ``wanted`` is the baseline that was asked for, null without tests, and
-``alpha`` bounds the adjusted p-values that are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an
-average over pools of different sizes. ``value`` is the mean over ``samples`` of the mean over queries, ``deviation``
-the standard deviation over samples (null of one), ``low`` and ``high`` bound the bootstrap interval over what
-``resample`` names (:class:`pipeline.scores.average.Draws`).
-``p_value`` is of the paired permutation test, ``p_adjusted`` corrected over the ``tests`` of one ``family``
-(:class:`pipeline.scores.average.Draws`), ``p_equivalent`` of equivalence within the ``margin``, where one is set.
-``trained_on`` says it of the encoders, as ``citations to 2021``. ``best`` marks the best of what is compared: the
-systems of one depth on one pool. What differs between the rankings of a figure is null.
+``table`` numbers the tables in order; ``over`` is ``sizes`` (a table of one field, or the dataset level, at rising
+sizes) or ``fields``. ``wanted`` is the requested baseline, null without tests; adjusted p-values below ``alpha`` are
+``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes. ``value``
+is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null for one).
+``low`` and ``high`` bound the bootstrap interval; ``resample``, ``family``, ``margin`` and others are those of
+:class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted`` corrected over
+the ``tests`` of one ``family``, ``p_equivalent`` from the test of equivalence within the ``margin``, if one is set.
+``trained_on`` is the training data of the encoders, such as ``citations to 2021``. ``best`` marks the best system of
+one depth on one pool. Columns that differ between the rankings of a figure are null.
 """
 
 
@@ -115,10 +114,9 @@ def summarise(
 
     Args:
         scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`; systems keep their order.
-        baseline: name or label of the row that the others are tested against; None: no tests; or
-            :data:`USUAL`.
+        baseline: name or label of the row that the others are tested against; :data:`USUAL`; or None: no tests.
         sort: the measure whose mean over pools orders the systems, best first.
-        draws: seed and numbers of the bootstrap and the tests.
+        draws: settings of the bootstrap and the tests.
 
     Raises:
         InputError: there are no scores; the baseline or ``sort`` was not scored; samples of one pool have other
@@ -128,30 +126,30 @@ def summarise(
         raise InputError("there are no scores to report", "Run mdcr eval first")
     numbers = itertools.count(1)
     of_kinds = scores.partition_by("kind", maintain_order=True)
-    return pl.concat([_summarised(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
+    return pl.concat([_summarise_kind(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
 
 
 def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
-    """Return the figures of each sample alone where a pool has several, without tests, columns :data:`SUMMARY`.
+    """Return the figures of each single sample of pools with several, without tests, columns :data:`SUMMARY`.
 
-    Their intervals are over queries.
+    Intervals are over queries.
     """
     draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
     for of_kind in scores.partition_by("kind", maintain_order=True):
-        several = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
-        for sample in sorted(several["sample"].unique()):
-            averages = average(several.filter(sample=sample), draws)
+        sampled = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
+        for sample in sorted(sampled["sample"].unique()):
+            averages = average(sampled.filter(sample=sample), draws)
             figures = [_row(key, figure, draws) for key, figure in averages.items()]
             parts.append(_frame(figures, load_runs(of_kind), draws))
     return pl.concat(parts)
 
 
-def _summarised(
+def _summarise_kind(
     scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
 ) -> pl.DataFrame:
     runs = load_runs(scores)
-    wanted = _usual(runs) if baseline == USUAL else baseline
+    wanted = _default_baseline(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, wanted)
     measures = in_order(scores["measure"].unique())
     if sort is not None and sort not in measures:
@@ -173,18 +171,18 @@ def _summarised(
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
         rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
     family = ["table", "measure", *(["label"] if draws.family == "system" else [])]
-    summary = corrected(_best(_frame(rows, runs, draws)), family)
+    summary = corrected(_mark_best(_frame(rows, runs, draws)), family)
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
     return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
 
 
-def _usual(runs: pl.DataFrame) -> str | None:
+def _default_baseline(runs: pl.DataFrame) -> str | None:
     systems = list(runs.unique("label")["system"])
     return next((name for name in ("bm25:tuned", "bm25") if systems.count(name) == 1 < len(systems)), None)
 
 
 def _row(key: Key, figure: Average, draws: Draws, fields: Sequence[Average] = ()) -> dict[str, Any]:
-    """Return a figure with its interval; ``fields`` are what a mean over fields is of."""
+    """Return a figure with its interval; ``fields`` are the figures that a mean over fields averages."""
     (field, size), label, measure = key
     low, high = draws.interval(figure.draws[None, :], *(group.values[None, :] for group in fields or [figure]))
     return {
@@ -209,13 +207,13 @@ def _macro_averages(
     averages: Mapping[Key, Average],
     draws: Draws,
 ) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Yield the macro average over fields, for each system that was measured on all of them."""
+    """Yield the macro average over fields, for each system with figures on all of them."""
     sizes = {size for _, size in setups}
     for label, measure in itertools.product(labels, measures):
         fields = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
         if len(fields) < len(setups):
             continue
-        whole = Average(
+        macro = Average(
             values=np.concatenate([field.values for field in fields]),
             figures=_figures_of_samples(fields),
             samples=max((field.samples for field in fields), key=len),
@@ -226,11 +224,11 @@ def _macro_averages(
         key = (MACRO, label, measure)
         value = float(np.mean([field.figures.mean() for field in fields]))
         size = next(iter(sizes)) if len(sizes) == 1 else None
-        yield key, _row(key, whole, draws, fields) | {"size": size, "value": value}
+        yield key, _row(key, macro, draws, fields) | {"size": size, "value": value}
 
 
 def _figures_of_samples(fields: Sequence[Average]) -> Floats:
-    """Return the macro average of each sample; a field with one pool (``SIZE=all``) counts in each of them.
+    """Return the macro average of each sample; the one pool of a field with ``--size all`` counts in every sample.
 
     If fields have different samples, no deviation over samples is defined, and one figure is returned.
     """
@@ -243,19 +241,19 @@ def _figures_of_samples(fields: Sequence[Average]) -> Floats:
 
 
 def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
-    """Return the row each row is tested against: that of the baseline with the same depth.
+    """Return the label of the row that each row is tested against: the baseline of the same depth.
 
     ``wanted`` is a name or label; None: no tests.
     """
     depth_of = {run["label"]: run["depth"] for run in runs.iter_rows(named=True)}
-    called = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
-    if wanted is not None and not called:
+    matches = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
+    if wanted is not None and not matches:
         raise InputError(
             f"the baseline must be one of {', '.join(depth_of)} on these pools, got {wanted!r}",
             f"Name it with --model, or score it first: mdcr eval --model {wanted}",
         )
     base_of: dict[int, str] = {}
-    for label in called:
+    for label in matches:
         other = base_of.setdefault(depth_of[label], label)
         if other != label:
             raise InputError(
@@ -268,10 +266,10 @@ def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
 def _tests(
     averages: Mapping[Key, Average], figures: Iterable[Key], base_of: Mapping[str, str], draws: Draws, seed: int
 ) -> dict[Key, dict[str, Any]]:
-    """Return baseline and p-values of each figure of a table that is tested.
+    """Return baseline and p-values of each tested figure of a table.
 
-    A system is tested if it and the baseline were ranked to one depth and scored on the same samples; the mean over
-    fields, if that is so in each field.
+    A system is tested if it and the baseline have the same depth and samples; a mean over fields, if that holds in each
+    field.
     """
     setups = list(dict.fromkeys(key[0] for key in averages))
     tested: dict[Key, dict[str, Any]] = {}
@@ -286,18 +284,18 @@ def _tests(
                 changes[key] = [figure.values - base.values for figure, base in pairs]
         if changes:
             groups = {
-                field[0] or "": np.stack([rows[number] for rows in changes.values()])
-                for number, field in enumerate(fields)
+                field[0] or "": np.stack([rows[position] for rows in changes.values()])
+                for position, field in enumerate(fields)
             }
             p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
-            alike = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
-            for key, p_value, p_equivalent in zip(changes, p_values, alike, strict=True):
+            p_equivalents = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
+            for key, p_value, p_equivalent in zip(changes, p_values, p_equivalents, strict=True):
                 tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
     return tested
 
 
 def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Return figures with what identifies the rankings they are of."""
+    """Return figures as a frame, columns :data:`SUMMARY`, with the facts of their rankings."""
     run_of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
     seed, records = draws.seed_of(runs), []
     for row in rows:
@@ -327,7 +325,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
     return pl.DataFrame(records, schema=SUMMARY, orient="row")
 
 
-def _best(summary: pl.DataFrame) -> pl.DataFrame:
+def _mark_best(summary: pl.DataFrame) -> pl.DataFrame:
     """Mark the best figures of each pool and measure, among two or more systems of one depth."""
     rivals = ["table", "field", "size", "measure", "depth"]
     signs = {name: sign_of(name) for name in summary["measure"].unique()}
@@ -338,7 +336,7 @@ def _best(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 _LEFT_OUT = ("table", "over", "wanted", "alpha", "best", "marked")
-"""Columns of a summary that say how it is shown."""
+"""Columns of a summary that concern only its display."""
 
 _FIGURES = (
     *("field", "size", "measure", "value", "deviation", "low", "high", "samples", "queries", "positives", "pools"),
@@ -347,7 +345,7 @@ _FIGURES = (
 
 
 def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return every figure with all that identifies and qualifies it."""
+    """Return all figures as records, without the columns of display."""
     rows: list[dict[str, Any]] = summary.drop(_LEFT_OUT).rows(named=True)
     return rows
 
@@ -355,7 +353,7 @@ def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return records as CSV with a header (texts: :func:`pipeline.core.text.csv_cell`).
 
-    What is several is separated by ``;``, a missing value is empty.
+    Lists are joined by ``;``; a missing value is empty.
     """
     lines = [{name: _cell(value) for name, value in row.items()} for row in rows]
     text = io.StringIO()
@@ -371,6 +369,6 @@ def _cell(value: Any) -> Any:
 
 
 def flat(summary: pl.DataFrame) -> pl.DataFrame:
-    """Return the figures of a summary in full precision, without what identifies their rankings: a study's CSV file."""
+    """Return the figures of a summary in full precision, without facts of their rankings: the CSV file of a study."""
     several = [pl.col("samples").list.len(), pl.col("pools").list.join(";")]
     return summary.select("label", *_FIGURES).with_columns(several).rename({"label": "system"})

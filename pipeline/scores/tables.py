@@ -1,4 +1,4 @@
-"""Tables as objects, with the notes below them. Formats only render them."""
+"""Tables with their notes, as objects that output formats render."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table. Numbers are fractions; None: not known.
+    """A figure of a table. Numbers are fractions; None: unknown.
 
     Attributes:
         value: the figure.
         low: lower end of its interval.
         high: upper end.
-        deviation: over samples.
-        best: whether it is the best of its comparison.
-        marks: what the tests say: ``†`` differs from the baseline, ``≈`` is equivalent within the margin.
-        published: the figure of a paper beside it.
+        deviation: standard deviation over samples.
+        best: whether it is the best among those compared.
+        marks: results of tests: ``†`` differs from the baseline, ``≈`` is equivalent within the margin.
+        published: the corresponding figure of a paper.
     """
 
     value: float
@@ -38,13 +38,13 @@ class Cell:
 
     @property
     def worse(self) -> bool | None:
-        """Whether it is below the published figure; None: equal when printed, or nothing to compare with."""
+        """Whether it is below the published figure; None: equal as printed, or there is no published figure."""
         difference = None if self.published is None else round(100 * (self.value - self.published), 1)
         return difference < 0 if difference else None
 
     @property
     def spread(self) -> str:
-        """Deviation, interval in brackets and difference to the published figure in parentheses, as far as known."""
+        """Deviation, interval in brackets and difference to the published figure in parentheses, if known."""
         deviation = "" if self.deviation is None else f"± {percent(self.deviation)}"
         return " ".join(filter(None, (deviation, self.interval, self.difference)))
 
@@ -63,23 +63,23 @@ class Cell:
 
 
 Value = Cell | str | None
-"""None: not measured, which is not zero. Text is shown as it is."""
+"""None: not measured, which is not zero. Text is shown unchanged."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures: its label, below the label of its group."""
+    """A column of figures, with the labels of its group and of itself."""
 
     group: str
     label: str
 
 
-Place = TypeVar("Place", str, Column)
+ColumnKey = TypeVar("ColumnKey", str, Column)
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row; a rule separates a ``summary`` from the rows above."""
+    """A row; a rule separates ``summary`` rows from the rows above."""
 
     label: str
     values: tuple[Value, ...]
@@ -91,13 +91,13 @@ class Table:
     """A table.
 
     Attributes:
-        title: what it shows.
-        corner: label of the row labels.
-        columns: in order; those of one group are adjacent.
-        lines: in order, one value a column.
-        notes: how to read it, its provenance last.
+        title: caption.
+        corner: label of the column of row labels.
+        columns: columns of figures; those of one group are adjacent.
+        lines: rows, with one value for each column.
+        notes: notes below the table, provenance last.
 
-    Its texts may come from data: what is not printable is escaped, line ends included, in every format.
+    Texts may come from data: unprintable characters, line ends included, are escaped.
     """
 
     title: str
@@ -107,14 +107,14 @@ class Table:
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        shown = {
+        escaped = {
             "title": printable(self.title),
             "corner": printable(self.corner),
             "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
-            "lines": tuple(TableRow(printable(e.label), tuple(map(_shown, e.values)), e.summary) for e in self.lines),
+            "lines": tuple(TableRow(printable(e.label), tuple(map(_escape, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }
-        for name, value in shown.items():
+        for name, value in escaped.items():
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
@@ -128,27 +128,27 @@ class Table:
         return render_table(self, "markdown")
 
 
-def _shown(value: Value) -> Value:
+def _escape(value: Value) -> Value:
     return printable(value) if isinstance(value, str) else value
 
 
 def grid(
     title: str,
     corner: str,
-    cells: Mapping[tuple[str, Place], Value],
+    cells: Mapping[tuple[str, ColumnKey], Value],
     notes: Sequence[str],
     summary: Sequence[str] = (),
 ) -> Table:
-    """Return cells by label of row and column as a table, both in order of first appearance.
+    """Return a table of cells, keyed by row label and column, both in order of first appearance.
 
-    ``summary`` labels the rows below the others.
+    ``summary`` are the labels of the rows below the others.
     """
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
-    heads = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
+    header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
     lines = (
         TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
     )
-    return Table(title, corner, heads, tuple(lines), tuple(notes))
+    return Table(title, corner, header, tuple(lines), tuple(notes))
 
 
 def frame_table(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
@@ -170,7 +170,7 @@ def percent(value: float) -> str:
 
 
 def label_of(measure: str) -> str:
-    """Return what tables and plots call a measure."""
+    """Return the name of a measure in tables and plots."""
     return parse_measures(measure)[0].label
 
 
@@ -179,20 +179,20 @@ def groups(columns: Iterable[Column]) -> list[tuple[str, int]]:
     return [(label, len(list(members))) for label, members in itertools.groupby(column.group for column in columns)]
 
 
-def blocks(table: Table, widths: Sequence[int], room: int) -> Iterator[Table]:
-    """Yield the table in parts whose columns fit into ``room``, each with the row labels and at least one column.
+def blocks(table: Table, widths: Sequence[int], width: int) -> Iterator[Table]:
+    """Yield tables with some of the columns, at least one, whose ``widths`` fit into ``width``, and all row labels.
 
     Groups of columns stay together if they fit.
     """
     start = 0
     while start < len(table.columns):
         end = start + 1
-        while end < len(table.columns) and sum(widths[start : end + 1]) <= room:
+        while end < len(table.columns) and sum(widths[start : end + 1]) <= width:
             end += 1
-        whole = end
-        while start < whole < len(table.columns) and table.columns[whole - 1].group == table.columns[whole].group:
-            whole -= 1
-        end = whole if whole > start else end
+        cut = end
+        while start < cut < len(table.columns) and table.columns[cut - 1].group == table.columns[cut].group:
+            cut -= 1
+        end = cut if cut > start else end
         yield replace(
             table,
             columns=table.columns[start:end],

@@ -19,7 +19,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.labels import labelled
-from pipeline.scores.layout import shown, table_of
+from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Chart, Part, Series
 from pipeline.scores.page.report import best_of
@@ -89,7 +89,7 @@ def pool_result(
     ``runs`` are of :func:`scored_runs`, ``measures`` canonical names, ``types`` the candidates of each pool by the
     pool's name, where they have types.
     """
-    summaries = [shown(summary, measures) for summary in summaries]
+    summaries = [select_measures(summary, measures) for summary in summaries]
     tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
     return StudyResult(
         tables=[

@@ -15,7 +15,7 @@ from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks
 from pipeline.scores.average import AVERAGE, Draws, average
-from pipeline.scores.layout import shown
+from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
@@ -88,7 +88,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if table.corner == "field":
         table = replace(table, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
     tables = [replace(first, table=table), *others, rank_table(scores, recipe.measures[0], draws)]
-    if (beside := _published(shown(summary, recipe.measures))) is not None:
+    if (beside := _published(select_measures(summary, recipe.measures))) is not None:
         tables.append(beside)
     return replace(result, tables=tables)
 

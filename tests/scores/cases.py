@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.scores.layout import build_tables, shown
+from pipeline.scores.layout import build_tables, select_measures
 from pipeline.scores.store import SCORES_SCHEMA, load_runs
 from pipeline.scores.tables import Table
 
@@ -79,7 +79,7 @@ def made_up(
 
 def tables_of(scores: pl.DataFrame, summary: pl.DataFrame, measures: Sequence[str] | None = None) -> tuple[Table, ...]:
     """The tables of a summary; of all measures, or some."""
-    return build_tables(summary if measures is None else shown(summary, measures), load_runs(scores))
+    return build_tables(summary if measures is None else select_measures(summary, measures), load_runs(scores))
 
 
 def figure(summary: pl.DataFrame, label: str, field: str | None, size: int | None, measure: str) -> dict[str, Any]:

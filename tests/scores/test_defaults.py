@@ -14,8 +14,8 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.labels import trained_on
 from pipeline.scores.layout import build_tables, tables
-from pipeline.scores.notes import ORIGINS, kind_of, origins
-from pipeline.scores.store import artifact, opened_pool, values
+from pipeline.scores.notes import ORIGINS, id_kind, origins
+from pipeline.scores.store import artifact, open_pool, values
 from pipeline.scores.summary import summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
@@ -48,7 +48,7 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     ],
 )
 def test_kinds_of_ids(paper_id: str, kind: str) -> None:
-    assert kind_of(paper_id) == kind
+    assert id_kind(paper_id) == kind
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     (sentence,) = (note for note in table.notes if note.startswith("MAP among the candidates that have an abstract"))
     expected: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
-        pool = opened_pool(run)
+        pool = open_pool(run)
         assert pool is not None
         text = pool.corpus.attributes["abstract_chars"] > 0
         table = artifact(run, "ranking").arrow("ranking.arrow")

@@ -27,7 +27,7 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval, in
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.parts import Browser, Spans, TextBrowser
-from pipeline.scores.store import open_rankings, opened_pool
+from pipeline.scores.store import open_pool, open_rankings
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -81,45 +81,45 @@ def browser(
     candidates of the pools, by name, that ``types`` has.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
-    opened = [(of_pool, pool) for of_pool in by_pool if (pool := opened_pool(of_pool.row(0, named=True))) is not None]
-    ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in opened)
-    kept: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
+    pools = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
+    ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in pools)
+    chosen: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
     group = "pool" if types is None and ranked_queries <= most else "field"
-    for runs_of_pool, pool in opened:
+    for runs_of_pool, pool in pools:
         name = runs_of_pool[group][0]
-        if name not in kept or _worth(runs_of_pool) > _worth(kept[name][0]):
-            kept[name] = (runs_of_pool, pool)
-    fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in kept.values()))
-    samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in kept.values())
+        if name not in chosen or _priority(runs_of_pool) > _priority(chosen[name][0]):
+            chosen[name] = (runs_of_pool, pool)
+    fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in chosen.values()))
+    samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in chosen.values())
     seed, blocks = draws.seed_of(runs), dict[str, str]()
     for runs_of_pool, pool in sorted(
-        kept.values(),
-        key=lambda pair: (-fields.index(pair[0]["field"][0]), *_worth(pair[0])),
+        chosen.values(),
+        key=lambda item: (-fields.index(item[0]["field"][0]), *_priority(item[0])),
         reverse=True,
     ):
         first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
         label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
         label += f", sample {first['sample']}" if samples[first["field"], first["size"]] > 1 else ""
         of_pool = scores.filter(pool=first["pool"])
-        blocks[label] = _packed(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
-    left = len(opened) - len(blocks)
-    shown = (
+        blocks[label] = _pack_pool(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
+    omitted = len(pools) - len(blocks)
+    contents = (
         "Every candidate of each query, with its types"
         if types
         else f"The first {top} entries of each ranking, and the rank of every positive"
     )
-    which = (
-        f" To stay small, this page holds {len(blocks)} of {len(opened)} pools: the largest of each field in its first "
+    omitted_note = (
+        f" To stay small, this page holds {len(blocks)} of {len(pools)} pools: the largest of each field in its first "
         "sample. Choose others by --field and --size of mdcr report."
     )
-    return Browser("Queries", blocks, f"{shown}.{which}" if left else f"{shown}.")
+    return Browser("Queries", blocks, f"{contents}.{omitted_note}" if omitted else f"{contents}.")
 
 
-def _worth(runs: pl.DataFrame) -> tuple[int, int, int]:
+def _priority(runs: pl.DataFrame) -> tuple[int, int, int]:
     return len(runs), int(runs["size"][0]), -int(runs["sample"][0])
 
 
-def _packed(
+def _pack_pool(
     runs: pl.DataFrame,
     pool: Pool,
     scores: pl.DataFrame,
@@ -142,12 +142,12 @@ def _packed(
     query, row, types = of_positives if typed is None else typed.listed()
     ranks = np.stack([ranks_of(run, query, row) for run in rankings.runs.values()]).astype(np.uint32)
     best = np.stack([_first_entries(run, top if typed is None else 0) for run in rankings.runs.values()])
-    named, numbers = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
-    best_papers = np.full(best.shape, len(named), np.uint32)
-    best_papers[best >= 0] = numbers[len(row) :]
-    values = _values(scores, labels, measures, count)
-    first = runs.row(0, named=True)
-    facts = {"corpus": first["corpus"], "pool": first["pool"], "pool settings": first["pool_settings"]}
+    papers, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
+    best_papers = np.full(best.shape, len(papers), np.uint32)
+    best_papers[best >= 0] = positions[len(row) :]
+    values = _value_array(scores, labels, measures, count)
+    first_run = runs.row(0, named=True)
+    facts = {"corpus": first_run["corpus"], "pool": first_run["pool"], "pool settings": first_run["pool_settings"]}
     facts |= {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
     header = {
         "systems": labels,
@@ -159,10 +159,10 @@ def _packed(
         "kinds": [] if typed is None else list(typed.kinds.items()),
     }
     columns = {
-        **_queries(pool),
-        **_papers(pool.corpus, named, "paper"),
+        **_query_columns(pool),
+        **_paper_columns(pool.corpus, papers, "paper"),
         "offsets": np.searchsorted(query, np.arange(count + 1)).astype(np.uint32),
-        "listed": narrow(numbers[: len(row)].astype(np.uint32)),
+        "listed": narrow(positions[: len(row)].astype(np.uint32)),
         "ranks": narrow(ranks),
         "top": narrow(best_papers),
         "values": values.astype(np.float32),
@@ -180,28 +180,28 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     """
     first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
     intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
-    for number, of_measure in enumerate(values):
+    for position, of_measure in enumerate(values):
         scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
-        whole = ~np.isnan(scored).any(axis=1)
-        both = whole[first] & whole[second]
+        complete = ~np.isnan(scored).any(axis=1)
+        both = complete[first] & complete[second]
         if interval_kind(scored.shape[1]) == "none" or not both.any():
             continue
         means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
         a, b = first[both], second[both]
         ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
-        intervals[number, both] = np.stack(ends, axis=1)
+        intervals[position, both] = np.stack(ends, axis=1)
     return intervals
 
 
 def _first_entries(run: Run, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
     query, rank = query_of(run.offsets), within(run.offsets)
-    best, first = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
-    best[query[first], rank[first]] = run.rows[first]
+    best, shown = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
+    best[query[shown], rank[shown]] = run.rows[shown]
     return best
 
 
-def _values(
+def _value_array(
     scores: pl.DataFrame, labels: Sequence[str], measures: Sequence[str], queries: int
 ) -> npt.NDArray[np.float64]:
     """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
@@ -212,18 +212,18 @@ def _values(
     return values
 
 
-def _queries(pool: Pool) -> dict[str, Column]:
+def _query_columns(pool: Pool) -> dict[str, Column]:
     if pool.queries_are_papers:
-        return _papers(pool.corpus, pool.query_rows, "query")
+        return _paper_columns(pool.corpus, pool.query_rows, "query")
     texts = [text.title for block in pool.query_texts() for text in block]
     return {"query_ids": pool.query_ids(), "query_titles": texts, "query_years": np.zeros(len(texts), np.int16)}
 
 
-def _papers(corpus: Corpus, rows: npt.NDArray[Any], what: str) -> dict[str, Column]:
+def _paper_columns(corpus: Corpus, rows: npt.NDArray[Any], prefix: str) -> dict[str, Column]:
     table = corpus.take(rows, ["paper_id", "title", "year"])
     ids, titles = (table.column(name).to_pylist() for name in ("paper_id", "title"))
     years = np.maximum(table.column("year").fill_null(0).to_numpy(), 0).astype(np.int16)
-    return {f"{what}_ids": ids, f"{what}_titles": titles, f"{what}_years": years}
+    return {f"{prefix}_ids": ids, f"{prefix}_titles": titles, f"{prefix}_years": years}
 
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
@@ -234,7 +234,7 @@ Column = Sequence[str] | npt.NDArray[Any]
 
 def pack(header: Any, columns: Mapping[str, Column]) -> str:
     """Return a block as base64; the same input gives the same text."""
-    placed: dict[str, tuple[str, int, int]] = {}
+    layout: dict[str, tuple[str, int, int]] = {}
     body = bytearray()
     for name, column in columns.items():
         body += bytes(-len(body) % 4)
@@ -243,10 +243,10 @@ def pack(header: Any, columns: Mapping[str, Column]) -> str:
             data = raw.tobytes()
         else:
             kind, data = "text", "\n".join(" ".join(text.split()) for text in column).encode("utf-8", "replace")
-        placed[name] = (kind, len(body), len(data))
+        layout[name] = (kind, len(body), len(data))
         body += data
-    first = json.dumps({"header": header, "columns": placed}).encode() + b"\n"
-    return base64.b64encode(gzip.compress(first + bytes(-len(first) % 4) + body, 6, mtime=0)).decode()
+    head = json.dumps({"header": header, "columns": layout}).encode() + b"\n"
+    return base64.b64encode(gzip.compress(head + bytes(-len(head) % 4) + body, 6, mtime=0)).decode()
 
 
 def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
@@ -259,15 +259,15 @@ def pack_texts(texts: TextBrowser) -> str:
     """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
     pieces: dict[str, int] = {}
 
-    def numbered(spans: Spans) -> list[tuple[int, str]]:
+    def as_pieces(spans: Spans) -> list[tuple[int, str]]:
         return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
 
     readings = [
         {
             "chosen": dict(zip(texts.choosers, entry.chosen, strict=True)),
             "heading": entry.heading,
-            "spans": numbered(entry.spans),
-            "listings": [vars(listing) | {"texts": list(map(numbered, listing.texts))} for listing in entry.listings],
+            "spans": as_pieces(entry.spans),
+            "listings": [vars(listing) | {"texts": list(map(as_pieces, listing.texts))} for listing in entry.listings],
             "facts": dict(entry.facts),
         }
         for entry in texts.readings

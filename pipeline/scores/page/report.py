@@ -12,7 +12,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
-from pipeline.scores.layout import runs_of, shown, table_of
+from pipeline.scores.layout import runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
 from pipeline.scores.summary import as_csv, records
@@ -25,44 +25,44 @@ def page_of(
     """Return the page of a report on one kind of pool; ``samples`` are the figures of each sample alone."""
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
-    what = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
+    scope_text = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
     sizes = pools["size"].unique().sort().to_list()
     span = format_count(sizes[0]) + (f" to {format_count(sizes[-1])}" if len(sizes) > 1 else "")
     queries = pools.unique("field")["queries"].sum()
-    about = f"{runs['label'].n_unique()} systems, {what}, {queries:,} queries, pools of {span} candidates."
+    about = f"{runs['label'].n_unique()} systems, {scope_text}, {queries:,} queries, pools of {span} candidates."
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
-    chosen = shown(summary, measures)
-    whole = as_csv(records(pl.concat([summary, samples])))
-    parts: list[Part] = [Leaderboard("Leaderboard", records(chosen), measures, chosen["alpha"][0], whole)]
-    parts += [*charts(chosen, runs), *_tables(chosen, summary, samples, runs)]
+    selected = select_measures(summary, measures)
+    csv = as_csv(records(pl.concat([summary, samples])))
+    parts: list[Part] = [Leaderboard("Leaderboard", records(selected), measures, selected["alpha"][0], csv)]
+    parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs)]
     queries = browser(runs, scores, measures)
     parts += [queries] if queries.pools else []
-    listed = listing(runs, chosen["label"].unique(maintain_order=True), best_of(chosen, runs))
-    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, listed)
+    entry = listing(runs, selected["label"].unique(maintain_order=True), best_of(selected, runs))
+    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry)
 
 
 def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the best row by the first measure shown: of the mean over fields, else of the largest pool."""
     first = summary.filter(measure=summary["measure"][0])
-    over = first.filter(pl.col("field") == AVERAGE)
-    if over.is_empty():
-        over = first.filter(table=first["table"][0]).filter(pl.col("size") == pl.col("size").max())
-    row = over.sort("value", descending=sign_of(first["measure"][0]) > 0, maintain_order=True).row(0, named=True)
-    where = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(over, runs).row(0, named=True))
-    where += "" if row["size"] is None else f" {format_count(row['size'])}"
-    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
+    candidates = first.filter(pl.col("field") == AVERAGE)
+    if candidates.is_empty():
+        candidates = first.filter(table=first["table"][0]).filter(pl.col("size") == pl.col("size").max())
+    row = candidates.sort("value", descending=sign_of(first["measure"][0]) > 0, maintain_order=True).row(0, named=True)
+    scope_text = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(candidates, runs).row(0, named=True))
+    scope_text += "" if row["size"] is None else f" {format_count(row['size'])}"
+    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({scope_text})"
 
 
-def _tables(chosen: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
+def _tables(selected: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
     """Yield each table with all of its figures to download, and before those of fields their heat map."""
-    tables = chosen.partition_by("table", maintain_order=True)
+    tables = selected.partition_by("table", maintain_order=True)
     for number, table in enumerate(tables, 1):
         if table["over"][0] == "fields":
             yield heat(table, runs)
         pools = table.select("field", "size").unique()
-        alone = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
-        whole = summary.filter(pl.col("table") == table["table"][0])
+        of_samples = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
+        figures = summary.filter(pl.col("table") == table["table"][0])
         name = f"table-{number}" if len(tables) > 1 else "table"
-        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([whole, alone]))))
+        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([figures, of_samples]))))

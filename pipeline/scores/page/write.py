@@ -44,11 +44,11 @@ NAME = "index.html"
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
-_FILTERED = 8
+_MIN_FILTER_ROWS = 8
 """Rows from which on a table has a filter."""
 
 
-class _Setting:
+class _PageBuilder:
     """A page while it is set.
 
     Attributes:
@@ -62,17 +62,17 @@ class _Setting:
 
     def set(self, part: Part) -> str:
         """Return the markup of a part."""
-        return _SETTERS[type(part)][1](self, part)
+        return _BUILDERS[type(part)][1](self, part)
 
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
         below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
-        opened = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
+        records = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
         self.main["records"] += [dict(record) for record in part.records]
         return (
             self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
-            + _table(part.table, part.choosers, opened)
+            + _table(part.table, part.choosers, records)
             + below
             + _provenance(provenance)
         )
@@ -92,7 +92,7 @@ class _Setting:
 
     def _heat(self, part: HeatMap) -> str:
         self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
-        columns = "".join(f'<th scope="col">{_breaking(name)}</th>' for name in part.columns)
+        columns = "".join(f'<th scope="col">{_breakable(name)}</th>' for name in part.columns)
         head = f'<tr><th scope="col">{escape(part.corner)}</th>{columns}</tr>'
         first = next(iter(part.views.values()))
         lines = "".join(
@@ -103,7 +103,7 @@ class _Setting:
         )
         return (
             f'<div data-heat="{len(self.main["heats"]) - 1}">{_views(part.views)}'
-            f"{_scrolling('heat', part.title, head, f'<tbody>{lines}</tbody>')}</div>{_provenance(part.provenance)}"
+            f"{_scrollable('heat', part.title, head, f'<tbody>{lines}</tbody>')}</div>{_provenance(part.provenance)}"
         )
 
     def _image(self, part: Image) -> str:
@@ -139,33 +139,33 @@ class _Setting:
             '<label>Filter <input type="search" data-filter autocomplete="off"></label>'
             '<span class="found" aria-live="polite"></span>'
         )
-        return f'<div class="tools">{search if rows >= _FILTERED else ""}{buttons}</div>'
+        return f'<div class="tools">{search if rows >= _MIN_FILTER_ROWS else ""}{buttons}</div>'
 
 
-_SETTERS: dict[type[Any], tuple[str, Callable[[_Setting, Any], str]]] = {
-    TablePart: ("Tables", _Setting._table),
-    Leaderboard: ("Tables", _Setting._leaderboard),
-    Chart: ("Charts", _Setting._chart),
-    HeatMap: ("Charts", _Setting._heat),
-    Image: ("Charts", _Setting._image),
-    Browser: ("Browse", _Setting._browser),
-    TextBrowser: ("Browse", _Setting._texts),
+_BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
+    TablePart: ("Tables", _PageBuilder._table),
+    Leaderboard: ("Tables", _PageBuilder._leaderboard),
+    Chart: ("Charts", _PageBuilder._chart),
+    HeatMap: ("Charts", _PageBuilder._heat),
+    Image: ("Charts", _PageBuilder._image),
+    Browser: ("Browse", _PageBuilder._browser),
+    TextBrowser: ("Browse", _PageBuilder._texts),
 }
 """Under which word of the navigation a part has its link, and what sets it."""
 
 
 def as_html(page: Page) -> str:
     """Return a page as the text of one HTML file; the same page gives the same text."""
-    setting = _Setting()
+    builder = _PageBuilder()
     sections, links = [], dict[str, list[str]]()
     for number, part in enumerate(page.parts):
         title = part.table.title if isinstance(part, TablePart) else part.title
-        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{setting.set(part)}</section>')
-        short = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
-        links.setdefault(_SETTERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(short)}</a>')
-    blocks = {"main": pack(setting.main, {}), **setting.blocks}
-    drawn = any(isinstance(part, Chart | Browser) for part in page.parts)
-    return _file(page, sections, links, blocks, drawn=drawn)
+        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{builder.set(part)}</section>')
+        link_text = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
+        links.setdefault(_BUILDERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(link_text)}</a>')
+    blocks = {"main": pack(builder.main, {}), **builder.blocks}
+    has_charts = any(isinstance(part, Chart | Browser) for part in page.parts)
+    return _file(page, sections, links, blocks, has_charts=has_charts)
 
 
 def _file(
@@ -174,11 +174,11 @@ def _file(
     links: Mapping[str, Sequence[str]],
     blocks: Mapping[str, str],
     *,
-    drawn: bool = False,
+    has_charts: bool = False,
 ) -> str:
     scripts = ['"use strict";(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();"]
     notice = library = ""
-    if drawn:
+    if has_charts:
         source, _, _ = _read(LIBRARY).rpartition("//# sourceMappingURL")
         scripts.insert(0, source.strip())
         notice = f"<!-- {LIBRARY_VERSION}\n{_read('vendor/LICENSE-chart.js.md').strip()}\n-->\n"
@@ -206,8 +206,8 @@ def _file(
     }
     template = Template(_read("page.html"))
     size = len(template.substitute(values, size="0,000 kB").encode("utf-8", "replace"))
-    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-    return template.substitute(values, size=shown)
+    size_text = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    return template.substitute(values, size=size_text)
 
 
 @functools.cache
@@ -236,36 +236,36 @@ def _views(views: Mapping[str, Any]) -> str:
     return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
 
 
-def _table(table: Table, choosers: Mapping[str, str], opened: Sequence[int]) -> str:
+def _table(table: Table, choosers: Mapping[str, str], record_ids: Sequence[int]) -> str:
     spans = groups(table.columns)
-    over = ""
+    group_row = ""
     if any(label for label, _ in spans):
         cells = "".join(f'<th scope="colgroup" colspan="{count}">{escape(label)}</th>' for label, count in spans)
-        over = f"<tr><td></td>{cells}</tr>"
-    starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if over else set()
+        group_row = f"<tr><td></td>{cells}</tr>"
+    group_starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if group_row else set()
     heads = _header(table.corner, label=True)
-    for n, column in enumerate(table.columns):
-        heads += _header(column.label, start=n in starts, choose=choosers.get(column.label, ""))
-    records, bodies = iter(opened), ""
+    for number, column in enumerate(table.columns):
+        heads += _header(column.label, start=number in group_starts, choose=choosers.get(column.label, ""))
+    records, bodies = iter(record_ids), ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{_breaking(line.label)}</th>{_cells(line.values, next(records, None))}</tr>'
+            f'<tr><th scope="row">{_breakable(line.label)}</th>{_cells(line.values, next(records, None))}</tr>'
             for line in table.lines
             if line.summary == summary
         )
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
-    return _scrolling("sortable", table.title, f"{over}<tr>{heads}</tr>", bodies)
+    return _scrollable("sortable", table.title, f"{group_row}<tr>{heads}</tr>", bodies)
 
 
-def _scrolling(kind: str, title: str, head: str, bodies: str) -> str:
+def _scrollable(kind: str, title: str, head: str, body: str) -> str:
     caption = f'<caption class="hidden">{escape(title)}</caption>' if title else ""
-    return f'<div class="scroll"><table class="{kind}">{caption}<thead>{head}</thead>{bodies}</table></div>'
+    return f'<div class="scroll"><table class="{kind}">{caption}<thead>{head}</thead>{body}</table></div>'
 
 
 def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
     kind = ' class="label"' if label else ' class="start"' if start else ""
     kind += f' data-choose="{choose}"' if choose else ""
-    return f'<th scope="col"{kind}><button type="button" data-sort>{_breaking(text) or "·"}</button></th>'
+    return f'<th scope="col"{kind}><button type="button" data-sort>{_breakable(text) or "·"}</button></th>'
 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
@@ -274,23 +274,23 @@ def _cells(values: Sequence[Value], record: int | None) -> str:
     return "".join(_cell(value, record if column == first else None) for column, value in enumerate(values))
 
 
-def _breaking(text: str) -> str:
+def _breakable(text: str) -> str:
     """Return text that may break behind a comma, as long names of systems must."""
     return re.sub(r",(?=\S)", ",<wbr>", escape(text))
 
 
-def _cell(value: Value, record: int | None = None, named: str = "") -> str:
+def _cell(value: Value, record: int | None = None, name: str = "") -> str:
     """Return a cell; a figure may be a button that opens a record, with a name of its own."""
     if not isinstance(value, Cell):
         return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
-    figure, label = percent(value.value), escape(f"{named or percent(value.value)}: provenance")
+    figure, label = percent(value.value), escape(f"{name or percent(value.value)}: provenance")
     figure = f"<b>{figure}</b>" if value.best else figure
     if record is not None:
         figure = f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
-    return f'<td data-v="{value.value!r}">{figure}{_beside(value)}</td>'
+    return f'<td data-v="{value.value!r}">{figure}{_annotations(value)}</td>'
 
 
-def _beside(cell: Cell) -> str:
+def _annotations(cell: Cell) -> str:
     """Return the marks of a figure, its spread, and its difference to a published one."""
     mark = f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
     deviation = "" if cell.deviation is None else f"± {percent(cell.deviation)} "
@@ -304,15 +304,15 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
     rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
     best: dict[tuple[str, int | None, str], float] = {}
     for number, record in enumerate(part.records):
-        place = str(record["field"] or DATASET), record["size"]
-        rows.setdefault((record["label"], *place), {})[record["measure"]] = number
+        pool = str(record["field"] or DATASET), record["size"]
+        rows.setdefault((record["label"], *pool), {})[record["measure"]] = number
         value = sign_of(record["measure"]) * record["value"]
-        best[(*place, record["measure"])] = max(best.get((*place, record["measure"]), -math.inf), value)
-    several = len({field for _, field, _ in rows}) > 1
+        best[(*pool, record["measure"])] = max(best.get((*pool, record["measure"]), -math.inf), value)
+    several_fields = len({field for _, field, _ in rows}) > 1
     margins = [record["margin"] for record in part.records if record["margin"] is not None]
-    alike = f"≈ equivalent to it, margin {100 * margins[0]:g}. " if margins else ""
-    over = RESAMPLED[part.records[0]["resample"]]
-    head = _header("system", label=True) + (_header("field", label=True) if several else "") + _header("pool")
+    equivalence = f"≈ equivalent to it, margin {100 * margins[0]:g}. " if margins else ""
+    resampled = RESAMPLED[part.records[0]["resample"]]
+    head = _header("system", label=True) + (_header("field", label=True) if several_fields else "") + _header("pool")
     head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
     lines = []
     for (label, field, size), numbers in rows.items():
@@ -320,22 +320,22 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
         for measure in part.measures:
             number = numbers.get(measure, -1)
             wins = number >= 0 and sign_of(measure) * part.records[number]["value"] == best[field, size, measure]
-            cells += "<td>–</td>" if number < 0 else _opening(part, number, start, wins)
+            cells += "<td>–</td>" if number < 0 else _figure_cell(part, number, start, wins)
         queries = part.records[next(iter(numbers.values()))]["queries"]
-        where = f'<td class="label">{escape(field)}</td>' if several else ""
+        field_cell = f'<td class="label">{escape(field)}</td>' if several_fields else ""
         lines.append(
-            f'<tr><th scope="row">{_breaking(label)}</th>{where}'
+            f'<tr><th scope="row">{_breakable(label)}</th>{field_cell}'
             f'<td data-v="{size or 0}">{"" if size is None else format_count(size)}</td>{cells}'
             f'<td data-v="{queries}">{queries:,}</td></tr>'
         )
     return (
-        _scrolling("sortable leaderboard", part.title, f"<tr>{head}</tr>", f"<tbody>{''.join(lines)}</tbody>")
-        + f'<p class="note">Percent [interval over {over}]. Bold: best of its pools. † differs from the baseline. '
-        f"{alike}Each figure opens its provenance.</p>"
+        _scrollable("sortable leaderboard", part.title, f"<tr>{head}</tr>", f"<tbody>{''.join(lines)}</tbody>")
+        + f'<p class="note">Percent [interval over {resampled}]. Bold: best of its pools. † differs from the baseline. '
+        f"{equivalence}Each figure opens its provenance.</p>"
     )
 
 
-def _opening(part: Leaderboard, number: int, start: int, best: bool) -> str:
+def _figure_cell(part: Leaderboard, number: int, start: int, best: bool) -> str:
     """Return the cell of a record, which it opens."""
     record = part.records[number]
     p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
@@ -356,23 +356,23 @@ def write_index(folder: Path) -> Path:
 
     It has what is :data:`LISTED`, the date and the contents of each.
     """
-    pages = {path.parent.name: _described(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
+    pages = {path.parent.name: _index_entry(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
     rows = "".join(
         f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
-        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breaking(text) or "–"}</td>' for text in texts)
+        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breakable(text) or "–"}</td>' for text in texts)
         + "</tr>"
         for name, texts in pages.items()
     )
     head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
-    tools = _Setting().tools("", {}, len(pages))
-    table = _scrolling("sortable", "", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
+    tools = _PageBuilder().tools("", {}, len(pages))
+    table = _scrollable("sortable", "", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
     about = f"{len(pages)} report{'s' * (len(pages) != 1)}."
     page = _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
     files.write_text(folder / NAME, page)
     return folder / NAME
 
 
-def _described(path: Path) -> list[str]:
+def _index_entry(path: Path) -> list[str]:
     """Return what a page says for an index, when it was written, and its title and description."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)

@@ -11,7 +11,7 @@ from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import describe_gaps
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.layout import shown
+from pipeline.scores.layout import select_measures
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, grid, label_of
@@ -52,7 +52,7 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
     ``gaps`` are the metadata gaps of the pools, by group, for the notes. Figures of made-up papers are not ``compared``
     with published ones; averages have a published figure where all 19 fields are there.
     """
-    for table in shown(summary, list(MEASURES)).partition_by("table", maintain_order=True):
+    for table in select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
         frame = flat(table)
         whole = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
         known = [

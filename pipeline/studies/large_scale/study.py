@@ -13,7 +13,7 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
 from pipeline.scores.charts import figures
-from pipeline.scores.layout import shown
+from pipeline.scores.layout import select_measures
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
@@ -98,7 +98,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     source = ", ".join(result.sources)
     charts = {"curves": by_query.curve_chart(curves, seed, source)} if curves else {}
     charts["recall-by-depth"] = rankings.recall_chart(recall, source)
-    views = [plot for summary in summaries for plot in figures(shown(summary, ["map"]), runs)]
+    views = [plot for summary in summaries for plot in figures(select_measures(summary, ["map"]), runs)]
     views += [plot for name, chart in charts.items() for plot in views_of(name, chart)]
     return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
 

@@ -20,7 +20,7 @@ from pipeline.measure.inputs import query_of
 from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
-from pipeline.scores.store import artifact, open_rankings, opened_pool
+from pipeline.scores.store import artifact, open_pool, open_rankings
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import Measurement, interval_table, points
@@ -117,7 +117,7 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
     if benchmark is None or benchmark.runs is None or benchmark.scores is None:
         return
     runs = benchmark.runs.filter(sample=benchmark.runs["sample"].min()).with_columns(label="system")
-    pool = opened_pool(runs.row(0, named=True))
+    pool = open_pool(runs.row(0, named=True))
     if pool is None:
         return
     systems = [str(_bm25(benchmark)), model]

@@ -33,7 +33,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import MAX_DEPTH
-from pipeline.scores.store import artifact, opened_pool, stored, values
+from pipeline.scores.store import artifact, open_pool, stored, values
 from pipeline.sources.records import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
@@ -82,7 +82,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
     runs = [of_benchmark.filter(system=system) for of_benchmark in scored if of_benchmark is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []
-    opened = [(run, pool) for run in rows if (pool := opened_pool(run))]
+    opened = [(run, pool) for run in rows if (pool := open_pool(run))]
     if not opened:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
     cost = msgspec.convert(costs(roots, benchmarks).filter(system=system).row(0, named=True), Costs)
