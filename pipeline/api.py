@@ -248,8 +248,8 @@ class Workspace:
         from pipeline.scores.store import stored, values
 
         runs = labelled(choose(stored(self.root).filter(pool=pool.name), self.root))
-        both, labels = paired(values(runs), first, second)
-        return most_different(both, runs, labels, measure, most)
+        score_pairs, labels = paired(values(runs), first, second)
+        return most_different(score_pairs, runs, labels, measure, most)
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.

@@ -128,48 +128,40 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
     needed_rows = pool.query_rows if role == "query" else pool.papers
     if not out.done("rows.arrow"):
         folder = out.path.parent
-        other_segments = (
-            segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id
-        )
-        forward_index.write_rows(out, ForwardIndex(folder, other_segments).missing(needed_rows))
+        others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
+        forward_index.write_rows(out, ForwardIndex(folder, others).missing(needed_rows))
     rows = forward_index.read_rows(out)
     blocks = dict(enumerate(rows[span] for span in forward_index.blocks(_characters(corpus, role, rows))))
-    unwritten = {
-        block_number: block_rows
-        for block_number, block_rows in blocks.items()
-        if not forward_index.has_block(out, block_number)
-    }
-    if unwritten:
-        _write_blocks(corpus, role, unwritten, out, resources)
+    missing = {block: block_rows for block, block_rows in blocks.items() if not forward_index.has_block(out, block)}
+    if missing:
+        _write_blocks(corpus, role, missing, out, resources)
     return {
         "wanted": len(needed_rows),
         "present": len(needed_rows) - len(rows),
         "analysed": len(rows),
-        "tokens": sum(forward_index.block_tokens(out, block_number) for block_number in blocks),
+        "tokens": sum(forward_index.block_tokens(out, block) for block in blocks),
     }
 
 
-def _write_blocks(
-    corpus: Corpus, role: Role, unwritten: Mapping[int, Rows], out: Workdir, resources: Resources
-) -> None:
+def _write_blocks(corpus: Corpus, role: Role, missing: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer
     from pipeline.retrieve.java import java_errors
     from pipeline.retrieve.lucene import Lucene
 
     lucene = Lucene(resources.memory)
-    threads = max(min(resources.workers, len(unwritten), resources.memory // _THREAD_BYTES), 1)
+    threads = max(min(resources.workers, len(missing), resources.memory // _THREAD_BYTES), 1)
     capacity = resources.memory // (8 * threads)
-    with Progress(sum(map(len, unwritten.values())), "analyse", "docs") as progress:
+    with Progress(sum(map(len, missing.values())), "analyse", "docs") as progress:
         idle = [CachedAnalyzer(lucene, capacity) for _ in range(threads)]
 
-        def analyse(block_number: int) -> None:
+        def analyse(block: int) -> None:
             analyzer = idle.pop()
-            forward_index.write_block(out, block_number, analyzer.block(_texts(corpus, role, unwritten[block_number])))
+            forward_index.write_block(out, block, analyzer.block(_texts(corpus, role, missing[block])))
             idle.append(analyzer)
-            progress.add(len(unwritten[block_number]))
+            progress.add(len(missing[block]))
 
         with java_errors(out.path):
-            list(lucene.in_threads(threads, analyse, unwritten))
+            list(lucene.in_threads(threads, analyse, missing))
 
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:

@@ -139,12 +139,8 @@ class Chain:
                 left_out(error)
                 continue
             tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
-            pool_evaluations = (
-                self._evaluation(pool, Bm25()) if self.untuned and tuned else None,
-                evaluation.exact,
-                evaluation,
-            )
-            by_scores |= {ranked.scores[0].id: ranked for ranked in pool_evaluations if ranked is not None}
+            ranked = (self._evaluation(pool, Bm25()) if self.untuned and tuned else None, evaluation.exact, evaluation)
+            by_scores |= {evaluated.scores[0].id: evaluated for evaluated in ranked if evaluated is not None}
         return list(by_scores.values())
 
     def _evaluation(self, pool: Task, system: System) -> Evaluation:
@@ -193,7 +189,7 @@ class Chain:
         return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
 
     def _fused(self, pool: Task, system: Fused) -> Evaluation:
-        if system.method == "wsum" and any(isinstance(evaluation, ImportedRun) for evaluation in system.parts):
+        if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):
             raise InputError(
                 f"{system.name} must fuse systems that can rank validation queries, got an imported run",
                 "Fuse by rank instead: rrf(...)",
@@ -205,9 +201,9 @@ class Chain:
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
             corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
-            validation_chain = dataclasses.replace(self, corpus=corpus)
+            other_chain = dataclasses.replace(self, corpus=corpus)
             rankings = [
-                validation_chain._evaluation(held_out, _with_parameters_of(evaluation, part)).ranking
+                other_chain._evaluation(held_out, _with_parameters_of(evaluation, part)).ranking
                 for evaluation, part in pairs
             ]
             weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
@@ -240,14 +236,11 @@ class Chain:
             raise InputError(
                 f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split=test"
             )
-        must_match = (
-            ("field",) if "lists" in settings else ("field", "size")
-        )  # lists of candidates have no size in common
+        # lists of candidates have no size in common
+        must_match = ("field",) if "lists" in settings else ("field", "size")
         for held_out in self.validation:
-            held_out_settings = canonical(held_out.config)
-            if held_out_settings["split"] == "validation" and all(
-                held_out_settings[name] == settings[name] for name in must_match
-            ):
+            other = canonical(held_out.config)
+            if other["split"] == "validation" and all(other[name] == settings[name] for name in must_match):
                 return held_out
         if task := validation_task(pool):
             return task

@@ -95,7 +95,7 @@ class PoolWithVectors:
         candidates: uint32, rising rows.
         query_rows: uint32 ``[queries]``, rising rows.
         exclusions: papers removed from the ranking of each query.
-        kept: int64 ``[queries]``, positions of the queries in the pool; None: all queries have a vector.
+        positions: int64 ``[queries]``, positions of the queries in the pool; None: all queries have a vector.
         counts: number of candidates and queries left out, if papers may lack a vector.
     """
 
@@ -103,14 +103,14 @@ class PoolWithVectors:
     candidates: Rows
     query_rows: Rows
     exclusions: Exclusions
-    kept: npt.NDArray[np.int64] | None = None
+    positions: npt.NDArray[np.int64] | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def renumbered(self, ranking: Ranking) -> Ranking:
         """Return a ranking of these queries with their positions in the pool."""
-        if self.kept is None:
+        if self.positions is None:
             return ranking
-        return dataclasses.replace(ranking, query=self.kept[ranking.query].astype(np.uint32))
+        return dataclasses.replace(ranking, query=self.positions[ranking.query].astype(np.uint32))
 
 
 def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
@@ -128,22 +128,22 @@ def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> Poo
     counts = {"candidates_without_vector": len(candidates_without), "queries_without_vector": len(queries_without)}
     if not (len(candidates_without) or len(queries_without)):
         return dataclasses.replace(complete, counts=counts)
-    kept = np.isin(pool.query_rows, queries_without, invert=True)
-    if missing == "error" or not kept.any() or len(candidates_without) == len(pool.candidates):
+    has_vector = np.isin(pool.query_rows, queries_without, invert=True)
+    if missing == "error" or not has_vector.any() or len(candidates_without) == len(pool.candidates):
         papers = candidates_without if len(candidates_without) or not pool.queries_are_papers else queries_without
-        first_ids = pool.corpus.ids(papers[:_IDS_IN_ERROR]) if len(papers) else [pool.query_ids()[int(np.argmin(kept))]]
+        ids = pool.corpus.ids(papers[:_IDS_IN_ERROR]) if len(papers) else [pool.query_ids()[int(np.argmin(has_vector))]]
         raise InputError(
             f"{name} must have a vector of each paper of {pool.artifact.name}, got none for "
             f"{len(candidates_without):,} of {len(pool.candidates):,} candidates and "
-            f"{len(queries_without):,} of {len(kept):,} queries (first: {', '.join(first_ids)})",
+            f"{len(queries_without):,} of {len(has_vector):,} queries (first: {', '.join(ids)})",
             "Make them, or rank without them: missing=skip" if missing == "error" else "Make some of them",
         )
     offsets, rows = pool.exclusions
     lengths = np.diff(offsets)
-    exclusions = np.append(0, np.cumsum(lengths[kept])), rows[np.repeat(kept, lengths)]
+    exclusions = np.append(0, np.cumsum(lengths[has_vector])), rows[np.repeat(has_vector, lengths)]
     candidates = pool.candidates[np.isin(pool.candidates, candidates_without, invert=True)]
     return PoolWithVectors(
-        complete.starts, candidates, pool.query_rows[kept], exclusions, np.flatnonzero(kept), {**counts}
+        complete.starts, candidates, pool.query_rows[has_vector], exclusions, np.flatnonzero(has_vector), {**counts}
     )
 
 

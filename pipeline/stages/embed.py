@@ -65,12 +65,8 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     """
     if config_of(pool)["queries_are"] != "texts":
         papers: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
-        for_queries = query_paper_model(model)
-        return (
-            papers
-            if for_queries == model
-            else {**papers, "query": _embed_task(corpus, pool, for_queries, "query_paper")}
-        )
+        querying = query_paper_model(model)
+        return papers if querying == model else {**papers, "query": _embed_task(corpus, pool, querying, "query_paper")}
     if model.place and not model.query:
         raise InputError(
             f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
@@ -187,10 +183,8 @@ class Embedding(Sharded):
         if not out.done("rows.arrow"):
             texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
             folder = out.path.parent
-            other_segments = (
-                segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id
-            )
-            missing = VectorStore(folder, other_segments).missing(self._rows_needed(inputs))
+            others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
+            missing = VectorStore(folder, others).missing(self._rows_needed(inputs))
             write_rows(out, missing, texts.shards(missing))
         shard_numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
         return dict(zip(map(shard_name, shard_numbers.tolist()), counts.tolist(), strict=True))
@@ -211,7 +205,7 @@ class Embedding(Sharded):
             return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), on_device)
 
         title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
-        shards = {number: rows[owners == number] for number in map(shard_number, sorted(units))}
+        shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
         return ShardWriter(out, texts, load, self.role, self.model.spec.storage).write(shards, title)
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
@@ -221,8 +215,8 @@ class Embedding(Sharded):
         needed = len(self._rows_needed(inputs))
         rows, shards = read_rows(out)
         totals = Counter(tokens=0, padded=0, truncated=0)
-        for number in np.unique(shards).tolist():
-            counts = out.counts(shard_name(number))
+        for shard in np.unique(shards).tolist():
+            counts = out.counts(shard_name(shard))
             totals.update({name: counts.get(name, 0) for name in totals})
         return {"wanted": needed, "present": needed - len(rows), "embedded": len(rows), **totals}
 

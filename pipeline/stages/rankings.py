@@ -255,8 +255,8 @@ def fusion_task(
 
 
 def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:
-    return {"corpus": corpus, "pool": pool, **{f"ranking{number}": task for number, task in enumerate(rankings)}}
+    return {"corpus": corpus, "pool": pool, **{f"ranking{position}": task for position, task in enumerate(rankings)}}
 
 
 def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
-    return [read_ranking(inputs[f"ranking{number}"]) for number in range(len(parts))]
+    return [read_ranking(inputs[f"ranking{position}"]) for position in range(len(parts))]

@@ -77,10 +77,7 @@ class _Unit(NamedTuple):
         papers = _texts(CorpusTexts(corpus, "paper"), rows)
         role: Role = "paper" if self.pool.queries_are_papers else "query"
         queries = _texts(CorpusTexts(corpus, role), self.pool.query_rows[distinct_queries])
-        return [
-            Pair(queries[query_index], papers[paper_index])
-            for query_index, paper_index in zip(query, paper, strict=True)
-        ]
+        return [Pair(queries[i], papers[j]) for i, j in zip(query, paper, strict=True)]
 
     def write(self, scores: Scores) -> None:
         """Write the scores, in the order of the entries."""
@@ -130,7 +127,7 @@ class Reranking(Sharded):
         units = sorted(self.plan(inputs, out, spread=False))
         tables = (files.read_arrow(out.path / unit) for unit in units)
         scores: Scores = np.concatenate(
-            [np.empty(0, np.float32), *(table.column("score").to_numpy() for table in tables)]
+            [np.empty(0, np.float32), *(part.column("score").to_numpy() for part in tables)]
         )
         description = dict(next((fact for fact in facts if fact), {}))
         description.pop("process", None)

@@ -187,11 +187,9 @@ def imputed_precision(judged: Judged, large: Rankings, recipe: Recipe) -> Floats
         model = LogisticRegression(C=np.inf).fit(x, y, sample_weight=draw_counts[paper])
         probabilities = model.predict_proba(predictors)[:, 1]
         imputed = top_uncited.filter(pl.Series(random.random(len(top_uncited)) < probabilities)).select("query", "row")
-        relevant = pl.concat([positives, imputed]).sort("query", "row")
-        grades = np.ones(len(relevant), np.int16)
-        qrels = Qrels.from_table(
-            table(JUDGEMENTS, relevant["query"].to_numpy(), relevant["row"].to_numpy(), grades), queries
-        )
+        both = pl.concat([positives, imputed]).sort("query", "row")
+        grades = np.ones(len(both), np.int16)
+        qrels = Qrels.from_table(table(JUDGEMENTS, both["query"].to_numpy(), both["row"].to_numpy(), grades), queries)
         values.append([evaluate(qrels, run, measure)[0] for run in runs])
     return np.array(values)
 
@@ -234,10 +232,8 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     for first, second in itertools.combinations(range(len(systems)), 2):
         mean, low, high = interval(cited[first] - cited[second], recipe.seed)
         value, lowest, highest, tail = rubin(imputed[:, first] - imputed[:, second])
-        reversed_order = tail if mean * value >= 0 else 1 - tail
-        pairs.append(
-            (f"{systems[first]} less {systems[second]}", mean, low, high, value, lowest, highest, reversed_order)
-        )
+        reverse = tail if mean * value >= 0 else 1 - tail
+        pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, lowest, highest, reverse))
     columns = ["pair", "citations", "citations_low", "citations_high", "imputed", "low", "high", "other_order"]
     frame = pl.DataFrame(pairs, columns, orient="row")
     shown = frame.select(

@@ -170,16 +170,12 @@ def _by_positives(
     parts = [np.empty((0, 2))]
     for pool in (pool for (_, year), pool in pools.items() if year > cutoff):
         years, counts = pool.attribute("year"), pool.qrels.positives()
-        precision, baseline_precision = (
+        precision, reference = (
             1 - loss(pool.ranks[label], pool.qrels) * np.repeat(counts, counts) for label in (system, baseline)
         )
         strata = (years <= cutoff) & (years != NO_YEAR), years > cutoff
-        parts.append(
-            np.stack(
-                [pool.means(np.where(in_stratum, precision - baseline_precision, np.nan)) for in_stratum in strata],
-                axis=1,
-            )
-        )
+        gain = precision - reference
+        parts.append(np.stack([pool.means(np.where(mask, gain, np.nan)) for mask in strata], axis=1))
     query_means = np.concatenate(parts)
     early, late = query_means[~np.isnan(query_means).any(axis=1)].T
     if not len(early):

@@ -70,18 +70,18 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def check_choice(what: str, value: str, choices: Collection[str], remedy: str = "") -> None:
+def check_choice(subject: str, value: str, choices: Collection[str], remedy: str = "") -> None:
     """Raise InputError if a value is not one of the choices; the default remedy is the nearest choice."""
     if value not in choices:
         raise InputError(
-            f"{what} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
+            f"{subject} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
         )
 
 
-def find_recipe(given: Path) -> Path:
-    """Return the path of the project's recipe with that name, or else the given path."""
-    project_recipe = RECIPES / f"{given}.toml"
-    return project_recipe if given.name == str(given) and not given.is_file() and project_recipe.is_file() else given
+def find_recipe(path: Path) -> Path:
+    """Return the path of the project's recipe if ``path`` is its name, else ``path`` itself."""
+    project_recipe = RECIPES / f"{path}.toml"
+    return project_recipe if path.name == str(path) and not path.is_file() and project_recipe.is_file() else path
 
 
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:

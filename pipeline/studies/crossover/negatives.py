@@ -56,15 +56,15 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapp
         source[positives] = False
         draw_count = len(pool.candidates) - len(positives)
         if kind == MATCHED:
-            drawn = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, draw_count, settings)
+            negatives = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, draw_count, settings)
         else:
             of_kind = _near(corpus, pool) if kind == GRAPH else np.unique(read_ranking(inputs["ranking"]).row)
             rows = of_kind[source[of_kind]]
             item = f"{kind}|{settings.field}|{settings.sample}"
-            drawn = rows[
+            negatives = rows[
                 smallest(priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item), draw_count)
             ]
-        candidates = np.union1d(positives, drawn).astype(np.uint32)
+        candidates = np.union1d(positives, negatives).astype(np.uint32)
         offsets, excluded = pool.exclusions
         queries = query_of(offsets)
         is_candidate = np.isin(excluded, candidates)
@@ -77,7 +77,7 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapp
             **{name: pool.artifact.manifest.counts[name] for name in ("queries", "positives")},
             "candidates": len(candidates),
             "candidates_positive": len(positives),
-            "candidates_drawn": len(drawn),
+            "candidates_drawn": len(negatives),
             "candidates_wanted": draw_count,
         }
 

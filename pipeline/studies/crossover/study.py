@@ -120,8 +120,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
     frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
     short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
-    first = workspace.runner.make(pools[0])
-    lines = list(fitted(frame, sparse, _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
+    pool = workspace.runner.make(pools[0])
+    lines = list(fitted(frame, sparse, _gaps(Pool(pool, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
     sources = [runs["corpus"][0], *sorted(runs["pool"].unique())]
     chart = difference_chart(lines, sparse, ", ".join(sources))
     tables = [
@@ -135,8 +135,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def _gaps(pool: Pool) -> Floats:
     """Return the share of the positives of each query that lack an abstract, float64 ``[queries]``."""
     qrels = Qrels.from_table(pool.qrels, len(pool.query_rows))
-    lacking = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
-    return np.bincount(query_of(qrels.offsets), lacking, len(pool.query_rows)) / qrels.positives()
+    without_abstract = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
+    return np.bincount(query_of(qrels.offsets), without_abstract, len(pool.query_rows)) / qrels.positives()
 
 
 class Line(NamedTuple):

@@ -67,8 +67,8 @@ def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Ma
         papers = strata.with_columns(**chances).sort("stratum", "row")
         papers = papers.with_columns(pl.int_range(pl.len()).over(*STRATUM, "positive").alias("nth"))
         matched = papers.filter(pl.len().over(*STRATUM, "nth") == 2)
-        drawn = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
-        random = pl.concat([matched.filter("positive"), drawn])
+        random_negatives = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
+        random = pl.concat([matched.filter("positive"), random_negatives])
         for kind, papers_of_kind in (("matched negatives", matched), ("random negatives", random)):
             mask = np.zeros(len(corpus), bool)
             mask[papers_of_kind["row"].to_numpy()] = True

@@ -81,11 +81,11 @@ def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = 
         sizes = sorted({size for field, size in pools if field != AVERAGE and size is not None})
         of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
         suffix = f"-{of_sizes}" if len(sizes) == 1 else ""
-        for measure, number in MEASURES.items():
+        for measure, table_number in MEASURES.items():
             by_field = {
                 (field, system): cell_of.get((system, field, size, measure))
                 for (field, size), system in itertools.product(pools, systems)
             }
-            title = f"Table {number}: {label_of(measure)} by field, {of_sizes} candidates"
+            title = f"Table {table_number}: {label_of(measure)} by field, {of_sizes} candidates"
             shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
-            yield StudyTable(f"table-{number}{suffix}", shown_table, frame.filter(measure=measure))
+            yield StudyTable(f"table-{table_number}{suffix}", shown_table, frame.filter(measure=measure))

@@ -65,8 +65,8 @@ class PoolRankings(Rankings):
 
 def rankings_of(runs: pl.DataFrame) -> PoolRankings:
     """Open the rankings of one pool (:func:`pipeline.scores.store.open_rankings`)."""
-    rankings, first = open_rankings(runs), runs.row(0, named=True)
-    group, gaps = first["field"] or DATASET, json.loads(first["metadata_gaps"])
+    rankings, row = open_rankings(runs), runs.row(0, named=True)
+    group, gaps = row["field"] or DATASET, json.loads(row["metadata_gaps"])
     return PoolRankings(rankings.pool, rankings.qrels, rankings.runs, group, gaps)
 
 
