@@ -46,8 +46,8 @@ def open(  # noqa: A001
 
     Args:
         root: the folder that holds ``corpora/``, ``indexes/`` and ``runs/``.
-        memory: of a stage, such as ``"4G"``; None: half the machine.
-        workers: processes or threads; None: the machine's cores.
+        memory: memory of a stage, such as ``"4G"``; None: half the machine's.
+        workers: number of processes or threads; None: the machine's cores.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
@@ -93,9 +93,9 @@ class Workspace:
         return Corpus(find_corpus(self.root, name))
 
     def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
-        """Make the pools of a selection where they are missing, and open them: by field, then size, then sample.
+        """Make the missing pools of a selection, and open all: by field, then size, then sample.
 
-        Of all fields, those with too few papers are left out with a line that says why.
+        If all fields are selected, those with too few papers are left out with a warning.
 
         Args:
             corpus: name of the corpus; None: the only one.
@@ -109,7 +109,7 @@ class Workspace:
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
-        """Make one pool where it is missing, and open it. Its sample is the first unless ``sample`` is given.
+        """Make one pool if it is missing, and open it. The sample is the first, unless ``sample`` is given.
 
         Args:
             corpus: name of the corpus; None: the only one.
@@ -140,21 +140,21 @@ class Workspace:
         runs: Sequence[Path] = (),
         **settings: Any,
     ) -> list[Evaluation]:
-        """Return each pool with each system, pool by pool: the tasks that rank and score it. Nothing is made.
+        """Return the tasks that rank and score each system on each pool, pool by pool. Nothing is made.
 
         Args:
-            pools: what is ranked.
+            pools: the pools.
             systems: such as ``["bm25", "scincl", "rrf(bm25,scincl)"]``.
-            depth: ranks kept of each query.
-            measures: what is scored beside the default measures.
-            engine: of dense search, as ``--engine``.
+            depth: ranks kept per query.
+            measures: measures to score besides the default ones.
+            engine: engine of dense search, as ``--engine``.
             bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
-            runs: run files of other tools, which are systems too.
-            **settings: further ones of :class:`pipeline.stages.chain.Chain`, such as ``missing_positives``.
+            runs: run files of other tools, added as systems.
+            **settings: further settings of :class:`pipeline.stages.chain.Chain`, such as ``missing_positives``.
 
         Raises:
-            InputError: a system or measure is unknown, or BM25 is required to be tuned and is not.
+            InputError: a system or measure is unknown, or ``bm25:tuned`` has no tuning.
             CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
@@ -162,9 +162,9 @@ class Workspace:
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 
-        parsed = parse_systems(joined(systems), precision, runs)  # before a corpus is looked for
-        asked = [pools] if isinstance(pools, PoolView | Task) else list(pools)
-        tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in asked]
+        parsed = parse_systems(joined(systems), precision, runs)  # errors in names come before errors of the corpus
+        pool_list = [pools] if isinstance(pools, PoolView | Task) else list(pools)
+        tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in pool_list]
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
@@ -184,8 +184,8 @@ class Workspace:
         """Make whatever is missing to score systems on pools, and return the scores.
 
         Args:
-            pools: what is ranked.
-            systems: such as ``["bm25", "scincl"]``; where ``bm25`` is tuned, the untuned stands beside it.
+            pools: the pools.
+            systems: such as ``["bm25", "scincl"]``; a tuned ``bm25`` is scored untuned as well.
             **settings: of :meth:`evaluations`.
 
         Returns:
@@ -199,10 +199,10 @@ class Workspace:
         return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), named=True)
 
     def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
-        """Make whatever is missing of some evaluations, and return their rankings as a frame.
+        """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
 
         Returns:
-            Labelled rankings, a row for each: :data:`pipeline.scores.store.RUNS`.
+            A row for each ranking: :data:`pipeline.scores.store.RUNS`.
         """
         from pipeline.scores.labels import labelled
         from pipeline.scores.store import runs_of
@@ -211,14 +211,14 @@ class Workspace:
         return labelled(runs_of(self.runner, evaluations))
 
     def scores(self, **settings: Any) -> pl.DataFrame:
-        """Return what was scored, a row for each pool, system, query and measure; nothing is made.
+        """Return the stored scores, a row for each pool, system, query and measure; nothing is made.
 
         Args:
-            **settings: that restrict it, as :func:`selection` reads them:
+            **settings: filters, as :func:`selection` reads them:
                 ``corpus="s2orc", field="Medicine", size="100k", systems="bm25,scincl"``.
 
         Raises:
-            InputError: nothing fits; the message lists what there is.
+            InputError: no scores match; the message lists those that exist.
         """
         from pipeline.scores.choose import load, settings_of_choice
 
@@ -230,11 +230,11 @@ class Workspace:
         """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
 
         Args:
-            pool: the pool, on which both were scored.
+            pool: the pool on which both were scored.
             first: name of a system.
-            second: of another.
-            measure: what differs.
-            most: number of queries.
+            second: name of another system.
+            measure: the measure compared.
+            most: maximum number of queries.
 
         Returns:
             A row for each query: :data:`pipeline.scores.compare.QUERIES`.
@@ -248,15 +248,15 @@ class Workspace:
         from pipeline.scores.store import stored, values
 
         runs = labelled(choose(stored(self.root).filter(pool=pool.name), self.root))
-        both, labels = paired(values(runs), first, second)
-        return most_different(both, runs, labels, measure, most)
+        score_pairs, labels = paired(values(runs), first, second)
+        return most_different(score_pairs, runs, labels, measure, most)
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.
 
         Args:
-            pool: what is ranked.
-            system: its name.
+            pool: the pool.
+            system: name of the system.
             **settings: of :meth:`evaluations`, such as ``depth``.
 
         Raises:
@@ -268,10 +268,10 @@ class Workspace:
         return RankingView(self.runner.make(evaluation.ranking), pool, system)
 
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
-        """Return the vectors of a pool's papers: their ids in order, and float32 ``[papers, dimension]`` memory-mapped.
+        """Return the vectors of a pool's papers: ids in order, and a memory-mapped float32 ``[papers, dimension]``.
 
-        They are written to a file below ``runs/exports``, again if it was damaged since or the store has changed; what
-        they are is said at :meth:`write_vectors`.
+        They are written to a file below ``runs/exports``, and again if it is damaged or the store has changed. For the
+        papers and errors see :meth:`write_vectors`.
         """
         from pipeline.encode.export import intact, open_vectors, record
 
@@ -294,14 +294,14 @@ class Workspace:
             precision: compute precision of the encoder; None: its own.
 
         Raises:
-            InputError: the system is no encoder with one vector a paper, or has not embedded the pool.
+            InputError: the system is not an encoder with one vector per paper, or has not embedded the pool.
         """
         from pipeline.encode.export import export_vectors
 
-        opened, store = pool.pool, self._store(pool, system, precision)[1]
+        opened_pool, store = pool.pool, self._store(pool, system, precision)[1]
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = np.setdiff1d(opened.papers, store.missing(opened.papers))
-        return export_vectors(store, rows, opened.corpus.ids, path)
+        rows = np.setdiff1d(opened_pool.papers, store.missing(opened_pool.papers))
+        return export_vectors(store, rows, opened_pool.corpus.ids, path)
 
     def _store(self, pool: PoolView, system: str, precision: str | None) -> tuple[Task, VectorStore]:
         """Return the task that embeds the papers of a pool by one encoder, and the store it published into."""
@@ -320,10 +320,10 @@ class Workspace:
         return task, store_of(self.runner.make(task))
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
-        """Make what is missing of some tasks, pools first, and return their artifacts.
+        """Make the missing artifacts of tasks, pools first, and return all artifacts.
 
         Raises:
-            InputError: jobs of a batch system are making one of them.
+            InputError: batch jobs are making one of them.
         """
         check_not_running(self.root, tasks)
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
@@ -334,7 +334,7 @@ class Workspace:
         return self.runner.make_all(tasks)
 
     def view(self, task: Task) -> PoolView:
-        """Make the pool of a task where it is missing, and open it."""
+        """Make the pool of a task if it is missing, and open it."""
         return PoolView(Pool(self.runner.make(task), Corpus(self._corpus_of(task))), task)
 
     def _corpus_of(self, pool: Task) -> Artifact:
@@ -343,13 +343,13 @@ class Workspace:
 
 
 def _as_keywords(text: str) -> str:
-    """Return a message with keywords of Python in place of the options that they are."""
-    taken = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
-    names = {name.replace("_", "-"): name for name in taken} | {"model": "systems"}
-    names |= {setting.option: setting.name for setting in SETTINGS.values()}
+    """Return a message with the command line's options replaced by Python's keyword arguments."""
+    parameters = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
+    keyword_of = {name.replace("_", "-"): name for name in parameters} | {"model": "systems"}
+    keyword_of |= {setting.option: setting.name for setting in SETTINGS.values()}
 
     def keyword(match: re.Match[str]) -> str:
-        return names.get(match[1], match[0].rstrip("=")) + match[2]
+        return keyword_of.get(match[1], match[0].rstrip("=")) + match[2]
 
     command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
     end = command.start() if command else len(text)

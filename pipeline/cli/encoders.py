@@ -85,6 +85,8 @@ def _print_details(encoder: registry.KnownModel) -> None:
 def plan(options: argparse.Namespace) -> None:
     """Estimate time, disk and memory of embedding pools."""
     runner = read.runner(options)
+    if options.probe <= 0:
+        raise InputError(f"--probe must be more than 0 seconds, got {options.probe:g}", "Leave it out for 5")
     precision = parse_precision(options.precision)
     has_corpus = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
     corpus = find_corpus(runner.root, options.corpus) if has_corpus else None

@@ -290,6 +290,8 @@ def _mean_map(scores: Artifact) -> float | None:
 def compare(options: argparse.Namespace) -> None:
     """Compare two systems: print each field and size, and write the page. Of more systems, print all pairs."""
     systems = [*map(registry.display_names, options.systems or stored_names(options.model or ""))]
+    if options.most < 1:
+        raise InputError(f"--most must be at least 1, got {options.most}", "Leave it out for 10")
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"

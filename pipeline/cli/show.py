@@ -155,6 +155,8 @@ def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
     spot = 3 if options.spot is None else options.spot
+    if spot < 0:
+        raise InputError(f"--spot must be at least 0, got {spot}", "0 checks no vector")
     return list(describe_stores(root, corpus, spot, read.runner(options).resources))
 
 

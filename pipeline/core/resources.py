@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,12 +45,10 @@ def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
     """Return the GPU index of a device name, None for the CPU; raise InputError if ``library`` cannot use that GPU."""
     if name == "cpu" or (name == "auto" and not count):
         return None
-    kind, _, number = name.partition(":")
-    if kind not in ("auto", "cuda") or (number and not number.isdecimal()):
-        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:N")
-    if int(number or 0) >= count:
+    index = int(name.partition(":")[2] or 0)
+    if index >= count:
         raise InputError(f"{library} cannot use {name}: it sees {count} GPUs", remedy)
-    return int(number or 0)
+    return index
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,17 @@ class Resources:
     workers: int = field(default_factory=lambda: available_cores())
     device: str = "auto"
 
+    def __post_init__(self) -> None:
+        """Check the name of the device, not whether it is there."""
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise InputError(f"there is no device {self.device!r}", "Choose auto, cpu, cuda or cuda:N")
+
     @classmethod
     def of(cls, memory: str | None = None, workers: int | None = None, device: str = "auto") -> Resources:
         """Return the limits that users give; None: the default.
 
         Raises:
-            InputError: memory is below :data:`LEAST_MEMORY`, or workers below 1.
+            InputError: memory is below :data:`LEAST_MEMORY`, workers below 1, or the device has another name.
         """
         limits: dict[str, int] = {}
         if memory is not None:

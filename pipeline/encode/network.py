@@ -367,12 +367,7 @@ def torch_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"there is no device {name!r}", "Choose auto, cpu, cuda or cuda:0") from error
-    if device.type not in BATCH_TOKENS:
-        raise InputError(f"device {name!r} is not supported", "Choose auto, cpu, cuda or cuda:0")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices", "Choose cpu")
     return device

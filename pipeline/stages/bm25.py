@@ -1,7 +1,6 @@
 """BM25: the forward index of a corpus (stage ``terms``), the Lucene index of a pool (``index``), rankings (``search``).
 
-Both engines give the same bytes, so the ranking of a pool is one artifact, and the index it was read from is no part of
-its identity.
+Both engines give the same bytes, so a pool has one ranking, whose identity does not include the index.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ FOLDER = "index"
 _TERMS_VERSION = 4
 _TEXTS_TOGETHER = 8_192
 _THREAD_BYTES = 3 * 2**27
-"""Memory of a thread that analyses a block of texts, about."""
+"""Approximate memory of a thread that analyses a block of texts, bytes."""
 _SPACE = pa.scalar(" ", pa.large_string())
 
 
 @dataclass(frozen=True)
 class AnalyzerConfig:
-    """What decides the terms of a text: the Java class, and the version of Anserini, which brings Lucene."""
+    """Settings that determine the terms of a text: the Java class and the version of Anserini (and its Lucene)."""
 
     analyzer: str
     anserini: str
@@ -61,19 +60,19 @@ class AnalyzerConfig:
 
 @dataclass(frozen=True)
 class TermsConfig(AnalyzerConfig):
-    """What decides a forward index beside the corpus: the analyzer, and which texts are analysed."""
+    """Settings that determine a forward index, besides the corpus: the analyzer and the role of the texts."""
 
     role: Role
 
 
 @dataclass(frozen=True)
 class Bm25Config(AnalyzerConfig):
-    """What decides a BM25 ranking beside the pool.
+    """Settings that determine a BM25 ranking, besides the pool.
 
     Attributes:
         k1: saturation of term frequency.
-        b: normalisation by length.
-        depth: entries a query.
+        b: normalisation by document length.
+        depth: entries per query.
     """
 
     k1: float
@@ -87,10 +86,10 @@ def installed_analyzer() -> tuple[str, str]:
 
 
 def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
-    """Return the tasks that analyse a pool: its papers and, where its queries are no papers, its query texts.
+    """Return the tasks that analyse a pool: its papers and, where its queries are not papers, its query texts.
 
-    Each makes the segment with what earlier segments of the forward index lack. Afterwards the index has all terms of
-    the pool, whichever task wrote them.
+    Each task writes a segment with the texts that earlier segments of the forward index lack. Afterwards the index has
+    all terms of the pool.
     """
     tasks: dict[str, Task] = {"paper": _terms_task(corpus, pool, "paper")}
     if config_of(pool)["queries_are"] == "texts":
@@ -99,9 +98,9 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
 
 
 def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
-    """Return the task of every segment of a corpus, so that all can be repaired.
+    """Return the task of every published segment of a corpus, to repair damaged ones.
 
-    A segment whose pool is gone is left out: it can be read but not made again.
+    A segment whose pool is gone is left out: it can be read but not rebuilt.
     """
     if not (root / TERMS).is_dir():
         return []
@@ -126,76 +125,76 @@ def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pool = Pool(inputs["pool"], corpus)
-    wanted = pool.query_rows if role == "query" else pool.papers
+    needed_rows = pool.query_rows if role == "query" else pool.papers
     if not out.done("rows.arrow"):
         folder = out.path.parent
-        others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
-        forward_index.write_rows(out, ForwardIndex(folder, others).missing(wanted))
+        others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
+        forward_index.write_rows(out, ForwardIndex(folder, others).missing(needed_rows))
     rows = forward_index.read_rows(out)
-    blocks = dict(enumerate(rows[block] for block in forward_index.blocks(_characters(corpus, role, rows))))
-    todo = {number: papers for number, papers in blocks.items() if not forward_index.has_block(out, number)}
-    if todo:
-        _write_blocks(corpus, role, todo, out, resources)
+    blocks = dict(enumerate(rows[span] for span in forward_index.blocks(_characters(corpus, role, rows))))
+    missing = {block: block_rows for block, block_rows in blocks.items() if not forward_index.has_block(out, block)}
+    if missing:
+        _write_blocks(corpus, role, missing, out, resources)
     return {
-        "wanted": len(wanted),
-        "present": len(wanted) - len(rows),
+        "wanted": len(needed_rows),
+        "present": len(needed_rows) - len(rows),
         "analysed": len(rows),
-        "tokens": sum(forward_index.block_tokens(out, number) for number in blocks),
+        "tokens": sum(forward_index.block_tokens(out, block) for block in blocks),
     }
 
 
-def _write_blocks(corpus: Corpus, role: Role, todo: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
+def _write_blocks(corpus: Corpus, role: Role, missing: Mapping[int, Rows], out: Workdir, resources: Resources) -> None:
     from pipeline.retrieve.bm25.analyzer import CachedAnalyzer
     from pipeline.retrieve.java import java_errors
     from pipeline.retrieve.lucene import Lucene
 
     lucene = Lucene(resources.memory)
-    threads = max(min(resources.workers, len(todo), resources.memory // _THREAD_BYTES), 1)
+    threads = max(min(resources.workers, len(missing), resources.memory // _THREAD_BYTES), 1)
     capacity = resources.memory // (8 * threads)
-    with Progress(sum(map(len, todo.values())), "analyse", "docs") as progress:
+    with Progress(sum(map(len, missing.values())), "analyse", "docs") as progress:
         idle = [CachedAnalyzer(lucene, capacity) for _ in range(threads)]
 
-        def analyse(number: int) -> None:
+        def analyse(block: int) -> None:
             analyzer = idle.pop()
-            forward_index.write_block(out, number, analyzer.block(_texts(corpus, role, todo[number])))
+            forward_index.write_block(out, block, analyzer.block(_texts(corpus, role, missing[block])))
             idle.append(analyzer)
-            progress.add(len(todo[number]))
+            progress.add(len(missing[block]))
 
         with java_errors(out.path):
-            list(lucene.in_threads(threads, analyse, todo))
+            list(lucene.in_threads(threads, analyse, missing))
 
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
     """Yield title and abstract of papers, or the texts of queries, as large strings."""
     for block in slices(_characters(corpus, role, rows), _TEXTS_TOGETHER, TEXT_CHARS):
-        numbers = rows[block]
+        block_rows = rows[block]
         if role == "query":
-            joined = corpus.query_texts.column("text").take(pa.array(numbers))
+            joined = corpus.query_texts.column("text").take(pa.array(block_rows))
         else:
-            table = corpus.take(numbers, ["title", "abstract"])
+            table = corpus.take(block_rows, ["title", "abstract"])
             joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), _SPACE)
         yield pa.concat_arrays(joined.chunks)
 
 
 def _characters(corpus: Corpus, role: Role, rows: Rows) -> npt.NDArray[np.integer]:
-    """Return the characters of papers or queries, ``[rows]``."""
+    """Return the number of characters of papers or queries, ``[rows]``."""
     return corpus.characters(rows) if role == "paper" else corpus.query_characters(rows)
 
 
 def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
-    """Return the task that builds the Lucene index of a pool: document frequencies and lengths are the pool's."""
+    """Return the task that builds the Lucene index of a pool, with the pool's document frequencies and lengths."""
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.lucene import build_index
 
-        opened = open_pool(inputs)
+        opened_pool = open_pool(inputs)
         if not out.done(FOLDER):
             with (
-                Progress(len(opened.candidates), "index", "docs") as progress,
+                Progress(len(opened_pool.candidates), "index", "docs") as progress,
                 out.folder(FOLDER) as (folder, written),
             ):
-                texts = progress.over(opened.candidate_texts(), len)
-                written.counts = build_index(texts, opened.candidates, folder, resources.workers, resources.memory)
+                texts = progress.over(opened_pool.candidate_texts(), len)
+                written.counts = build_index(texts, opened_pool.candidates, folder, resources.workers, resources.memory)
         return out.counts(FOLDER)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
@@ -214,14 +213,14 @@ def bm25_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by BM25.
 
-    ``indexes`` is what is read, :func:`terms_tasks` or :func:`lucene_task`; the ranking is the same.
+    ``indexes`` are the tasks of :func:`terms_tasks`, or that of :func:`lucene_task`; the ranking is the same.
     """
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = open_pool(inputs)
+        opened_pool = open_pool(inputs)
         search = _search_lucene if "lucene" in indexes else _search_terms
-        return write_ranking(search(inputs, opened, resources, k1, b, depth), opened, depth, out)
+        return write_ranking(search(inputs, opened_pool, resources, k1, b, depth), opened_pool, depth, out)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     if tuning is not None:
@@ -232,7 +231,7 @@ def bm25_ranking_task(
 
 
 def read_terms(inputs: Inputs, pool: Pool, threads: int) -> tuple[Collection, QueryTerms]:
-    """Return the terms of a pool's candidates and queries, from the segments among a task's inputs."""
+    """Return the terms of a pool's candidates and queries, read from the segments among a task's inputs."""
     from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 
     index = index_of(inputs["paper"])

@@ -39,12 +39,12 @@ class Evaluation:
 
     Attributes:
         ranking: the task that ranks.
-        scores: the tasks that score: the default measures, then each further measure alone.
-        system: what is scored, as tables call it.
+        scores: the tasks that score: one for the default measures, then one for each further measure.
+        system: name of the system in tables.
         embed: tasks that embed the pool's papers and query texts; empty for BM25.
         index: tasks that index the pool; empty for encoders.
-        tuning: where the parameters of BM25 come from, if they were tuned.
-        exact: the evaluation by exact search, where this one is approximate.
+        tuning: the tuning that gives the parameters of BM25, if there is one.
+        exact: the evaluation by exact search, if this one is approximate.
     """
 
     ranking: Task
@@ -66,19 +66,19 @@ class Chain:
 
     Attributes:
         corpus: the corpus of the pools.
-        measures: what is scored beside the default measures.
-        depth: entries ranked a query.
-        engine: of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), whose evaluation follows that
-            of exact search.
+        measures: measures to score besides the default ones.
+        depth: entries ranked per query.
+        engine: engine of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
+            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), which is evaluated after
+            exact search.
         bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
-        validation: pools of validation queries, for the weights of fused systems; without one of the same field and
-            size, that of the pool (:func:`pipeline.stages.pool.validation_task`).
+        validation: pools of validation queries, on which the weights of fused systems are chosen. A pool without one
+            of the same field and size gets its own (:func:`pipeline.stages.pool.validation_task`).
         missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
         measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
-        allow_unknown: leave out and count what imported runs name and a pool does not have.
-        untuned: whether ``bm25``, where it is tuned, follows the ranking with Anserini's parameters.
+        allow_unknown: whether queries and documents of imported runs that a pool lacks are left out and counted.
+        untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, before the tuned ranking.
 
     Raises:
         InputError: there is no such engine.
@@ -114,21 +114,21 @@ class Chain:
     ) -> list[Evaluation]:
         """Return an evaluation for each pool and system, pool by pool.
 
-        ``left_out`` is told of each system that lacks validation queries on a pool, which is left out; None: it is an
-        error.
+        A system that lacks validation queries on a pool is left out, and ``left_out`` is called with the error. If
+        ``left_out`` is None, the error is raised.
 
         Raises:
-            InputError: there is nothing to search by an engine, no tuning of a pool for which one is required, or a
-                measure is deeper than the rankings.
+            InputError: an engine is given that no system uses; a pool lacks a required tuning; or a measure is deeper
+                than the rankings.
             InsufficientDataError: a weighted sum has no validation queries.
         """
         parts = parts_of(systems)
         if self.engine != "auto" and not any(isinstance(part, Dense) for part in parts):
-            what = f"--engine={self.engine} must have an encoder to search by"
-            raise InputError(what, "Leave it out, or name an encoder")
+            problem = f"--engine={self.engine} must have an encoder to search by"
+            raise InputError(problem, "Leave it out, or name an encoder")
         if self.bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
-            what = f"--bm25-engine {self.bm25_engine} must go with bm25"
-            raise InputError(what, "Leave it out, or name bm25")
+            problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
+            raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
         for pool, system in itertools.product(pools, systems):
             try:
@@ -140,7 +140,7 @@ class Chain:
                 continue
             tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
             ranked = (self._evaluation(pool, Bm25()) if self.untuned and tuned else None, evaluation.exact, evaluation)
-            by_scores |= {one.scores[0].id: one for one in ranked if one is not None}
+            by_scores |= {evaluated.scores[0].id: evaluated for evaluated in ranked if evaluated is not None}
         return list(by_scores.values())
 
     def _evaluation(self, pool: Task, system: System) -> Evaluation:
@@ -166,10 +166,10 @@ class Chain:
                 "Run mdcr tune with the same --corpus, --field, --year, --seed and rules and at least as many "
                 "--queries; it serves test pools",
             )
-        origin = tuning.artifact if tuning is not None else None
+        tuning_artifact = tuning.artifact if tuning is not None else None
         lucene = self.bm25_engine == "lucene"
         index: Mapping[str, Task] = {"lucene": lucene_task(corpus, pool)} if lucene else terms_tasks(corpus, pool)
-        ranking = bm25_ranking_task(corpus, pool, index, k1=system.k1, b=system.b, depth=depth, tuning=origin)
+        ranking = bm25_ranking_task(corpus, pool, index, k1=system.k1, b=system.b, depth=depth, tuning=tuning_artifact)
         return self._scored(pool, ranking, system.title, index=tuple(index.values()), tuning=tuning)
 
     def _dense(self, pool: Task, system: Dense) -> Evaluation:
@@ -194,27 +194,30 @@ class Chain:
                 f"{system.name} must fuse systems that can rank validation queries, got an imported run",
                 "Fuse by rank instead: rrf(...)",
             )
-        parts = [self._evaluation(pool, part) for part in system.parts]
-        pairs = list(zip(parts, system.parts, strict=True))
+        evaluations = [self._evaluation(pool, part) for part in system.parts]
+        pairs = list(zip(evaluations, system.parts, strict=True))
         keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in pairs)
         weights = None
         if system.method == "wsum":
             held_out = self._validation_of(pool, system)
             corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
-            there = dataclasses.replace(self, corpus=corpus)
-            rankings = [there._evaluation(held_out, _as_in(evaluation, part)).ranking for evaluation, part in pairs]
+            other_chain = dataclasses.replace(self, corpus=corpus)
+            rankings = [
+                other_chain._evaluation(held_out, _with_parameters_of(evaluation, part)).ranking
+                for evaluation, part in pairs
+            ]
             weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
-        rankings = [part.ranking for part in parts]
+        rankings = [evaluation.ranking for evaluation in evaluations]
         ranking = fusion_task(
             self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
         )
         return self._scored(
             pool,
             ranking,
-            system.of(dataclasses.replace(part.system, index="") for part in parts),
-            embed=tuple(task for part in parts for task in part.embed),
-            index=tuple(task for part in parts for task in part.index),
-            tuning=next((part.tuning for part in parts if part.tuning is not None), None),
+            system.of(dataclasses.replace(evaluation.system, index="") for evaluation in evaluations),
+            embed=tuple(task for evaluation in evaluations for task in evaluation.embed),
+            index=tuple(task for evaluation in evaluations for task in evaluation.index),
+            tuning=next((evaluation.tuning for evaluation in evaluations if evaluation.tuning is not None), None),
         )
 
     def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
@@ -223,8 +226,8 @@ class Chain:
         first = self._evaluation(pool, system.first)
         first = first.exact or first
         ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
-        made = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
-        return self._scored(pool, ranking, system.of(first.system), **made)
+        origin = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
+        return self._scored(pool, ranking, system.of(first.system), **origin)
 
     def _validation_of(self, pool: Task, system: Fused) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
@@ -233,10 +236,11 @@ class Chain:
             raise InputError(
                 f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split=test"
             )
-        same = ("field",) if "lists" in settings else ("field", "size")  # lists of candidates have no size in common
+        # lists of candidates have no size in common
+        must_match = ("field",) if "lists" in settings else ("field", "size")
         for held_out in self.validation:
-            others = canonical(held_out.config)
-            if others["split"] == "validation" and all(others[name] == settings[name] for name in same):
+            other = canonical(held_out.config)
+            if other["split"] == "validation" and all(other[name] == settings[name] for name in must_match):
                 return held_out
         if task := validation_task(pool):
             return task
@@ -245,16 +249,16 @@ class Chain:
             "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
         )
 
-    def _scored(self, pool: Task, ranking: Task, system: Name, **made: Any) -> Evaluation:
+    def _scored(self, pool: Task, ranking: Task, system: Name, **origin: Any) -> Evaluation:
         scores = score_tasks(
             ranking, pool, self.corpus, system=system, sample=int(canonical(pool.config)["sample"]), depth=self.depth,
             measures=self.measures, missing_positives=self.missing_positives, engine=self.measure_engine,
         )  # fmt: skip
-        return Evaluation(ranking, scores, system, **made)
+        return Evaluation(ranking, scores, system, **origin)
 
 
-def _as_in(evaluation: Evaluation, system: Part) -> Part:
-    """Return a system with its parameters in an evaluation, tuned ones included."""
+def _with_parameters_of(evaluation: Evaluation, system: Part) -> Part:
+    """Return a system with the parameters it has in an evaluation; tuned BM25 becomes BM25 with these values."""
     if not isinstance(system, Bm25):
         return system
     return Bm25(system.k1, system.b) if evaluation.tuning is None else Bm25(evaluation.tuning.k1, evaluation.tuning.b)

@@ -26,7 +26,7 @@ from pipeline.sources.registry import open_release
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """What decides a corpus: the source, the checksums or settings of its release, the longest text."""
+    """Settings that determine a corpus: its source, the checksums or settings of the release, and the text limit."""
 
     source: str
     release: Mapping[str, Any]
@@ -40,34 +40,34 @@ class PartsOfRelease(Sharded):
     release: Release
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
-        """Return a unit for each part. Without other machines ``finish`` reads all parts itself."""
+        """Return one unit per part; none if there are no other machines, as ``finish`` then reads all parts."""
         count = len(list(self.release.parts())) if spread else 0
-        return {f"scratch/{part_record(number)}": 1 for number in range(count)}
+        return {f"scratch/{part_record(part_number)}": 1 for part_number in range(count)}
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
-        """Read some parts into sorted runs."""
+        """Read the parts of the jobs' units into sorted runs."""
         parts = list(enumerate(self.release.parts()))
         for job in jobs:
-            mine = [part for part in parts if f"scratch/{part_record(part[0])}" in job.units]
-            extract(self.release, mine, job.out, resources)
+            job_parts = [part for part in parts if f"scratch/{part_record(part[0])}" in job.units]
+            extract(self.release, job_parts, job.out, resources)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
-        """Read what is missing, merge the runs and resolve the citations."""
+        """Read the remaining parts, merge the runs and resolve the citations."""
         return build_corpus(self.release, out, resources)
 
 
 def corpus_task(name: str, release: Release) -> Task:
-    """Return the task that builds the corpus users will call ``name``.
+    """Return the task that builds the corpus ``name``.
 
     Raises:
-        InputError: the name cannot be part of a folder's.
+        InputError: the name cannot be part of a folder name.
     """
     checked_name(name)
     contexts = {"contexts": sha256(Path(release.contexts))} if release.contexts else {}
     config = CorpusConfig(release.source, {**release.identity(), **contexts}, release.max_text)
     if not isinstance(release, JoinedRelease):
-        # 4 adds missing.arrow to BEIR's corpora and the sentences as given to CSFCube's; others are as they were.
+        # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's; others are unchanged
         version = 4 if release.source in ("beir", "csfcube") else 3
         return Task("corpus", version, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
@@ -78,11 +78,11 @@ def corpus_task(name: str, release: Release) -> Task:
 
 
 def task_of(origin: Mapping[str, Any]) -> Task:
-    """Return the task of a corpus from plain data, which its manifest records.
+    """Return the task of a corpus from its origin, the plain data recorded in its manifest.
 
     Args:
         origin: ``name`` of the corpus, ``source``, ``input`` (folder of the release or None), ``options`` of the source
-            as users type them, and ``duplicates``: fields of :class:`DuplicatesConfig`, or None to keep them.
+            as users type them, and ``duplicates``: fields of :class:`DuplicatesConfig`, or None to keep duplicates.
 
     Raises:
         InputError: the source, an option or the release is wrong.
@@ -97,12 +97,12 @@ def task_of(origin: Mapping[str, Any]) -> Task:
 
 
 def recorded_task(folder: Path) -> Task:
-    """Return the task of a published corpus by what its manifest records, even where that is damaged.
+    """Return the task of a published corpus from the origin in its manifest, even if the manifest is damaged.
 
-    The task's name has the checksums of the release itself, so a wrong record cannot lead to another corpus.
+    The task's name includes the checksums of the release itself, so a wrong record cannot rebuild another corpus.
 
     Raises:
-        CorruptError: the record cannot be read, or the release is no longer where it was, or has changed.
+        CorruptError: the record cannot be read, or the release has moved or changed.
     """
     try:
         values = json.loads((folder / MANIFEST).read_bytes())
@@ -122,14 +122,14 @@ def recorded_task(folder: Path) -> Task:
 
 @dataclass(frozen=True)
 class WithoutDuplicatesConfig:
-    """What decides a corpus without duplicates: the source of the one it is made from, and the rules."""
+    """Settings that determine a corpus without duplicates: the source of the original corpus, and the rules."""
 
     source: str
     duplicates: DuplicatesConfig
 
 
 def without_duplicates_task(corpus: Task, duplicates: DuplicatesConfig) -> Task:
-    """Return the task that writes a corpus anew, with every paper once."""
+    """Return the task that copies a corpus without its duplicate papers."""
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return write_without_duplicates(Corpus(inputs["corpus"]), duplicates, out, resources)

@@ -1,9 +1,9 @@
 """Stage ``search`` by vectors: exact search, search by the best pair of vectors, approximate search by an index.
 
-Exact search divides into units: each ranks the candidates of some corpus shards for every pool of the job, and the best
-of all units are the ranking. The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so
-the number of units changes no byte. Pools with the same queries are ranked in one pass over their candidates. A query
-whose vectors are all zero (a text without a known word) has no results.
+Exact search is divided into units: each ranks the candidates of some corpus shards, and the units' rankings are merged.
+The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so the number of units does not
+change the result. Pools with the same queries are ranked in one pass over their candidates. A query whose vectors are
+all zero (a text without a known word) has no results.
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ from pipeline.stages.embed import store_of
 from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
 SKIPPED = "exact, of those with a vector"
-"""What the configuration of a ranking calls an exact search that passes over papers without a vector."""
+"""Name, in the configuration of a ranking, of exact search that skips papers without a vector."""
 
-_SHOWN = 3
-"""Ids an error names."""
+_IDS_IN_ERROR = 3
+"""Maximum number of ids in an error message."""
 
-SEVERAL = "best pair"
+BEST_PAIR = "best pair"
 """The engine for papers with several vectors."""
 
 MOST_UNITS = 64
-"""Units of one ranking at most: each leaves ``depth`` entries a query, 23 MB for 3,800 queries at depth 500."""
+"""Maximum number of units of a ranking; each writes ``depth`` entries a query: 23 MB for 3,800 queries, depth 500."""
 
 LOCAL_UNIT = 4_000_000
-"""Candidates of one unit on one machine: a search that is killed continues after the last finished unit."""
+"""Candidates per unit on one machine; a killed search resumes after the last finished unit."""
 
 _SENTENCES = 16
-"""Vectors of a paper with several, at most as a rule: blocks hold so many fewer papers."""
+"""Assumed vectors per paper, if papers have several: blocks hold this many times fewer papers."""
 
 
 @dataclass(frozen=True)
 class DenseConfig:
-    """What decides a ranking by vectors beside the vectors.
+    """Settings that determine a ranking by vectors, besides the vectors.
 
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
-        depth: entries a query.
-        search: ``exact``, whichever engine ran: all give the same bytes; :data:`SKIPPED`;
-            else the index of an approximate search.
-        dimension: components that are compared; 0: all (:class:`pipeline.encode.views.View`).
-        quantise: how they are rounded; empty: not at all.
+        depth: entries per query.
+        search: ``exact`` for every exact engine, as all give the same bytes; :data:`SKIPPED`; or the index of an
+            approximate search.
+        dimension: number of components compared; 0: all (:class:`pipeline.encode.views.View`).
+        quantise: how components are rounded; empty: not at all.
     """
 
     metric: Metric
@@ -94,56 +94,56 @@ class PoolWithVectors:
         starts: int64 ``[shards + 1]``, first row of each corpus shard.
         candidates: uint32, rising rows.
         query_rows: uint32 ``[queries]``, rising rows.
-        exclusions: what is removed from the ranking of each of these queries.
-        kept: int64 ``[queries]``, their positions in the pool; None: all of it is here.
-        counts: what is left out, if papers may lack a vector.
+        exclusions: papers removed from the ranking of each query.
+        positions: int64 ``[queries]``, positions of the queries in the pool; None: all queries have a vector.
+        counts: number of candidates and queries left out, if papers may lack a vector.
     """
 
     starts: npt.NDArray[np.int64]
     candidates: Rows
     query_rows: Rows
     exclusions: Exclusions
-    kept: npt.NDArray[np.int64] | None = None
+    positions: npt.NDArray[np.int64] | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def renumbered(self, ranking: Ranking) -> Ranking:
         """Return a ranking of these queries with their positions in the pool."""
-        if self.kept is None:
+        if self.positions is None:
             return ranking
-        return dataclasses.replace(ranking, query=self.kept[ranking.query].astype(np.uint32))
+        return dataclasses.replace(ranking, query=self.positions[ranking.query].astype(np.uint32))
 
 
 def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> PoolWithVectors:
-    """Return what of a pool can be ranked.
+    """Return the candidates and queries of a pool that have a vector.
 
     Raises:
-        InputError: some have none, and are not to be skipped; or nothing is left.
+        InputError: some have none and must not be skipped; or no candidate or no query is left.
     """
     pool = open_pool(inputs)
-    whole = PoolWithVectors(pool.corpus.starts, pool.candidates, pool.query_rows, pool.exclusions)
+    complete = PoolWithVectors(pool.corpus.starts, pool.candidates, pool.query_rows, pool.exclusions)
     if missing is None:
-        return whole
-    lacking = store_of(inputs["paper"]).missing(pool.candidates)
-    unasked = store_of(inputs.get("query", inputs["paper"])).missing(pool.query_rows)
-    counts = {"candidates_without_vector": len(lacking), "queries_without_vector": len(unasked)}
-    if not (len(lacking) or len(unasked)):
-        return dataclasses.replace(whole, counts=counts)
-    kept = np.isin(pool.query_rows, unasked, invert=True)
-    if missing == "error" or not kept.any() or len(lacking) == len(pool.candidates):
-        papers = lacking if len(lacking) or not pool.queries_are_papers else unasked
-        first = pool.corpus.ids(papers[:_SHOWN]) if len(papers) else [pool.query_ids()[int(np.argmin(kept))]]
+        return complete
+    candidates_without = store_of(inputs["paper"]).missing(pool.candidates)
+    queries_without = store_of(inputs.get("query", inputs["paper"])).missing(pool.query_rows)
+    counts = {"candidates_without_vector": len(candidates_without), "queries_without_vector": len(queries_without)}
+    if not (len(candidates_without) or len(queries_without)):
+        return dataclasses.replace(complete, counts=counts)
+    has_vector = np.isin(pool.query_rows, queries_without, invert=True)
+    if missing == "error" or not has_vector.any() or len(candidates_without) == len(pool.candidates):
+        papers = candidates_without if len(candidates_without) or not pool.queries_are_papers else queries_without
+        ids = pool.corpus.ids(papers[:_IDS_IN_ERROR]) if len(papers) else [pool.query_ids()[int(np.argmin(has_vector))]]
         raise InputError(
-            f"{name} must have a vector of each paper of {pool.artifact.name}, got none for {len(lacking):,} of "
-            f"{len(pool.candidates):,} candidates and {len(unasked):,} of {len(kept):,} queries (first: "
-            f"{', '.join(first)})",
+            f"{name} must have a vector of each paper of {pool.artifact.name}, got none for "
+            f"{len(candidates_without):,} of {len(pool.candidates):,} candidates and "
+            f"{len(queries_without):,} of {len(has_vector):,} queries (first: {', '.join(ids)})",
             "Make them, or rank without them: missing=skip" if missing == "error" else "Make some of them",
         )
     offsets, rows = pool.exclusions
     lengths = np.diff(offsets)
-    exclusions = np.append(0, np.cumsum(lengths[kept])), rows[np.repeat(kept, lengths)]
-    candidates = pool.candidates[np.isin(pool.candidates, lacking, invert=True)]
+    exclusions = np.append(0, np.cumsum(lengths[has_vector])), rows[np.repeat(has_vector, lengths)]
+    candidates = pool.candidates[np.isin(pool.candidates, candidates_without, invert=True)]
     return PoolWithVectors(
-        whole.starts, candidates, pool.query_rows[kept], exclusions, np.flatnonzero(kept), {**counts}
+        complete.starts, candidates, pool.query_rows[has_vector], exclusions, np.flatnonzero(has_vector), {**counts}
     )
 
 
@@ -161,11 +161,11 @@ class DenseSearch(Sharded):
     """Exact search by one encoder's vectors. An engine uses all cores, or all GPUs, of a machine.
 
     Attributes:
-        name: the encoder's, for progress.
+        name: name of the encoder, for progress.
         metric: how vectors are compared.
-        depth: entries a query.
-        engine: ``auto``, ``exact``, ``faiss`` or :data:`SEVERAL`.
-        missing: what is done about papers without a vector; None where every paper has one.
+        depth: entries per query.
+        engine: ``auto``, ``exact``, ``faiss`` or :data:`BEST_PAIR`.
+        missing: whether papers without a vector are skipped or an error; None: every paper has one.
         view: which components of the vectors are compared, and how they are rounded.
     """
 
@@ -178,22 +178,22 @@ class DenseSearch(Sharded):
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
-        """Return units of neighbouring corpus shards; an earlier plan stays once one of its units is finished."""
+        """Return units of neighbouring corpus shards; an earlier plan is kept if one of its units is finished."""
         planned = out.plan() or {}
         if any(map(out.done, planned)):
             return planned
         pool = pool_with_vectors(inputs, self.missing, self.name)
         candidates = len(pool.candidates)
-        most = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
-        count = max(1, min(most, len(pool.starts) - 1))
-        return {f"scratch/top-{number}-of-{count}.arrow": -(-candidates // count) for number in range(count)}
+        max_count = MOST_UNITS if spread else -(-candidates // LOCAL_UNIT)
+        count = max(1, min(max_count, len(pool.starts) - 1))
+        return {f"scratch/top-{unit_number}-of-{count}.arrow": -(-candidates // count) for unit_number in range(count)}
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
-        """Rank the candidates of each unit, for as many pools in a pass as have the same queries."""
+        """Rank the candidates of each unit; pools with the same queries share a pass."""
         passes = self._passes(jobs, resources.memory)
         engines: set[str] = set()
-        for number, parts in enumerate(passes, 1):
-            title = f"search {self.name}" + (f" ({number} of {len(passes)})" if len(passes) > 1 else "")
+        for pass_number, parts in enumerate(passes, 1):
+            title = f"search {self.name}" + (f" ({pass_number} of {len(passes)})" if len(passes) > 1 else "")
             engines.add(self._pass(parts, title, resources))
         return {"engine": ", ".join(sorted(engines)), "pools_in_pass": max(map(len, passes))}
 
@@ -216,19 +216,19 @@ class DenseSearch(Sharded):
         return {**write_ranking(best, pool, self.depth, out), **counts}
 
     def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
-        """Group units: those of one pass have queries, shards and stores in common; their lists fit in memory/4."""
-        alike: dict[tuple[object, ...], list[_Part]] = {}
+        """Group units of the same queries, shards and stores into passes; result lists take a quarter of ``memory``."""
+        groups: dict[tuple[object, ...], list[_Part]] = {}
         for job in jobs:
             pool = pool_with_vectors(job.inputs, self.missing, self.name)
             stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
             for unit in job.units:
                 part = _Part(job, pool, unit, _candidates(pool, unit))
-                alike.setdefault((unit, *stores, pool.query_rows.tobytes()), []).append(part)
+                groups.setdefault((unit, *stores, pool.query_rows.tobytes()), []).append(part)
         passes = []
-        for parts in alike.values():
-            lists = 8 * self.depth * max(len(parts[0].pool.query_rows), 1)
-            most = int(np.clip(memory // 4 // lists, 1, MAX_SUBSETS))
-            passes += [parts[start : start + most] for start in range(0, len(parts), most)]
+        for parts in groups.values():
+            list_bytes = 8 * self.depth * max(len(parts[0].pool.query_rows), 1)
+            pools_per_pass = int(np.clip(memory // 4 // list_bytes, 1, MAX_SUBSETS))
+            passes += [parts[start : start + pools_per_pass] for start in range(0, len(parts), pools_per_pass)]
         return passes
 
     def _pass(self, parts: Sequence[_Part], title: str, resources: Resources) -> str:
@@ -237,18 +237,18 @@ class DenseSearch(Sharded):
         candidates = np.unique(np.concatenate([part.candidates for part in parts])) if several else parts[0].candidates
         subsets = [Subset(part.candidates if several else None, part.pool.exclusions) for part in parts]
         papers = store_of(*(part.job.inputs["paper"] for part in parts), view=self.view)
-        asking = (part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts)
-        texts = store_of(*asking, view=self.view)
+        query_segments = (part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts)
+        texts = store_of(*query_segments, view=self.view)
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
-        if self.engine == SEVERAL:
+        if self.engine == BEST_PAIR:
             offsets, vectors = texts.grouped(rows)
             queries: Vectors | Groups = Groups(offsets, vectors)
             engine = dense_engine("exact")
-            live = _not_zero(vectors, offsets)
+            nonzero = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)
         else:
             queries = vectors = _matrix(texts, rows, size)
-            live = _not_zero(vectors)
+            nonzero = _not_zero(vectors)
             engine = dense_engine(self.engine, 2.0 * vectors.size * len(candidates))
         with Progress(len(candidates), title, "docs") as progress:
             rankings = engine.search_pools(
@@ -263,7 +263,7 @@ class DenseSearch(Sharded):
         for part, ranking in zip(parts, rankings, strict=True):
             out = part.job.out.path
             with files.disk_errors(out), files.replacing(out / part.unit) as path:
-                files.write_arrow(path, part.pool.renumbered(ranking.of(live)).table().to_batches(), RANKING)
+                files.write_arrow(path, part.pool.renumbered(ranking.of(nonzero)).table().to_batches(), RANKING)
         return type(engine).__name__
 
 
@@ -278,11 +278,11 @@ def dense_ranking_task(
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
-    Where papers have several vectors, the best pair counts; all engines give the same bytes.
+    If papers have several vectors, the best pair counts. All engines give the same bytes.
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(name, model.distance, depth, SEVERAL if model.several else engine, model.missing, model.view)
+    units = DenseSearch(name, model.distance, depth, BEST_PAIR if model.several else engine, model.missing, model.view)
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
     return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
@@ -300,31 +300,31 @@ def approximate_ranking_task(
 ) -> Task:
     """Return the task that ranks by an approximate index; its counts include the recall of the ``exact`` ranking.
 
-    ``settings`` describe the index; the other arguments are those of :func:`dense_ranking_task`.
+    ``settings`` describe the index; for the other arguments see :func:`dense_ranking_task`.
     """
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import approximate_search, recall
 
-        opened, view = pool_with_vectors(inputs, model.missing, model.name), model.view
+        ranked_pool, view = pool_with_vectors(inputs, model.missing, model.name), model.view
         store = store_of(inputs["paper"], view=view)
         size = block_rows(store.dimension, resources.memory)
-        queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), opened.query_rows, size)
-        with Progress(len(opened.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
+        queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), ranked_pool.query_rows, size)
+        with Progress(len(ranked_pool.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
             ranking = approximate_search(
                 settings,
                 queries,
-                progress.over(store.blocks(opened.candidates, size), lambda block: len(block[0])),
-                count=len(opened.candidates),
+                progress.over(store.blocks(ranked_pool.candidates, size), lambda block: len(block[0])),
+                count=len(ranked_pool.candidates),
                 metric=model.distance,
                 depth=depth,
-                excluded=opened.exclusions,
+                excluded=ranked_pool.exclusions,
                 resources=resources,
             )
-        ranking = opened.renumbered(ranking.of(_not_zero(queries)))
+        ranking = ranked_pool.renumbered(ranking.of(_not_zero(queries)))
         out.note(**_encoders(inputs))
-        counts = {**opened.counts, "recall": recall(ranking, read_ranking(inputs["exact"]))}
+        counts = {**ranked_pool.counts, "recall": recall(ranking, read_ranking(inputs["exact"]))}
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
@@ -339,17 +339,17 @@ def _inputs(
 
 
 def _encoders(inputs: Inputs) -> dict[str, Any]:
-    """Return the specifications of the encoders: tables tell rankings apart by them."""
+    """Return the specifications of the encoders, by which tables distinguish rankings."""
     names = {"paper": "encoder", "query": "query_encoder"}
     return {name: inputs[role].manifest.config["encoder"] for role, name in names.items() if role in inputs}
 
 
 def _candidates(pool: PoolWithVectors, unit: str) -> Rows:
-    """Return the candidates of a unit: those in its part of the corpus shards."""
-    number, count = map(int, re.findall(r"\d+", unit))
+    """Return the candidates in the corpus shards of a unit."""
+    unit_number, count = map(int, re.findall(r"\d+", unit))
     starts = pool.starts
     shards = len(starts) - 1
-    bounds = [starts[shards * number // count], starts[shards * (number + 1) // count]]
+    bounds = [starts[shards * unit_number // count], starts[shards * (unit_number + 1) // count]]
     first, last = np.searchsorted(pool.candidates, bounds)
     return pool.candidates[first:last]
 

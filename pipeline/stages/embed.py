@@ -1,6 +1,6 @@
-"""Stage ``embed``: the vectors of a pool's papers that the store of their corpus and encoder does not have yet.
+"""Stage ``embed``: encode the papers of a pool that the vector store of their corpus and encoder lacks.
 
-Before it, stage ``fit`` makes what an encoder learns from the corpus.
+Stage ``fit`` runs before it and fits encoders that learn from the corpus.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from pipeline.encode.views import WHOLE, View
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
 
-_VERSION, _AVERAGED = 1, 2
-"""Versions of the stage: of encoders that pool single tokens or spans, and of those that average a text's tokens."""
+_VERSION, _MEAN_VERSION = 1, 2
+"""Versions of the stage: for encoders that pool single tokens or spans, and for those that average all tokens."""
 
 _MAX_CHARACTERS = 3_000
-"""Characters of a text that count as work: 512 tokens are rarely more."""
+"""Maximum number of characters of a text that count as work; 512 tokens are rarely longer."""
 
 
 @dataclass(frozen=True)
 class EmbedConfig:
-    """What decides vectors, beside the papers: the encoder, and the role of the texts."""
+    """Settings that determine vectors, besides the papers: the encoder and the role of the texts."""
 
     encoder: EncoderSpec
     role: Role
@@ -60,13 +60,13 @@ class EmbedConfig:
 def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[Role, Task]:
     """Return the tasks that embed a pool: its papers and, where its queries are not papers, its query texts.
 
-    A segment holds what earlier ones do not; the store it lies in has all vectors of the pool:
+    A segment holds the vectors that earlier segments lack. Its store has all vectors of the pool:
     ``store_of(runner.make(task))``.
     """
     if config_of(pool)["queries_are"] != "texts":
         papers: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
-        asking = query_paper_model(model)
-        return papers if asking == model else {**papers, "query": _embed_task(corpus, pool, asking, "query_paper")}
+        querying = query_paper_model(model)
+        return papers if querying == model else {**papers, "query": _embed_task(corpus, pool, querying, "query_paper")}
     if model.place and not model.query:
         raise InputError(
             f"{model.name} must have vectors of the query texts of {corpus.manifest.slug}, got none",
@@ -81,8 +81,8 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
 def fit_task(corpus: Artifact, model: Model) -> Task | None:
     """Return the task that fits a model on a corpus; None for a model that needs no fit.
 
-    A fit does not checkpoint: after a kill it starts again. LSA, the only one, reads at most 20,000 papers by default
-    and 64 million characters, and takes about 6 seconds of one core, whatever the size of the corpus.
+    A fit does not checkpoint: after a kill it starts again. LSA is the only such model. It reads at most 20,000 papers
+    by default and 64 million characters, and takes about 6 seconds on one core for a corpus of any size.
     """
     fit = kinds.find(model.spec.kind).fit
     if fit is None:
@@ -95,7 +95,7 @@ def fit_task(corpus: Artifact, model: Model) -> Task | None:
 
 
 def query_model(model: Model) -> Model:
-    """Return the encoder of ad-hoc queries: the model itself, unless its entry names another."""
+    """Return the encoder of ad-hoc queries: the model itself, unless its registry entry names another."""
     return registry.resolve(model.query) if model.query else model
 
 
@@ -105,12 +105,12 @@ def passage_model(model: Model) -> Model:
 
 
 def query_paper_model(model: Model) -> Model:
-    """Return the encoder of papers that query: the model itself, unless they have another prefix."""
+    """Return the encoder of papers that are queries: the model itself, unless they have another prefix."""
     return _prefixed(model, lambda part: part.query_paper_prefix)
 
 
 def _prefixed(model: Model, prefix_of: Callable[[Model], str | None]) -> Model:
-    """Return a model with another prefix of papers, where it has one."""
+    """Return a model that reads papers with the prefix of ``prefix_of``, if it has one."""
     spec, parts = model.spec, tuple(_prefixed(part, prefix_of) for part in model.parts)
     prefix = prefix_of(model)
     if isinstance(spec, TransformerSpec) and prefix is not None:
@@ -125,7 +125,7 @@ def _version(spec: Any) -> int:
     parts = getattr(spec, "parts", ()) or ([spec.encoder] if hasattr(spec, "encoder") else ())
     if parts:
         return max(map(_version, parts))
-    return _AVERAGED if "mean" in getattr(spec, "pooling", "") else _VERSION
+    return _MEAN_VERSION if "mean" in getattr(spec, "pooling", "") else _VERSION
 
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
@@ -136,24 +136,24 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
 
 
 def store_of(*segments: Artifact, view: View = WHOLE) -> VectorStore:
-    """Open the store that published segments belong to; it holds them even where a listing does not show them yet."""
+    """Open the store of published segments; it holds them even if the folder listing does not show them yet."""
     folder = segments[0].path.parent
     by_name = {segment.name: segment for segment in [*published(folder), *segments]}
     return VectorStore(folder, [by_name[name] for name in sorted(by_name)], view)
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
-    """Return the task of every segment in a store, so that all can be repaired.
+    """Return the task of every published segment in a store, to repair damaged ones.
 
-    A segment whose pool is gone is left out: it can be read but not made again.
+    A segment whose pool is gone is left out: it can be read but not rebuilt.
     """
-    models = {form.spec: form for form in (model, passage_model(model), query_paper_model(model))}.values()
-    tasks = [_embed_task(corpus, pool, form, role) for pool in published(root / POOLS) for form in models]
+    variants = {variant.spec: variant for variant in (model, passage_model(model), query_paper_model(model))}.values()
+    tasks = [_embed_task(corpus, pool, variant, role) for pool in published(root / POOLS) for variant in variants]
     return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
-    """Return the task of a pool's segment; vectors made elsewhere are one segment for all pools."""
+    """Return the task of a pool's segment; imported vectors are one segment for all pools."""
     folder, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
     if model.place:
         return Task("embed", _VERSION, folder, "all", config, {"corpus": corpus}, units=Import(model, role))
@@ -166,7 +166,7 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
 
 @dataclass(frozen=True)
 class Embedding(Sharded):
-    """The work of one segment, a unit a corpus shard.
+    """Encoding of one segment, with one unit per corpus shard.
 
     Attributes:
         model: the encoder.
@@ -179,65 +179,65 @@ class Embedding(Sharded):
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
-        """List the papers of the segment: those no other segment of its store has."""
+        """List the papers that no other segment of the store has; return a unit per corpus shard."""
         if not out.done("rows.arrow"):
             texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
             folder = out.path.parent
-            others = (s for s in published(folder) if s.manifest.inputs["pool"] != inputs["pool"].id)
-            missing = VectorStore(folder, others).missing(self._wanted(inputs))
+            others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
+            missing = VectorStore(folder, others).missing(self._rows_needed(inputs))
             write_rows(out, missing, texts.shards(missing))
-        numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
-        return dict(zip(map(shard_name, numbers.tolist()), counts.tolist(), strict=True))
+        shard_numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
+        return dict(zip(map(shard_name, shard_numbers.tolist()), counts.tolist(), strict=True))
 
     def devices(self, resources: Resources) -> list[str]:
         """Return the devices the model can be loaded on."""
         return kinds.devices(self.model, resources)
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
-        """Embed some shards of the segment, on one device."""
+        """Embed the shards of the job's units, on one device."""
         ((inputs, out, units),) = jobs
         texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
         rows, owners = read_rows(out)
         device = self.devices(resources)[0]
 
         def load() -> Encoder:
-            here = dataclasses.replace(resources, device=device)
-            return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), here)
+            on_device = dataclasses.replace(resources, device=device)
+            return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), on_device)
 
         title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
-        shards = {number: rows[owners == number] for number in map(shard_number, sorted(units))}
+        shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
         return ShardWriter(out, texts, load, self.role, self.model.spec.storage).write(shards, title)
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
-        """Count what the segment holds."""
+        """Return the counts of the segment."""
         checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
-        out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **_joined(facts))
-        wanted = len(self._wanted(inputs))
+        out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **_merged_facts(facts))
+        needed = len(self._rows_needed(inputs))
         rows, shards = read_rows(out)
         totals = Counter(tokens=0, padded=0, truncated=0)
-        for number in np.unique(shards).tolist():
-            counts = out.counts(shard_name(number))
+        for shard in np.unique(shards).tolist():
+            counts = out.counts(shard_name(shard))
             totals.update({name: counts.get(name, 0) for name in totals})
-        return {"wanted": wanted, "present": wanted - len(rows), "embedded": len(rows), **totals}
+        return {"wanted": needed, "present": needed - len(rows), "embedded": len(rows), **totals}
 
-    def _wanted(self, inputs: Inputs) -> Rows:
+    def _rows_needed(self, inputs: Inputs) -> Rows:
         """Return the rows of the pool that need vectors."""
         pool = open_pool(inputs)
         return pool.papers if self.role == "paper" else pool.query_rows
 
 
-def _joined(facts: Sequence[Facts]) -> dict[str, Any]:
-    """Return the facts of all processes: the first one's, with the sum of each process's mean rate."""
+def _merged_facts(facts: Sequence[Facts]) -> dict[str, Any]:
+    """Return the facts of the first process, with the rates of all processes added up."""
     runs = [run for run in facts if run]
-    joined: dict[str, Any] = dict(runs[0]) if runs else {}
-    joined.pop("process", None)
-    count = Counter(run.get("process") for run in runs)
+    merged: dict[str, Any] = dict(runs[0]) if runs else {}
+    merged.pop("process", None)
+    fact_counts = Counter(run.get("process") for run in runs)
     for name in ("documents_per_second", "tokens_per_second"):
-        if name in joined:
-            joined[name] = round(sum(run.get(name, 0.0) / count[run.get("process")] for run in runs), 2)
-    if len(count) > 1:
-        joined["processes"] = len(count)
-    return joined
+        if name in merged:
+            merged[name] = round(sum(run.get(name, 0.0) / fact_counts[run.get("process")] for run in runs), 2)
+    if len(fact_counts) > 1:
+        merged["processes"] = len(fact_counts)
+    return merged
 
 
 class CorpusTexts:
@@ -268,11 +268,11 @@ class CorpusTexts:
         return self.corpus.ids(np.array([row]))[0]
 
     def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the characters of each text."""
+        """Return the number of characters of each text."""
         return self.corpus.query_characters(rows) if self._role == "query" else self.corpus.characters(rows)
 
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the characters of each text that an encoder may read."""
+        """Return the approximate work of each text: the characters that an encoder may read, at least 1."""
         if self._role == "query":
             return np.ones(len(rows), np.int64)
         characters: npt.NDArray[np.int64] = np.minimum(self.characters(rows) + 1, _MAX_CHARACTERS)
@@ -280,10 +280,7 @@ class CorpusTexts:
 
 
 def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resources) -> Iterator[dict[str, Any]]:
-    """Yield one description a store below a workspace.
-
-    ``spot`` papers of each store are encoded again, for a check.
-    """
+    """Yield a description of each vector store of a workspace; ``spot`` papers of each are encoded again as a check."""
     corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
     for folder in sorted((root / VECTORS).glob("[!.]*")):
         segments = list(published(folder))
@@ -292,7 +289,7 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
         first = segments[0].manifest
         store = VectorStore(folder, segments)
         rows = store.rows
-        described: dict[str, Any] = {
+        description: dict[str, Any] = {
             "store": folder.name,
             "model": first.provenance.get("model", ""),
             "role": first.config["role"],
@@ -303,7 +300,7 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
         }
         if len(rows):
             figures = statistics(store)
-            described |= {
+            description |= {
                 "vectors_a_paper": round(figures.vectors_per_paper, 2),
                 "dimension": store.dimension,
                 "norm": f"{figures.mean:.4g} ({figures.shortest:.4g} to {figures.longest:.4g})",
@@ -312,21 +309,21 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
             }
             source = corpora.get(first.inputs["corpus"])
             texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
-            described["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
+            description["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
             if texts and spot:
-                described["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
-        yield described
+                description["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
+        yield description
 
 
 def _spot_check(
     root: Path, store: VectorStore, segment: Artifact, texts: CorpusTexts, rows: Rows, resources: Resources
 ) -> str:
-    """Return the result of encoding some papers again, or why that is not possible."""
+    """Return how encoding some papers again compares with their stored vectors, or why that is not possible."""
     manifest = segment.manifest
     try:
         model = registry.resolve(manifest.provenance["model"])
-        forms = (model, passage_model(model), query_paper_model(model))
-        model = next((form for form in forms if canonical(form.spec) == manifest.config["encoder"]), model)
+        variants = (model, passage_model(model), query_paper_model(model))
+        model = next((variant for variant in variants if canonical(variant.spec) == manifest.config["encoder"]), model)
         if canonical(model.spec) != manifest.config["encoder"]:
             return "the model of that name has changed"
         fits = {artifact.id: artifact for artifact in published(root / FITS)}

@@ -1,7 +1,7 @@
-"""Stage ``embed`` for vectors made elsewhere: one segment holds those of all papers of the corpus that have one.
+"""Stage ``embed`` for imported vectors: one segment holds the vectors of all papers of the corpus that have one.
 
-Each input file is a unit: its wanted vectors, in batches sorted by row. At the end the batches of all files are merged,
-one corpus shard at a time.
+Each input file is a unit, whose vectors of the corpus are written in batches sorted by row. At the end the batches of
+all files are merged, one corpus shard at a time.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
 
 _KEYS, _ORDER = "keys.npy", "order.npy"
-"""Scratch files: the sorted keys of the ids that are wanted, and their rows."""
-
+"""Scratch files: the sorted keys of the corpus's ids, and their rows."""
 
 _BATCH_BYTES = 2**26
-"""Bytes of the vectors of a batch, about; each process holds three times as many."""
+"""Approximate bytes of the vectors of a batch; a process needs three times as much memory."""
 
 
 class _Run(NamedTuple):
-    """Vectors of one file, memory-mapped: rows rise, and repeat where the file repeats a paper."""
+    """A sorted batch of one file's vectors, memory-mapped; a row repeats if the file repeats the paper."""
 
     file: int
     rows: Rows
@@ -51,16 +50,16 @@ class _Run(NamedTuple):
     vectors: Matrix
 
     def part(self, start: int, stop: int) -> _Run:
-        """Return some of it."""
+        """Return the entries from ``start`` to ``stop``."""
         return _Run(self.file, self.rows[start:stop], self.places[start:stop], self.vectors[start:stop])
 
 
 @dataclass(frozen=True)
 class Import(Sharded):
-    """The work of one import.
+    """Import of one model's vectors.
 
     Attributes:
-        model: the vectors.
+        model: the model, whose ``place`` holds the files.
         role: whether they are of papers or of query texts.
     """
 
@@ -69,7 +68,7 @@ class Import(Sharded):
     sequential = True
 
     @property
-    def _what(self) -> str:
+    def _noun(self) -> str:
         return "papers" if self.role == "paper" else "queries"
 
     @property
@@ -90,35 +89,35 @@ class Import(Sharded):
             for name, array in ((_KEYS, keys[order]), (_ORDER, order.astype(np.uint32))):
                 with files.replacing(out.scratch() / name) as temporary, temporary.open("wb") as handle:
                     np.save(handle, array)
-        return {f"scratch/file-{n:05d}.arrow": file.path.stat().st_size for n, file in enumerate(self.files)}
+        return {f"scratch/file-{number:05d}.arrow": file.path.stat().st_size for number, file in enumerate(self.files)}
 
     def devices(self, resources: Resources) -> list[str]:
         """Return the CPU once for each file that can be read at a time."""
         return ["cpu"] * max(1, min(resources.workers, len(self.files)))
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:  # noqa: ARG002
-        """Read some of the files."""
+        """Read the files of the job's units."""
         ((_, out, units),) = jobs
         vector_files = self.files
         keys, order = (np.load(out.scratch() / name, mmap_mode="r") for name in (_KEYS, _ORDER))
 
         def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
-            wanted = id_keys(ids)
-            position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            return np.where(keys[position] == wanted, order[position].astype(np.int64), -1)
+            wanted_keys = id_keys(ids)
+            positions = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
+            return np.where(keys[positions] == wanted_keys, order[positions].astype(np.int64), -1)
 
         with Progress(None, f"read {self.model.name}", "vectors") as progress:
             for unit in sorted(units):
                 with files.disk_errors(out.path):
-                    _read(vector_files[_number(unit)], rows_of, out.path / unit, progress)
+                    _read(vector_files[_file_number(unit)], rows_of, out.path / unit, progress)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
-        """Merge what was read, shard by shard, and count what has no vector."""
+        """Merge the batches, shard by shard, and count papers or queries without a vector."""
         vector_files, units = self.files, sorted(out.plan() or {})
-        read = [files.read_json(_record(out.path / unit)) for unit in units]
-        runs = [run for unit in units for run in _runs(out.path / unit, _number(unit))]
-        model = self._check(vector_files, read, runs)
+        records = [files.read_json(_record(out.path / unit)) for unit in units]
+        runs = [run for unit in units for run in _runs(out.path / unit, _file_number(unit))]
+        model = self._check(vector_files, records, runs)
         if model:
             say(f"{self.model.name}: vectors that S2AG stores of {model}; those of the weights on the hub differ")
         corpus = Corpus(inputs["corpus"])
@@ -129,33 +128,34 @@ class Import(Sharded):
         rows, shards = read_rows(out)
         bounds = [np.searchsorted(run.rows, starts) for run in runs]
         with Progress(len(rows), f"store {self.model.name}", "vectors") as progress:
-            for number in np.unique(shards).tolist():
-                if not out.done(shard_name(number)):
-                    parts = [run.part(ends[number], ends[number + 1]) for run, ends in zip(runs, bounds, strict=True)]
-                    write_shard(out, number, *self._merged(parts, vector_files, corpus), self.model.spec.storage)
-                progress.add(int(np.count_nonzero(shards == number)))
-        wanted, passed = int(starts[-1]), sum(record["read"] for record in read)
-        kept = sum(len(run.rows) for run in runs)
+            for shard in np.unique(shards).tolist():
+                if not out.done(shard_name(shard)):
+                    parts = [run.part(ends[shard], ends[shard + 1]) for run, ends in zip(runs, bounds, strict=True)]
+                    write_shard(out, shard, *self._merged(parts, vector_files, corpus), self.model.spec.storage)
+                progress.add(int(np.count_nonzero(shards == shard)))
+        expected, read_count = int(starts[-1]), sum(record["read"] for record in records)
+        known_count = sum(len(run.rows) for run in runs)
         counts = {
-            "vectors_read": passed,
-            "of_unknown_papers": passed - kept,
-            "repeated": kept - len(rows),
+            "vectors_read": read_count,
+            "of_unknown_papers": read_count - known_count,
+            "repeated": known_count - len(rows),
             "embedded": len(rows),
-            "without_vector": wanted - len(rows),
+            "without_vector": expected - len(rows),
         }
         out.note(model=self.model.name, checkpoint="", distance=self.model.distance, recorded_model=model)
         say(
-            f"{self.model.name}: {passed:,} vectors; {len(rows):,} of {wanted:,} {self._what} of the corpus have one, "
-            f"{wanted - len(rows):,} have none; {passed - kept:,} vectors are of other {self._what}"
+            f"{self.model.name}: {read_count:,} vectors; {len(rows):,} of {expected:,} {self._noun} of the "
+            f"corpus have one, {expected - len(rows):,} have none; "
+            f"{read_count - known_count:,} vectors are of other {self._noun}"
         )
         return counts
 
-    def _check(self, vector_files: list[VectorFile], read: list[dict[str, Any]], runs: list[_Run]) -> str:
-        """Return the model that the files name, after checking that their vectors fit together."""
+    def _check(self, vector_files: list[VectorFile], records: list[dict[str, Any]], runs: list[_Run]) -> str:
+        """Return the model named in the files, after checking that all vectors are of one model and dimension."""
         if not runs:
-            unknown = next((record["unknown"] for record in read if record["unknown"]), "nothing")
+            unknown = next((record["unknown"] for record in records if record["unknown"]), "nothing")
             raise InputError(
-                f"{self.model.place} must hold vectors of {self._what} of the corpus, got none whose id is known "
+                f"{self.model.place} must hold vectors of {self._noun} of the corpus, got none whose id is known "
                 f"(the first: {unknown!r})",
                 "Write the ids as the corpus has them",
             )
@@ -166,35 +166,36 @@ class Import(Sharded):
                     f"{vector_files[runs[0].file].path}, got {run.vectors.shape[1]}",
                     "Import the vectors of one model",
                 )
-        models = sorted({name for record in read for name in record["models"]})
+        models = sorted({name for record in records for name in record["models"]})
         if len(models) > 1:
             raise InputError(f"{self.model.place} must hold one model's vectors, got {', '.join(models)}", "Divide it")
         return "".join(models)
 
     def _merged(self, runs: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
-        """Return rows and vectors of one corpus shard, each paper once."""
+        """Return rows and vectors of one corpus shard, each paper once; InputError if its vectors differ."""
         runs = [run for run in runs if len(run.rows)]
         rows, places, vectors = (np.concatenate(columns) for columns in zip(*(run[1:] for run in runs), strict=True))
         owners = np.repeat([run.file for run in runs], [len(run.rows) for run in runs])
         order = np.argsort(rows, kind="stable")
         rows, vectors = rows[order], vectors[order]
-        first = np.append(True, rows[1:] != rows[:-1])
-        again = np.flatnonzero(~first)
-        differ = again[(vectors[again] != vectors[again - 1]).any(axis=1)]
-        if len(differ):
-            pair = order[[differ[0] - 1, differ[0]]]
-            where = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
-            row = int(rows[differ[0]])
+        is_first = np.append(True, rows[1:] != rows[:-1])
+        repeats = np.flatnonzero(~is_first)
+        conflicts = repeats[(vectors[repeats] != vectors[repeats - 1]).any(axis=1)]
+        if len(conflicts):
+            pair = order[[conflicts[0] - 1, conflicts[0]]]
+            locations = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
+            row = int(rows[conflicts[0]])
             name = corpus.ids(np.array([row]))[0] if self.role == "paper" else f"query {row}"
             raise InputError(
-                f"{name} must have one vector, got different ones at {where[0]} and {where[1]}", "Remove the wrong one"
+                f"{name} must have one vector, got different ones at {locations[0]} and {locations[1]}",
+                "Remove the wrong one",
             )
-        return (rows, vectors) if first.all() else (rows[first], vectors[first])
+        return (rows, vectors) if is_first.all() else (rows[is_first], vectors[is_first])
 
 
 def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: Progress) -> None:
-    """Write the wanted vectors of one file as sorted batches, beside a record of what was read."""
-    read, unknown, models = 0, None, Counter[str]()
+    """Write the vectors of the corpus in one file as sorted batches, and a record of the number read."""
+    read_count, unknown, models = 0, None, Counter[str]()
     blocks = precomputed.read(file, rows_of)
     batches: Iterator[pa.RecordBatch] = iter(())
     schema = _schema(1)
@@ -208,21 +209,21 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
         return pa.RecordBatch.from_arrays([rows[order].astype(np.uint32), column, places[order]], schema=schema)
 
     def counted() -> Iterator[precomputed.Block]:
-        nonlocal read, unknown
+        nonlocal read_count, unknown
         for block in blocks:
-            read, unknown = read + block.read, unknown or block.unknown
+            read_count, unknown = read_count + block.read, unknown or block.unknown
             models.update(block.models)
             progress.add(block.read)
             if len(block.rows):
                 yield block
 
-    wanted = group_batches(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
-    if (head := next(wanted, None)) is not None:
-        schema = _schema(head[0].vectors.shape[1])
-        batches = (batch(group) for groups in ([head], wanted) for group in groups)
+    groups_left = group_batches(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
+    if (first_group := next(groups_left, None)) is not None:
+        schema = _schema(first_group[0].vectors.shape[1])
+        batches = (batch(group) for groups in ([first_group], groups_left) for group in groups)
     with files.replacing(unit) as temporary:
         files.write_arrow(temporary, batches, schema)
-        files.write_text(_record(unit), json.dumps({"read": read, "unknown": unknown, "models": models}))
+        files.write_text(_record(unit), json.dumps({"read": read_count, "unknown": unknown, "models": models}))
 
 
 def _schema(dimension: int) -> pa.Schema:
@@ -236,7 +237,7 @@ def _runs(unit: Path, file: int) -> Iterator[_Run]:
         yield _Run(file, batch.column("row").to_numpy(), batch.column("place").to_numpy(), flat)
 
 
-def _number(unit: str) -> int:
+def _file_number(unit: str) -> int:
     return int(unit.removeprefix("scratch/file-").removesuffix(".arrow"))
 
 

@@ -32,12 +32,12 @@ from pipeline.stages.search import slug_of
 
 @dataclass(frozen=True)
 class PoolBuilder:
-    """The work of a pool.
+    """Construction of one pool.
 
     Attributes:
         config: its settings.
-        exclude: files with one paper id a line that may not be queries.
-        ids: what they hold.
+        exclude: files of ids, one per line, of papers that may not be queries.
+        ids: the ids in these files.
     """
 
     config: PoolConfig
@@ -45,24 +45,24 @@ class PoolBuilder:
     ids: tuple[str, ...]
 
     def __call__(self, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        """Draw the pool, or write the one that a release brings."""
-        opened = Corpus(inputs["corpus"])
+        """Draw the pool, or write the pool given by the release; return its counts."""
+        corpus = Corpus(inputs["corpus"])
         if self.config.given:
-            return build_given_pool(opened, self.config, out)
-        excluded = opened.rows_of(self.ids)
+            return build_given_pool(corpus, self.config, out)
+        excluded = corpus.rows_of(self.ids)
         excluded = excluded[excluded >= 0]
         if self.config.queries_are == "texts":
-            taken = Pool(inputs["test"], opened).query_rows if "test" in inputs else np.empty(0, np.uint32)
-            return build_context_pool(opened, self.config, out, excluded, taken)
+            test_queries = Pool(inputs["test"], corpus).query_rows if "test" in inputs else np.empty(0, np.uint32)
+            return build_context_pool(corpus, self.config, out, excluded, test_queries)
         if "test" in inputs:
-            excluded = np.concatenate([excluded, Pool(inputs["test"], opened).query_rows])
-        return build_pool(opened, self.config, out, excluded)
+            excluded = np.concatenate([excluded, Pool(inputs["test"], corpus).query_rows])
+        return build_pool(corpus, self.config, out, excluded)
 
 
 def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Path] = ()) -> Task:
     """Return the task that builds one pool; a validation pool leaves out the queries of the test pool.
 
-    ``exclude`` are files with one paper id a line that may not be queries, such as training queries of an encoder.
+    ``exclude`` are files of ids, one per line, of papers that may not be queries, such as training queries.
     """
     config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
@@ -92,63 +92,63 @@ def skip_infeasible(
 ) -> Sequence[Task]:
     """Make the pools of some tasks; return the tasks whose pools could be made.
 
-    Pools come first, so that an impossible size or year is refused before hours of work. Left out, with a line that
-    says why, are pools with too few papers where all fields are asked for, and weighted sums whose validation pool
-    cannot be drawn.
+    Pools are made first, so that an impossible size or year fails before hours of work. Two cases are left out with a
+    warning: pools with too few papers if all fields are requested, and weighted sums whose validation pool cannot be
+    drawn.
 
-    With ``strict`` nothing is left out: a lack is an error. With ``dry`` no pool is made, and only fields with fewer
-    papers of the year than queries are found.
+    With ``strict`` nothing is left out: too few papers are an error. With ``dry`` no pool is made, and only fields with
+    fewer papers of the year than queries are detected.
 
     Raises:
-        InsufficientDataError: a corpus has too few papers for what was asked by name, or for everything.
+        InsufficientDataError: a corpus has too few papers for a pool that was requested by name, or for all pools.
     """
-    asked = _asked_pools(tasks)
-    every_field = {getattr(pool.config, "field", None) for pool in asked.values()} == set(MAG_FIELDS)
-    lacking: dict[str, InsufficientDataError] = {}
-    checked: dict[PoolConfig, InsufficientDataError | None] = {}
+    requested = _requested_pools(tasks)
+    every_field = {getattr(pool.config, "field", None) for pool in requested.values()} == set(MAG_FIELDS)
+    shortages: dict[str, InsufficientDataError] = {}
+    shortage_of: dict[PoolConfig, InsufficientDataError | None] = {}
     warned: set[str] = set()
-    kept = tasks
-    runner.expect(kept)
+    feasible = tasks
+    runner.expect(feasible)
     for pool in (task for task in with_inputs(tasks) if task.stage == "pool"):
         first_sample = dataclasses.replace(pool.config, sample=1)
-        error = checked.get(first_sample)
-        error = error or next((lacking[source.id] for source in pool.inputs.values() if source.id in lacking), None)
+        error = shortage_of.get(first_sample)
+        error = error or next((shortages[source.id] for source in pool.inputs.values() if source.id in shortages), None)
         if error is None:
-            error = _shortage(runner, pool, dry=dry, check=every_field and first_sample not in checked)
+            error = _shortage(runner, pool, dry=dry, check=every_field and first_sample not in shortage_of)
             if error is not None:
-                if strict or (pool.id in asked and not every_field):
-                    raise explained(error, list(asked.values()))
-                what = pool.config.field if pool.id in asked else f"wsum tuned on {pool.slug}"
-                if (line := f"left out: {what}: {error}") not in warned:
-                    warn(line)
-                    warned.add(line)
-            checked[first_sample] = error
+                if strict or (pool.id in requested and not every_field):
+                    raise explained(error, list(requested.values()))
+                label = pool.config.field if pool.id in requested else f"wsum tuned on {pool.slug}"
+                if (warning := f"left out: {label}: {error}") not in warned:
+                    warn(warning)
+                    warned.add(warning)
+            shortage_of[first_sample] = error
         if error is not None:
-            lacking[pool.id] = error
-            kept = [task for task in kept if all(needed.id != pool.id for needed in with_inputs([task]))]
-            runner.expect(kept)
-    if lacking and not kept:
-        none = InsufficientDataError(
+            shortages[pool.id] = error
+            feasible = [task for task in feasible if all(needed.id != pool.id for needed in with_inputs([task]))]
+            runner.expect(feasible)
+    if shortages and not feasible:
+        no_field = InsufficientDataError(
             "no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year"
         )
-        raise explained(none if every_field else next(iter(lacking.values())), list(asked.values()))
-    return kept
+        raise explained(no_field if every_field else next(iter(shortages.values())), list(requested.values()))
+    return feasible
 
 
-def _asked_pools(tasks: Sequence[Task]) -> dict[str, Task]:
-    """Return the pools of some tasks by identity, without those on which weights are chosen."""
+def _requested_pools(tasks: Sequence[Task]) -> dict[str, Task]:
+    """Return the pools of some tasks by id, without those used only to choose weights."""
     reached: dict[str, Task] = {}
-    left = list(tasks)
-    while left:
-        task = left.pop()
+    pending = list(tasks)
+    while pending:
+        task = pending.pop()
         if task.id not in reached and task.stage != "weigh":
             reached[task.id] = task
-            left += [source for source in task.reads.values() if isinstance(source, Task)]
+            pending += [source for source in task.reads.values() if isinstance(source, Task)]
     return {task.id: task for task in reached.values() if task.stage == "pool"}
 
 
 def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> InsufficientDataError | None:
-    """Make a pool, or with ``dry`` only count the papers that may be its queries; return what the corpus lacks."""
+    """Make a pool, or with ``dry`` only count its eligible queries; return the error if papers are too few."""
     corpus, config = pool.inputs["corpus"], pool.config
     try:
         if not dry:
@@ -161,26 +161,26 @@ def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> Insuffic
 
 
 def explained(error: InsufficientDataError, pools: Sequence[Task]) -> InsufficientDataError:
-    """Return an error about some pools of one corpus with the settings nearest to theirs that it has papers for."""
+    """Return an error about pools of one corpus, with the nearest settings that the corpus has enough papers for."""
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
     first = pools[0]
     corpus, builder = first.inputs["corpus"], first.run
     if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or first.config.queries_are == "texts":
         return error
-    opened, config = Corpus(corpus), first.config
+    opened_corpus, config = Corpus(corpus), first.config
     fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
-    for free in ({"queries", "size"}, {"year", "queries", "size"}):
+    for adjustable in ({"queries", "size"}, {"year", "queries", "size"}):
         held_out = config.split == "validation"
-        if fitting := largest(opened, config, fields, sizes, free, builder.ids, held_out=held_out):
+        if feasible := largest(opened_corpus, config, fields, sizes, adjustable, builder.ids, held_out=held_out):
             year = {} if config.year == SETTINGS["year"].default else {"year": config.year}
-            values = {**year, **fitting}
+            values = {**year, **feasible}
             error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in values.items()}
             break
     return error
 
 
 def read_ids(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Return the ids in lists of papers that may not be queries.
+    """Return the ids in files of papers that may not be queries.
 
     Raises:
         InputError: a list cannot be read.

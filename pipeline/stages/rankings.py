@@ -1,4 +1,4 @@
-"""Rankings without a search: orders that read no text, runs of other tools (``import``), fused systems (``weigh``)."""
+"""Rankings without a search: baselines that read no text, imported runs, fused systems and their weights."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from pipeline.stages.systems import Baseline, ImportedRun
 
 @dataclass(frozen=True)
 class BaselineConfig:
-    """What decides a ranking without text.
+    """Settings that determine a ranking that reads no text.
 
     Attributes:
-        order: of the candidates.
-        seed: of random orders; 0 of others.
-        depth: entries ranked a query.
+        order: ``most-cited``, ``newest`` or ``random``.
+        seed: seed of a random order; 0 otherwise.
+        depth: entries ranked per query.
     """
 
     order: str
@@ -53,37 +53,37 @@ class BaselineConfig:
 def baseline_task(corpus: Artifact, pool: Task | Artifact, system: Baseline, *, depth: int) -> Task:
     """Return the task that ranks a pool's candidates without reading them.
 
-    ``most-cited`` counts the citations by papers of the corpus that are of an earlier year than the queries, all where
-    the queries have no year. ``newest`` has the latest year first. ``random`` is another order for each query.
+    ``most-cited`` counts citations by papers of the corpus from years before the queries' year, or by all papers if the
+    queries have no year. ``newest`` ranks the latest year first. ``random`` draws a new order for each query.
     """
     check_depth(depth)
     config = BaselineConfig(system.order, system.seed if system.order == "random" else 0, depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        ranked = _random(opened, config) if config.order == "random" else _by_attribute(opened, config)
+        opened_pool = open_pool(inputs)
+        ranked = _random(opened_pool, config) if config.order == "random" else _by_attribute(opened_pool, config)
         counts = np.array([len(rows) for rows, _ in ranked], np.int64)
         row, score = (np.concatenate(columns) for columns in zip(*ranked, strict=True))
-        return write_ranking(Ranking.from_counts(counts, row, score), opened, depth, out)
+        return write_ranking(Ranking.from_counts(counts, row, score), opened_pool, depth, out)
 
     return Task("search", 3, RANKINGS, f"{config.order}-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
-    """Return rows and scores of each query's ranking: one order of the candidates, less what each query excludes."""
+    """Return rows and scores of each query's ranking: one order of the candidates, without each query's exclusions."""
     years, candidates = pool.corpus.attributes["year"], pool.candidates
     if config.order == "newest":
         scores = years[candidates].astype(np.float32)
     else:
         cited, citing = pool.corpus.incoming.of_many(candidates)
         before = pool.artifact.manifest.config.get("year")
-        counted = cited if before is None else cited[(years[citing] < before) & (years[citing] != NO_YEAR)]
-        scores = np.bincount(counted, minlength=len(candidates)).astype(np.float32)
-    most = int(np.diff(pool.exclusions[0]).max(initial=0))
-    first = best(scores, candidates, config.depth + most)
-    row, score = candidates[first], scores[first]
-    kept = (~np.isin(row, pool.excluded(query)) for query in range(len(pool.query_rows)))
-    return [(row[mask][: config.depth], score[mask][: config.depth]) for mask in kept]
+        counted_positions = cited if before is None else cited[(years[citing] < before) & (years[citing] != NO_YEAR)]
+        scores = np.bincount(counted_positions, minlength=len(candidates)).astype(np.float32)
+    max_excluded = int(np.diff(pool.exclusions[0]).max(initial=0))
+    top = best(scores, candidates, config.depth + max_excluded)
+    row, score = candidates[top], scores[top]
+    included = (~np.isin(row, pool.excluded(query)) for query in range(len(pool.query_rows)))
+    return [(row[mask][: config.depth], score[mask][: config.depth]) for mask in included]
 
 
 def _random(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
@@ -93,9 +93,9 @@ def _random(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
     ranked = []
     for query, key in enumerate(keys.tolist()):
         excluded = pool.excluded(query)
-        wanted = min(config.depth + len(excluded), len(candidates))
-        drawn = generator(config.seed, "random ranking", key).choice(len(candidates), wanted, replace=False)
-        row = candidates[drawn]
+        draw_count = min(config.depth + len(excluded), len(candidates))
+        positions = generator(config.seed, "random ranking", key).choice(len(candidates), draw_count, replace=False)
+        row = candidates[positions]
         row = row[~np.isin(row, excluded)][: config.depth]
         ranked.append((row, -np.arange(len(row), dtype=np.float32)))
     return ranked
@@ -103,12 +103,12 @@ def _random(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
 
 @dataclass(frozen=True)
 class ImportConfig:
-    """What decides an imported ranking.
+    """Settings that determine an imported ranking.
 
     Attributes:
-        name: of the system in every table.
-        sha256: of the file.
-        depth: entries kept a query.
+        name: name of the system in tables.
+        sha256: checksum of the file.
+        depth: entries kept per query.
         allow_unknown: whether queries and documents that the pool does not have are left out.
     """
 
@@ -126,28 +126,28 @@ def import_task(
     Its counts are those of a ranking and of :func:`pipeline.exchange.runs.read_run`.
 
     Raises:
-        InputError: the file cannot be read; once run: it changed since, or an entry is refused.
+        InputError: the file cannot be read; when run: the file has changed, or an entry is invalid.
     """
     check_depth(depth)
     path = system.path
     config = ImportConfig(system.name, _checksum(path), depth, allow_unknown)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        table, read = read_run(path, opened, depth, allow_unknown=allow_unknown, memory=resources.memory)
+        opened_pool = open_pool(inputs)
+        table, import_counts = read_run(path, opened_pool, depth, allow_unknown=allow_unknown, memory=resources.memory)
         if _checksum(path) != config.sha256:
             raise InputError(f"{path} changed while it was read", "Run the command again")
         ranking = Ranking(*(column(table, name) for name in table.column_names))
-        counts = {**write_ranking(ranking, opened, depth, out), **read}
+        counts = {**write_ranking(ranking, opened_pool, depth, out), **import_counts}
         out.note(file=path.name)
-        say(f"run {system.name}: {_described(counts)}")
+        say(f"run {system.name}: {_summary(counts)}")
         return counts
 
     return Task("import", 1, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
-def _described(counts: Counts) -> str:
-    """Return what an import left out, scored 0 or ordered, on one line."""
+def _summary(counts: Counts) -> str:
+    """Return the number of entries imported, left out, scored 0 or tied, as one line of text."""
     notable = {
         "queries_without_results": "queries without results score 0",
         "unknown_queries": "entries of unknown queries left out",
@@ -156,8 +156,8 @@ def _described(counts: Counts) -> str:
         "beyond_depth": "entries beyond --depth left out",
         "tied": "tied entries ordered by document id",
     }
-    said = [f"{counts[name]:,} {what}" for name, what in notable.items() if counts[name]]
-    return "; ".join([f"{counts['entries']:,} entries of {counts['queries']:,} queries", *said])
+    notes = [f"{counts[name]:,} {meaning}" for name, meaning in notable.items() if counts[name]]
+    return "; ".join([f"{counts['entries']:,} entries of {counts['queries']:,} queries", *notes])
 
 
 def _checksum(path: Path) -> str:
@@ -171,15 +171,15 @@ def _checksum(path: Path) -> str:
 
 
 STEP = 10
-"""Weights are multiples of one tenth."""
+"""Weights are multiples of 1/STEP."""
 
 MOST_PARTS = 4
-"""Systems of a weighted sum, at most: 286 points are tried for four."""
+"""Maximum number of systems in a weighted sum; four systems have 286 grid points."""
 
 
 @dataclass(frozen=True)
 class FusionConfig:
-    """What decides a fused ranking beside the rankings: ``parts`` are the systems' names in the order of addition."""
+    """Settings that determine a fused ranking, besides the rankings; ``parts`` are the systems in order of addition."""
 
     method: Method
     depth: int
@@ -188,7 +188,7 @@ class FusionConfig:
 
 @dataclass(frozen=True)
 class WeighConfig:
-    """What decides weights beside the rankings; they are multiples of 1/``step`` and add up to 1."""
+    """Settings that determine weights, besides the rankings; weights are multiples of 1/``step`` and add up to 1."""
 
     parts: tuple[str, ...]
     depth: int
@@ -198,7 +198,7 @@ class WeighConfig:
 def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts: tuple[str, ...], depth: int) -> Task:
     """Return the task that chooses the weights of a sum by mean average precision on a validation pool.
 
-    Of equal points the first counts, which gives the last systems more. Its artifact is ``grid.arrow``.
+    Of equal points the first one wins, which gives more weight to later systems. The artifact is ``grid.arrow``.
     """
     if canonical(pool.config)["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Choose weights on validation queries")
@@ -206,13 +206,13 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
         raise InputError(f"a weighted sum of {len(parts)} systems is more than can be tuned", f"Name {MOST_PARTS}")
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        queries = len(opened.query_rows)
-        qrels = Qrels.from_table(opened.qrels, queries)
+        opened_pool = open_pool(inputs)
+        queries = len(opened_pool.query_rows)
+        qrels = Qrels.from_table(opened_pool.qrels, queries)
         scored = np.flatnonzero(qrels.positives())
         fusion = Fusion(_read(inputs, parts), queries, "wsum")
-        tenths = itertools.product(range(STEP + 1), repeat=len(parts))
-        points = [tuple(n / STEP for n in point) for point in tenths if sum(point) == STEP]
+        grid = itertools.product(range(STEP + 1), repeat=len(parts))
+        points = [tuple(numerator / STEP for numerator in point) for point in grid if sum(point) == STEP]
         runs = (Run.from_table(fusion.ranking(depth, point).table(), queries) for point in points)
         values = [float(evaluate_all(qrels, run, parse_measures("map"))[0, scored].mean()) for run in runs]
         best = int(np.argmax(values))
@@ -236,27 +236,27 @@ def fusion_task(
 ) -> Task:
     """Return the task that fuses rankings of one pool.
 
-    ``parts`` are the names of the systems, ``weights`` those of ``wsum`` (:func:`weigh_task`).
+    ``parts`` are the names of the systems; ``weights`` is the task that chooses those of ``wsum``.
     """
     check_depth(depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        by_part = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else {}
-        chosen = [float(by_part[part]) for part in parts] if by_part else None
-        ranking = Fusion(_read(inputs, parts), len(opened.query_rows), method).ranking(depth, chosen)
-        fused = (inputs[f"ranking{number}"].manifest for number in range(len(parts)))
-        settings = dict(zip(parts, map(settings_of, fused), strict=True))
-        out.note(parts=settings, **({"weights": by_part} if by_part else {}))
-        return write_ranking(ranking, opened, depth, out)
+        opened_pool = open_pool(inputs)
+        weight_of = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else {}
+        part_weights = [float(weight_of[part]) for part in parts] if weight_of else None
+        ranking = Fusion(_read(inputs, parts), len(opened_pool.query_rows), method).ranking(depth, part_weights)
+        manifests = (inputs[f"ranking{position}"].manifest for position in range(len(parts)))
+        settings = dict(zip(parts, map(settings_of, manifests), strict=True))
+        out.note(parts=settings, **({"weights": weight_of} if weight_of else {}))
+        return write_ranking(ranking, opened_pool, depth, out)
 
     inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})
     return Task("search", 1, RANKINGS, f"{method}-{slug_of(pool)}", FusionConfig(method, depth, parts), inputs, run)
 
 
 def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:
-    return {"corpus": corpus, "pool": pool, **{f"ranking{number}": task for number, task in enumerate(rankings)}}
+    return {"corpus": corpus, "pool": pool, **{f"ranking{position}": task for position, task in enumerate(rankings)}}
 
 
 def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
-    return [read_ranking(inputs[f"ranking{number}"]) for number in range(len(parts))]
+    return [read_ranking(inputs[f"ranking{position}"]) for position in range(len(parts))]

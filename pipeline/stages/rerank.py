@@ -1,11 +1,11 @@
-"""Stage ``rerank``: a reranker orders the first entries of a ranking anew; the others follow in their order.
+"""Stage ``rerank``: a reranker reorders the first entries of a ranking; the others follow in their order.
 
-A reranked entry has the reranker's score. The entry ``j`` places below the reranked ones has the lowest of their
-scores minus ``j``, so that scores descend and the order below is kept. Equal scores are ties, which the one total order
-breaks (:mod:`pipeline.core.order`).
+A reranked entry has the reranker's score. The entry ``j`` places below the reranked ones has their lowest score minus
+``j``, so that scores descend and the order below is kept. Ties are broken by the total order
+(:mod:`pipeline.core.order`).
 
-The work divides into units of queries, whose number depends on the ranking alone: which pairs share a batch, and so the
-last bits of their scores, do not depend on who makes the units.
+The work is divided into units of queries, whose number depends on the ranking alone. So which pairs share a batch, and
+with it the last bits of their scores, does not depend on the machines.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
 
 UNIT_PAIRS = 4_096
-"""Pairs of one unit, at most, unless one query has more: a killed run continues after the last finished unit."""
+"""Maximum number of pairs per unit, unless one query has more; a killed run resumes after the last finished unit."""
 
 _LARGEST = 1_000_000
-"""Scores below which float32 tells whole numbers apart, with room for every rank."""
+"""Maximum absolute score: float32 still distinguishes whole numbers there, with room for every rank."""
 
 _SCHEMA = pa.schema([pa.field("score", pa.float32(), nullable=False)])
 
 
 @dataclass(frozen=True)
 class RerankConfig:
-    """What decides a reranked ranking beside the ranking: the reranker, and how many entries a query it reads."""
+    """Settings that determine a reranked ranking, besides the ranking: the reranker and its entries per query."""
 
     encoder: EncoderSpec
     head: int
@@ -70,14 +70,14 @@ class _Unit(NamedTuple):
     path: Path
 
     def pairs(self) -> list[Pair]:
-        """Return the texts of each entry's query and paper."""
+        """Return the texts of query and paper of each entry, in order."""
         corpus = self.pool.corpus
         rows, paper = np.unique(self.heads.row, return_inverse=True)
-        asked, query = np.unique(self.heads.query, return_inverse=True)
+        distinct_queries, query = np.unique(self.heads.query, return_inverse=True)
         papers = _texts(CorpusTexts(corpus, "paper"), rows)
         role: Role = "paper" if self.pool.queries_are_papers else "query"
-        queries = _texts(CorpusTexts(corpus, role), self.pool.query_rows[asked])
-        return [Pair(queries[q], papers[p]) for q, p in zip(query, paper, strict=True)]
+        queries = _texts(CorpusTexts(corpus, role), self.pool.query_rows[distinct_queries])
+        return [Pair(queries[i], papers[j]) for i, j in zip(query, paper, strict=True)]
 
     def write(self, scores: Scores) -> None:
         """Write the scores, in the order of the entries."""
@@ -87,11 +87,11 @@ class _Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Reranking(Sharded):
-    """The work of one ranking.
+    """Reranking of one ranking.
 
     Attributes:
         model: the reranker.
-        head: entries of a query it reads.
+        head: number of entries per query that it reads.
     """
 
     model: Model
@@ -122,14 +122,16 @@ class Reranking(Sharded):
         return cast("Facts", encoder.describe())
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
-        """Join the units, and put the other entries below."""
+        """Concatenate the units' scores and append the other entries below."""
         pool, ranking = open_pool(inputs), read_ranking(inputs["ranking"])
         units = sorted(self.plan(inputs, out, spread=False))
         tables = (files.read_arrow(out.path / unit) for unit in units)
-        scores: Scores = np.concatenate([np.empty(0, np.float32), *(t.column("score").to_numpy() for t in tables)])
-        described = dict(next((fact for fact in facts if fact), {}))
-        described.pop("process", None)
-        out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **described)
+        scores: Scores = np.concatenate(
+            [np.empty(0, np.float32), *(part.column("score").to_numpy() for part in tables)]
+        )
+        description = dict(next((fact for fact in facts if fact), {}))
+        description.pop("process", None)
+        out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **description)
         depth = int(inputs["ranking"].manifest.counts["depth"])
         return {**write_ranking(reranked(ranking, self.head, scores), pool, depth, out), "pairs": len(scores)}
 
@@ -146,20 +148,20 @@ def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:
 
     Args:
         ranking: entries in final order.
-        head: entries of a query that have a new score, fewer where it has fewer.
+        head: number of entries per query that have a new score; a shorter ranking has fewer.
         scores: float32, the new scores in the ranking's order.
     """
-    heads = ranking.rank <= head
+    in_head = ranking.rank <= head
     queries = int(ranking.query[-1]) + 1 if len(ranking) else 0
     lowest = np.full(queries, np.inf, np.float32)
-    np.minimum.at(lowest, ranking.query[heads], scores)
-    below = lowest[ranking.query] - (ranking.rank.astype(np.float32) - head)
+    np.minimum.at(lowest, ranking.query[in_head], scores)
+    new_scores = lowest[ranking.query] - (ranking.rank.astype(np.float32) - head)
     if len(scores) and float(np.abs(scores).max()) > _LARGEST:
         raise InputError(f"scores must be at most {_LARGEST:,}, got {np.abs(scores).max():g}", "Use another model")
-    below[heads] = scores
-    order = np.lexsort((~ranking.row, -below, ranking.query))
+    new_scores[in_head] = scores
+    order = np.lexsort((~ranking.row, -new_scores, ranking.query))
     counts = np.bincount(ranking.query, minlength=queries)
-    return Ranking.from_counts(counts, ranking.row[order], below[order])
+    return Ranking.from_counts(counts, ranking.row[order], new_scores[order])
 
 
 def _units(jobs: Sequence[Job], head: int) -> Iterator[_Unit]:
@@ -184,10 +186,10 @@ def _scores(batches: Iterable[Encoded], unit: _Unit, progress: Progress) -> Scor
 
 
 def _heads(ranking: Ranking, head: int) -> _Heads:
-    first = ranking.rank <= head
-    return _Heads(ranking.query[first], ranking.row[first])
+    in_head = ranking.rank <= head
+    return _Heads(ranking.query[in_head], ranking.row[in_head])
 
 
 def _texts(texts: CorpusTexts, rows: Rows) -> list[str]:
     """Return title and abstract of rising rows as one string each (protocol section 4)."""
-    return [" ".join(part for part in text if part) for text in texts(rows)]
+    return [" ".join(field for field in text if field) for text in texts(rows)]

@@ -1,4 +1,4 @@
-"""Stage ``score``: measures of every query of a ranking."""
+"""Stage ``score``: the measures of a ranking, query by query."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, with
 from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 
 MISSING_POSITIVES = ("ignore", "count")
-"""Positives the corpus lacks: ``ignore`` leaves them out, ``count`` has them in denominators, as trec_eval does."""
+"""Positives that the corpus lacks: ``ignore`` drops them, ``count`` keeps them in denominators, as trec_eval does."""
 
 _PARAMETERS = ("k1", "b")
-"""Settings of a ranking that tables name beside its system, whose name may not say them."""
+"""Settings of a ranking that tables show besides its system, whose name may not include them."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class ScoreConfig:
     """Settings of one scoring.
 
     Attributes:
-        system: the name of what made the ranking.
-        sample: which sample of the pool it ranks, from 1.
+        system: name of the system that was ranked.
+        sample: sample of the pool, from 1.
         measures: canonical names, in canonical order.
         missing_positives: whether denominators ``count`` positives that the corpus lacks, as trec_eval does, or
             ``ignore`` them.
@@ -61,19 +61,19 @@ def score_tasks(
     measures: tuple[str, ...] = (),
     **options: str,
 ) -> tuple[Task, ...]:
-    """Return the tasks that score one ranking: the default measures, then each other measure asked for alone.
+    """Return the tasks that score one ranking: one for the default measures, then one for each further measure.
 
-    So asking for more computes nothing twice, and the default measures of a ranking are always in one artifact.
+    So further measures compute nothing twice, and the default measures of a ranking are always in one artifact.
 
     Default measures with a cutoff beyond ``depth`` are left out. ``options`` are those of :func:`score_task`.
     """
-    asked = parse_measures(measures) if measures else ()
-    check_depth(asked, depth)
+    requested = parse_measures(measures) if measures else ()
+    check_depth(requested, depth)
     default = tuple(map(str, within(DEFAULT, depth)))
-    names = map(str, sorted(asked, key=lambda measure: measure.order))
+    names = map(str, sorted(requested, key=lambda measure: measure.order))
     return tuple(
-        score_task(ranking, pool, corpus, system=system, sample=sample, measures=measured, **options)
-        for measured in (default, *((name,) for name in names if name not in default))
+        score_task(ranking, pool, corpus, system=system, sample=sample, measures=task_measures, **options)
+        for task_measures in (default, *((name,) for name in names if name not in default))
     )
 
 
@@ -90,7 +90,7 @@ def score_task(
 ) -> Task:
     """Return the task that scores one ranking of one pool.
 
-    Its artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
+    The artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
     results scores 0 and is counted; a query without a positive cannot be scored and is counted.
 
     ``system`` is recorded as data; a text is a name without parts.
@@ -98,9 +98,9 @@ def score_task(
     The order and spelling of measures do not matter, and every engine gives the same values.
 
     Raises:
-        InputError: a measure or the engine is unknown; or missing positives are to be counted of a pool that cannot
-            have any. Once run: the ranking leaves out a query, ranks a paper
-            that is not a candidate or is not in order; or ``sample`` is not the pool's.
+        InputError: a measure or the engine is unknown; or missing positives shall count in a pool that cannot have
+            any. When run: the ranking lacks a query, contains a paper that is not a candidate, or is not in order; or
+            ``sample`` is not the pool's.
     """
     check_engine(engine)
     _check_missing_positives(missing_positives, pool)
@@ -109,23 +109,23 @@ def score_task(
     config = ScoreConfig(name.title, sample, tuple(map(str, parsed)), missing_positives)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        _require_sample(opened, sample)
-        _require_all_run(inputs["ranking"], opened)
+        opened_pool = open_pool(inputs)
+        _require_sample(opened_pool, sample)
+        _require_all_queries(inputs["ranking"], opened_pool)
         table = inputs["ranking"].arrow("ranking.arrow")
-        queries = len(opened.query_rows)
+        queries = len(opened_pool.query_rows)
         ranked = Run.from_table(table, queries)
-        judged = Qrels.from_table(_judged(opened, missing_positives), queries)
-        check_candidates(ranked, opened)
+        judged = Qrels.from_table(_judgements(opened_pool, missing_positives), queries)
+        check_candidates(ranked, opened_pool)
         scored = np.flatnonzero(judged.positives())
         values = evaluate_all(judged, ranked, parsed, engine)[:, scored]
-        out.arrow("scores.arrow", _table(config, opened, scored, values), SCORES)
+        out.arrow("scores.arrow", _table(config, opened_pool, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
         parameters += without_vectors(inputs["ranking"].manifest.counts)
         out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
         counts = counts_of(table, ranked, judged)
-        return {"queries": len(scored), "positives_not_in_collection": opened.missing.num_rows, **counts}
+        return {"queries": len(scored), "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
@@ -133,7 +133,7 @@ def score_task(
 
 
 def counts_of(table: pa.Table, ranked: Run, judged: Qrels) -> Counts:
-    """Return what notes say of a ranking, a ``table`` of schema :data:`pipeline.core.schema.RANKING`, and its qrels."""
+    """Return the counts that notes report; ``table`` is a ranking of schema :data:`pipeline.core.schema.RANKING`."""
     judged_queries = judged.positives() > 0
     return {
         "queries_without_positive": int(np.count_nonzero(~judged_queries)),
@@ -155,8 +155,8 @@ def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
         )
 
 
-def _judged(pool: Pool, missing_positives: str) -> pa.Table:
-    """Return the judgements; a positive that the corpus lacks has a row beyond it, which nothing retrieves."""
+def _judgements(pool: Pool, missing_positives: str) -> pa.Table:
+    """Return the judgements; a missing positive that counts gets a row beyond the corpus, which no ranking contains."""
     if missing_positives == "ignore":
         return pool.qrels
     beyond = np.arange(pool.missing.num_rows) + len(pool.corpus)
@@ -165,17 +165,19 @@ def _judged(pool: Pool, missing_positives: str) -> pa.Table:
 
 
 def _require_sample(pool: Pool, sample: int) -> None:
-    drawn = pool.artifact.manifest.config.get("sample", sample)
-    if drawn != sample:
-        raise InputError(f"{pool.artifact.name} is sample {drawn}, not {sample}", f"Score it as sample {drawn}")
-
-
-def _require_all_run(ranking: Artifact, pool: Pool) -> None:
-    run, queries = ranking.manifest.counts["queries"], len(pool.query_rows)
-    if run != queries:
+    pool_sample = pool.artifact.manifest.config.get("sample", sample)
+    if pool_sample != sample:
         raise InputError(
-            f"{ranking.name} ran {run:,} of the {queries:,} queries of {pool.artifact.name}; a query that was not run "
-            "is not a query without results",
+            f"{pool.artifact.name} is sample {pool_sample}, not {sample}", f"Score it as sample {pool_sample}"
+        )
+
+
+def _require_all_queries(ranking: Artifact, pool: Pool) -> None:
+    ranked_count, query_count = ranking.manifest.counts["queries"], len(pool.query_rows)
+    if ranked_count != query_count:
+        raise InputError(
+            f"{ranking.name} ran {ranked_count:,} of the {query_count:,} queries of {pool.artifact.name}; "
+            "a query that was not run is not a query without results",
             "Rank the whole pool, then score it",
         )
 

@@ -1,4 +1,4 @@
-"""What the stages that rank have in common: the file of a ranking and its counts."""
+"""Shared by the stages that rank: the file of a ranking, its counts and its settings."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
 
 DEFAULT_DEPTH = 500
-"""Entries ranked a query (protocol 4)."""
+"""Default number of entries ranked per query (protocol 4)."""
 
 FILE = "ranking.arrow"
 """The file of a ranking in its artifact."""
 
 RECORDED = ("encoder", "query_encoder", "weights", "parts")
-"""Facts in a ranking's provenance that decide it but are settings of its inputs."""
+"""Entries of a ranking's provenance that determine it but are settings of its inputs."""
 
 
 def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Counts:
-    """Write the ranking of a pool and return what is to be counted of it."""
+    """Write the ranking of a pool and return its counts."""
     queries = len(pool.query_rows)
     counts = {
         "queries": queries,
@@ -65,12 +65,12 @@ def config_of(pool: Task | Artifact) -> Mapping[str, Any]:
 
 
 def settings_of(ranking: Manifest) -> dict[str, Any]:
-    """Return all settings that decide a ranking beside its pool, as plain data."""
+    """Return all settings that determine a ranking, besides its pool, as plain data."""
     return {**ranking.config, **{name: ranking.provenance[name] for name in RECORDED if name in ranking.provenance}}
 
 
 def without_vectors(counts: Counts) -> list[str]:
-    """Return what the notes of a table say of a ranking's papers without a vector."""
+    """Return the note of a table on a ranking's papers without a vector; empty if all have one."""
     candidates, queries = (counts.get(f"{name}_without_vector", 0) for name in ("candidates", "queries"))
     if not (candidates or queries):
         return []

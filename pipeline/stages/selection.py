@@ -25,7 +25,7 @@ class Selection:
     """Pools as a user names them.
 
     Attributes:
-        given: settings by name (:data:`pipeline.corpus.poolconfig.SETTINGS`); one that is left out has its default.
+        given: settings by name (:data:`pipeline.corpus.poolconfig.SETTINGS`); a missing one has its default.
     """
 
     given: Mapping[str, Any]
@@ -48,20 +48,20 @@ class Selection:
     def configs(self, corpus: Artifact | None) -> list[PoolConfig]:
         """Return the settings of the selected pools; without a corpus, of citation pools.
 
-        A corpus that brings its own queries is one pool of all its papers, unless a citation pool is asked for.
+        A corpus with its own queries is one pool of all its papers, unless settings of a citation pool are given.
         """
         given = dict(self.given)
         contexts = corpus is not None and Corpus(corpus).has_contexts()
         if corpus is not None and Corpus(corpus).has_query_texts() and not contexts and self.is_default:
-            kept = {name: given[name] for name in ("seed", "drop_identical_id") if name in given}
+            common_settings = {name: given[name] for name in ("seed", "drop_identical_id") if name in given}
             ignored = corpus.manifest.config.get("release", {}).get("ignore_identical_ids", True)
-            settings = {"drop_identical_id": ignored, **kept}
+            settings = {"drop_identical_id": ignored, **common_settings}
             return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **settings)]
         fields = given.pop("field", (None,))
         level = "default" if fields == (None,) else "by_field"
         values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}
         values["size"] = (values["size"],)
-        left_out = {"year", "queries", "size"} - set(given)
+        adjustable = {"year", "queries", "size"} - set(given)
         if cutoffs := [given[name] for name in ("after_cutoff", "trained_until") if given.get(name) is not None]:
             values["year"] = max(values["year"], max(cutoffs) + 1)
         values |= given
@@ -71,12 +71,12 @@ class Selection:
         common = pool_config(values)
         if contexts:
             common = dataclasses.replace(common, queries_are="texts")
-        elif corpus is not None and left_out:
-            changed = largest(Corpus(corpus), common, fields, sizes, left_out, read_ids(exclude))
+        elif corpus is not None and adjustable:
+            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, read_ids(exclude))
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
                 say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits"))
-            samples = 1 if "size" in changed and len(fields) == 1 else samples  # all others would be the same
+            samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
             sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [
             dataclasses.replace(common, field=field, size=size, sample=sample)
@@ -87,11 +87,11 @@ class Selection:
 
 
 def selection(**settings: Any) -> Selection:
-    """Return which pools some settings select; None, or a setting that is left out, means the protocol's default.
+    """Return the pools selected by settings; a setting that is None or left out has the protocol's default.
 
     Args:
-        **settings: of :data:`pipeline.corpus.poolconfig.SETTINGS`. Texts are read as the command line reads them. A
-            field or size may be several: ``"Art,Biology"``, or a list.
+        **settings: of :data:`pipeline.corpus.poolconfig.SETTINGS`. Texts are parsed as on the command line. There may
+            be several fields or sizes: ``"Art,Biology"``, or a list.
 
     Raises:
         InputError: a setting or its value is unknown, or of another type.
@@ -100,10 +100,10 @@ def selection(**settings: Any) -> Selection:
 
 
 def with_cutoff(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with a year in place of encoders, in cutoffs: the last of their training data.
+    """Return settings whose cutoffs are years; a cutoff given as encoders is the last year of their training data.
 
     Raises:
-        InputError: there is no such encoder, or nobody knows up to when it was trained.
+        InputError: an encoder is unknown, or the last year of its training data is.
     """
     cutoffs = {name: _last_year(settings[name], name) for name in ("after_cutoff", "trained_until") if name in settings}
     return settings | cutoffs
@@ -113,15 +113,15 @@ def _last_year(text: str, setting: str) -> int:
     if text.isdecimal():
         return int(text)
     years = [0]
-    for name in (inner for typed in names.parse(text) for inner in typed.walk() if inner.parts is None):
-        trained = registry.trainings(str(name)).values()
-        fitted = kinds.find(registry.kind_of(str(name))).fit is not None
-        if not fitted and not (trained and all(training.until for training in trained)):
+    for name in (inner for system in names.parse(text) for inner in system.walk() if inner.parts is None):
+        trainings = registry.trainings(str(name)).values()
+        is_fitted = kinds.find(registry.kind_of(str(name))).fit is not None
+        if not is_fitted and not (trainings and all(training.until for training in trainings)):
             raise InputError(
                 f"the training data of {name} must have a known last year for --{SETTINGS[setting].option}",
                 f"Give the year instead: --{SETTINGS[setting].option}=2021",
             )
-        years += [training.until for training in trained if training.until]
+        years += [training.until for training in trainings if training.until]
     return max(years)
 
 

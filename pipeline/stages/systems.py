@@ -1,9 +1,9 @@
-"""The systems that names stand for (:mod:`pipeline.encode.names` is their grammar).
+"""Systems by name (:mod:`pipeline.encode.names` defines the grammar).
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
 ``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``rerank(bm25,maxsim:org/name,100)``,
-``run:FILE``, ``most-cited``, ``newest``, ``random:seed=7``; with a label of the user's own, ``mine=/path/to/model``.
-Scores keep the name of their system as data; :func:`stored_system` reads it.
+``run:FILE``, ``most-cited``, ``newest``, ``random:seed=7``; with a label, ``mine=/path/to/model``.
+Scores record the name of their system as data; :func:`stored_system` reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.retrieve.engines import KINDS as INDEXES
 from pipeline.retrieve.fusion import Method
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
-"""BM25 as Anserini sets it."""
+"""Anserini's default parameters of BM25."""
 
 _RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100), or maxsim:"
 
@@ -40,11 +40,11 @@ class _Named(ABC):
     @property
     @abstractmethod
     def title(self) -> Name:
-        """What the system is called in tables: without folders, with labels."""
+        """Name of the system in tables: without folders, with labels."""
 
     @property
     def name(self) -> str:
-        """The same as text."""
+        """The title as text."""
         return self.title.title
 
     @property
@@ -59,8 +59,8 @@ class Bm25(_Named):
 
     Attributes:
         k1: saturation of term frequency.
-        b: normalisation by length.
-        tuning: whether a tuning of the pool decides both: never, where there is one, or always.
+        b: normalisation by document length.
+        tuning: whether a tuning of the pool sets both: never (``none``), if there is one (``any``), or always.
     """
 
     k1: float = DEFAULT_K1
@@ -69,7 +69,7 @@ class Bm25(_Named):
 
     @property
     def title(self) -> Name:
-        """As users write it; tuned parameters are :data:`TUNED`."""
+        """The name as users write it; with tuned parameters :data:`TUNED`."""
         if self.tuning == "required":
             return Name(TUNED)
         usual = (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B)
@@ -78,27 +78,27 @@ class Bm25(_Named):
 
 @dataclass(frozen=True)
 class Baseline(_Named):
-    """A ranking that reads no text, one of :data:`names.BASELINES`; ``seed`` is of random ones."""
+    """A ranking that reads no text, one of :data:`names.BASELINES`; ``seed`` is used by ``random``."""
 
     order: str
     seed: int = 13
 
     @property
     def title(self) -> Name:
-        """As users write it."""
+        """The name as users write it."""
         return Name(self.order, options=(("seed", str(self.seed)),) if self.seed != Baseline.seed else ())
 
 
 @dataclass(frozen=True)
 class Dense(_Named):
-    """An article encoder with exact search of its vectors; ``label`` is its name in tables, empty for the model's."""
+    """An article encoder with vector search; ``label`` is its name in tables; empty: the model's name."""
 
     model: Model
     label: str = ""
 
     @property
     def title(self) -> Name:
-        """The model as users write it, without the folders that a path leads through."""
+        """The model as users write it; of a path, only the last part."""
         return replace(names.display_name(names.parse_one(self.model.name)), label=self.label)
 
     @property
@@ -109,14 +109,14 @@ class Dense(_Named):
 
 @dataclass(frozen=True)
 class ImportedRun(_Named):
-    """A run of the pool that another tool made; ``label`` is its name in tables, empty for the file's."""
+    """A run of the pool by another tool; ``label`` is its name in tables; empty: the file's name."""
 
     path: Path
     label: str = ""
 
     @property
     def title(self) -> Name:
-        """The file; its label is its name without endings where it has none: ``theirs.trec.gz`` is ``theirs``."""
+        """The file's name; its default label is the name without endings: ``theirs`` for ``theirs.trec.gz``."""
         file = self.path.name
         return Name(names.RUN + file, label=self.label or file.removesuffix(".gz").rpartition(".")[0] or file)
 
@@ -136,23 +136,23 @@ class Fused(_Named):
 
     @property
     def title(self) -> Name:
-        """As users write it with the labels of its parts."""
+        """The name as users write it, with the labels of its parts."""
         return self.of([part.title for part in self.parts])
 
     def of(self, parts: Iterable[Name]) -> Name:
-        """Return what it is called with other names of its parts."""
+        """Return its name with other names of its parts."""
         return Name(self.method, tuple(parts), label=self.label)
 
 
 @dataclass(frozen=True)
 class Reranked(_Named):
-    """A system whose first entries of every query a reranker orders anew.
+    """A system whose first entries of every query are reordered by a reranker.
 
     Attributes:
         first: the system that ranks first.
         model: the reranker.
-        head: entries of a query that it reads.
-        label: its name in tables, empty for the one users write.
+        head: number of entries per query that it reads.
+        label: its name in tables; empty: the name users write.
     """
 
     first: Part | Fused
@@ -162,11 +162,11 @@ class Reranked(_Named):
 
     @property
     def title(self) -> Name:
-        """As users write it."""
+        """The name as users write it."""
         return self.of(self.first.title)
 
     def of(self, first: Name) -> Name:
-        """Return what it is called with another name of the system that ranks first."""
+        """Return its name with another name of the system that ranks first."""
         model = names.display_name(names.parse_one(self.model.name))
         return Name("rerank", (first, model, Name(str(self.head))), label=self.label)
 
@@ -178,9 +178,9 @@ System = Part | Fused | Reranked
 
 
 def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
-    """Read ``--model``: systems separated by commas.
+    """Parse ``--model``: systems separated by commas.
 
-    ``precision`` is of the encoders, None for each model's own; ``runs`` are run files, which are systems too.
+    ``precision`` is the compute precision of encoders; None: each model's own. ``runs`` are run files, also systems.
     """
     compute = parse_precision(precision)
     typed = names.parse(text)
@@ -191,18 +191,18 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
-    computing = any(isinstance(system, Reranked) for system in systems) or any(
+    has_encoder = any(isinstance(system, Reranked) for system in systems) or any(
         kinds.find(part.spec.kind).takes("compute") for model in encoders(systems) for part in (model, *model.parts)
     )
-    if precision is not None and not computing:
+    if precision is not None and not has_encoder:
         raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
     for label, count in Counter(name.label for name in set(typed)).items():
         if label and count > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
     by_name: dict[tuple[str, str | None], System] = {}
     for system in systems:
-        other = by_name.setdefault((system.name, getattr(system, "tuning", None)), system)
-        if _identity(other) != _identity(system):
+        first = by_name.setdefault((system.name, getattr(system, "tuning", None)), system)
+        if _identity(first) != _identity(system):
             raise InputError(
                 f"the name {system.name} must be of one system, got several", "Label them: one=/a/model,two=/b/model"
             )
@@ -210,12 +210,12 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] 
 
 
 def _identity(system: System) -> tuple[object, ...]:
-    """Return what tells apart systems of one name, which folders of one name may have."""
+    """Return what distinguishes systems of the same name, such as models in folders of the same name."""
     return *(part.key for part in parts_of([system])), system.model.spec if isinstance(system, Reranked) else None
 
 
 def parse_precision(text: str | None) -> str | None:
-    """Return the compute precision that ``fp32``, ``fp16`` or ``bf16`` means, or its own name."""
+    """Return the compute precision for ``fp32``, ``fp16`` or ``bf16``; a full name is returned unchanged."""
     if text is None or text in PRECISIONS.values():
         return text
     require_known(text, PRECISIONS, f"--precision={text!r} is unknown")
@@ -239,17 +239,17 @@ def _stored(name: Name) -> Name:
 
 
 def _ranks_alone(name: Name) -> bool:
-    """Whether a name is of a system without an encoder."""
+    """Return whether a name is that of a system without an encoder."""
     return name.base in ("bm25", *names.BASELINES) or name.base.startswith(("bm25:", names.RUN))
 
 
 def uses(text: str, base: str) -> bool:
-    """Whether a system of ``--model`` is, or has a part of, a base such as ``wsum`` or :data:`TUNED`."""
+    """Return whether a system of ``--model``, or a part of one, has a base such as ``wsum`` or :data:`TUNED`."""
     return any(inner.base == base for name in names.parse(text) for inner in name.walk())
 
 
 def encoder_names(text: str) -> list[str]:
-    """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be on this machine."""
+    """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be installed."""
     typed = [str(name) for system in names.parse(text) for name in _encoder_names(system)]
     for name in typed:
         for part in registry.part_names(name):
@@ -265,7 +265,7 @@ def _encoder_names(name: Name) -> list[Name]:
 
 
 def stored_system(scores: Manifest) -> Name:
-    """Return the system of some scores; those of earlier versions have it as text alone."""
+    """Return the system of scores; scores of earlier versions record it as text only."""
     if "system" in scores.provenance:
         return Name.of(scores.provenance["system"])
     return system_of(str(scores.config["system"]))
@@ -273,7 +273,7 @@ def stored_system(scores: Manifest) -> Name:
 
 @cache
 def system_of(text: str) -> Name:
-    """Return the system that a name in tables is of; text that is no name is a system without parts."""
+    """Return the system with a name in tables; text that cannot be parsed is a system without parts."""
     plain, _, index = text.rpartition("@")
     if index.partition(":")[0] not in INDEXES:
         plain, index = text, ""
@@ -282,37 +282,37 @@ def system_of(text: str) -> Name:
 
 
 def means(system: Name, name: str) -> bool:
-    """Whether a user's name means a system: ``bm25`` is also a tuned one, ``lsa`` also ``lsa@ivf``."""
+    """Return whether a user's name matches a system: ``bm25`` also matches a tuned one, ``lsa`` also ``lsa@ivf``."""
     exact = replace(system, index="")
     untuned = exact.map(lambda part: replace(part, base="bm25") if part.base == TUNED else part)
     return name in (system.title, exact.title, untuned.title)
 
 
 def fused_names(text: str) -> list[str]:
-    """Return the names in tables of the systems that a fused one joins; empty for any other system."""
+    """Return the names in tables of the systems that a fused one combines; empty for any other system."""
     first, *others = names.parse(text) or [Name("")]
-    fused = not others and first.base in get_args(Method) and not first.label
-    return [part.title for part in first.parts or ()] if fused else []
+    is_fused = not others and first.base in get_args(Method) and not first.label
+    return [part.title for part in first.parts or ()] if is_fused else []
 
 
 def weighted(system: System) -> bool:
-    """Whether weights of a system are chosen on validation queries."""
+    """Return whether the weights of a system are chosen on validation queries."""
     fused = system.first if isinstance(system, Reranked) else system
     return isinstance(fused, Fused) and fused.method == "wsum"
 
 
 def needs_tuning(system: System) -> bool:
-    """Whether a part of a system is BM25 with tuned parameters alone (``bm25:tuned``)."""
+    """Return whether a part of a system is ``bm25:tuned``."""
     return any(isinstance(part, Bm25) and part.tuning == "required" for part in parts_of([system]))
 
 
 def encoders(systems: Iterable[System]) -> list[Model]:
-    """Return the encoders of systems, also of fused ones, each once."""
+    """Return the encoders of systems and of their parts, each once."""
     return list({part.key: part.model for part in parts_of(systems) if isinstance(part, Dense)}.values())
 
 
 def parts_of(systems: Iterable[System]) -> list[Part]:
-    """Return the systems that rank by themselves, of fused and reranked ones too."""
+    """Return the systems that rank by themselves, including the parts of fused and reranked ones."""
     first = [system.first if isinstance(system, Reranked) else system for system in systems]
     return [part for system in first for part in (system.parts if isinstance(system, Fused) else (system,))]
 
@@ -321,11 +321,11 @@ def _system(name: Name, precision: str | None) -> System:
     if name.label:
         if names.is_name(name.label):
             raise InputError(f"the label {name.label} is the name of another system", "Choose another label")
-        plain = replace(name, label="")
-        system = _system(plain, precision)
+        unlabelled = replace(name, label="")
+        system = _system(unlabelled, precision)
         if isinstance(system, Bm25 | Baseline):
             raise InputError(
-                f"{name} must label an encoder or a fusion; {plain.base} has a name of its own", str(plain)
+                f"{name} must label an encoder or a fusion; {unlabelled.base} has a name of its own", str(unlabelled)
             )
         return replace(system, label=name.label)
     if name.parts is not None and not name.options:
@@ -359,22 +359,22 @@ def _reranked(name: Name, parts: Sequence[Name], precision: str | None) -> Reran
     return Reranked(first, registry.resolve(parts[1], precision, reranker=True), int(head))
 
 
-def _fused(name: Name, inside: Sequence[Name], precision: str | None) -> Fused:
-    parts = [_system(part, precision) for part in inside]
+def _fused(name: Name, part_names: Sequence[Name], precision: str | None) -> Fused:
+    parts = [_system(part, precision) for part in part_names]
     if len(parts) < 2:
         raise InputError(f"{name} fuses {len(parts)} systems", f"Name two or more: {name.base}(bm25,scincl)")
     if len({part.key if isinstance(part, Bm25 | Dense) else part.name for part in parts}) < len(parts):
         raise InputError(f"{name} names a system twice", "Name each once")
-    plain = tuple(part for part in parts if not isinstance(part, Fused | Reranked))
-    if len(plain) < len(parts):
+    ranking_parts = tuple(part for part in parts if not isinstance(part, Fused | Reranked))
+    if len(ranking_parts) < len(parts):
         raise InputError(f"{name} fuses what is fused already or reranked", "Name the systems themselves")
-    return Fused("rrf" if name.base == "rrf" else "wsum", plain)
+    return Fused("rrf" if name.base == "rrf" else "wsum", ranking_parts)
 
 
 def _baseline(name: Name) -> Baseline:
     seed = dict(name.options).get("seed", str(Baseline.seed))
-    wrong = [key for key, _ in name.options if key != "seed" or name.base != "random"]
-    if wrong or name.parts is not None or not seed.isdecimal():
+    unknown = [key for key, _ in name.options if key != "seed" or name.base != "random"]
+    if unknown or name.parts is not None or not seed.isdecimal():
         raise InputError(f"{str(name)!r} is no baseline", "Write most-cited, newest, random or random:seed=7")
     return Baseline(name.base, int(seed))
 

@@ -1,4 +1,4 @@
-"""Stage ``tune``: k1 and b of BM25, by mean average precision on a validation pool (protocol 4)."""
+"""Stage ``tune``: choose k1 and b of BM25 by mean average precision on a validation pool (protocol 4)."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 _BEYOND_K1, _BEYOND_B = (0.1, 0.3, 2.5, 3.0, 3.5, 4.0), (0.0,)
-"""Values that are tried too where the best point of the usual grid has its lowest or highest value."""
+"""Further values, tried if the best point of the usual grid has its lowest or highest value."""
 
 _VERSION = 3
 
 _DEPTH = 500
 
 _MAY_DIFFER = ("size", "queries", "sample", "split", "nested")
-"""Settings in which a pool and the validation pool of its tuning need not agree."""
+"""Settings that may differ between a pool and the validation pool of its tuning."""
 
 
 @dataclass(frozen=True)
 class TuneConfig(AnalyzerConfig):
-    """What decides a tuning.
+    """Settings that determine a tuning.
 
     Attributes:
-        k1: values tried.
-        b: values tried, each with each k1.
-        depth: ranks that count.
+        k1: values of k1.
+        b: values of b, each tried with each k1.
+        depth: rank cutoff of average precision.
         pool: settings of the validation pool.
     """
 
@@ -61,12 +61,12 @@ class TuneConfig(AnalyzerConfig):
 
 
 class Tuning(NamedTuple):
-    """What a tuning found.
+    """Result of a tuning.
 
     Attributes:
-        artifact: where it is.
-        k1: the best, of equals the smallest.
-        b: the best, of equals the smallest.
+        artifact: the published tuning.
+        k1: best value; the smallest of equally good ones.
+        b: best value; the smallest of equally good ones.
     """
 
     artifact: Artifact
@@ -80,7 +80,7 @@ class Tuning(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Mean average precision of every point.
+    """Mean average precision at every point of the grid.
 
     Attributes:
         k1: float64 ``[rows]``.
@@ -104,7 +104,7 @@ class Grid(NamedTuple):
         return cls(k1, b, table.column("map").to_numpy().reshape(len(k1), len(b)))
 
     def is_at_edge(self, k1: float, b: float) -> bool:
-        """Whether a point has values beyond it that were not tried; ``b`` ends at 0 and 1."""
+        """Return whether larger or smaller values than those of a point were not tried; ``b`` ends at 0 and 1."""
         return k1 in (self.k1[0], self.k1[-1]) or (b in (self.b[0], self.b[-1]) and 0 < b < 1)
 
 
@@ -117,44 +117,44 @@ def tune_task(
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
-    The usual grid is widened where its best point is at the edge: k1 from 0.1 to 4, b from 0.
+    The usual grid is widened if its best point is at the edge: k1 from 0.1 to 4, b from 0.
 
-    Its artifact is ``grid.arrow``. Its counts hold the best point, and the figure of Anserini's default point.
+    The artifact is ``grid.arrow``. The counts hold the best point, its MAP, and the MAP of Anserini's default point.
     """
     settings = config_of(pool)
     if settings["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split=validation")
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = open_pool(inputs)
-        qrels = Qrels.from_table(opened.qrels, len(opened.query_rows))
+        opened_pool = open_pool(inputs)
+        qrels = Qrels.from_table(opened_pool.qrels, len(opened_pool.query_rows))
         scored = np.flatnonzero(qrels.positives())
         beyond = (_BEYOND_K1, _BEYOND_B) if (k1, b) == (GRID_K1, GRID_B) else ((), ())
-        measured: dict[tuple[float, float], float] = {}
-        axes, wider = None, (k1, b)
-        while axes != wider:
-            axes = wider
+        map_of: dict[tuple[float, float], float] = {}
+        axes, widened = None, (k1, b)
+        while axes != widened:
+            axes = widened
             points = list(itertools.product(*axes))
-            missing = [point for point in dict.fromkeys([*points, (DEFAULT_K1, DEFAULT_B)]) if point not in measured]
-            values = _average_precision(inputs, opened, qrels, missing, resources)[scored].mean(axis=0)
-            measured |= zip(missing, values.tolist(), strict=True)
-            best = max(points, key=measured.__getitem__)
-            wider = (_widened(axes[0], beyond[0], best[0]), _widened(axes[1], beyond[1], best[1]))
-        columns = [pa.array(column) for column in (*zip(*points, strict=True), [measured[point] for point in points])]
+            missing = [point for point in dict.fromkeys([*points, (DEFAULT_K1, DEFAULT_B)]) if point not in map_of]
+            values = _average_precision(inputs, opened_pool, qrels, missing, resources)[scored].mean(axis=0)
+            map_of |= zip(missing, values.tolist(), strict=True)
+            best = max(points, key=map_of.__getitem__)
+            widened = (_widened(axes[0], beyond[0], best[0]), _widened(axes[1], beyond[1], best[1]))
+        columns = [pa.array(column) for column in (*zip(*points, strict=True), [map_of[point] for point in points])]
         grid = pa.table(columns, schema=TUNING)
         out.arrow("grid.arrow", grid, TUNING)
         if Grid.read(grid).is_at_edge(*best):
             point = f"k1={best[0]:g}, b={best[1]:g}"
-            warn(f"{opened.artifact.name}: {point} is at the edge of the grid; a better point may lie outside")
+            warn(f"{opened_pool.artifact.name}: {point} is at the edge of the grid; a better point may lie outside")
         return {
             "queries": len(scored),
-            "queries_without_positive": len(opened.query_rows) - len(scored),
-            "candidates": len(opened.candidates),
+            "queries_without_positive": len(opened_pool.query_rows) - len(scored),
+            "candidates": len(opened_pool.candidates),
             "points": len(points),
             "k1": best[0],
             "b": best[1],
-            "map": measured[best],
-            "map_untuned": measured[DEFAULT_K1, DEFAULT_B],
+            "map": map_of[best],
+            "map_untuned": map_of[DEFAULT_K1, DEFAULT_B],
         }
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
@@ -165,9 +165,9 @@ def tune_task(
 
 
 def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
-    """Return the task of every tuning of a corpus, so that all can be repaired before one is looked up.
+    """Return the task of every published tuning of a corpus, to repair damaged ones before tunings are looked up.
 
-    A tuning whose validation pool is gone, or that tried another grid, is left out.
+    A tuning whose validation pool is gone, or that used another grid, is left out.
     """
     pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus.id)
     tasks = [tune_task(corpus, pool) for pool in pools if config_of(pool)["split"] == "validation"]
@@ -175,7 +175,7 @@ def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
 
 
 def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
-    """Return the tunings of a workspace, where some of the systems may use one.
+    """Return the tunings of a workspace if some of the systems may use one, else none.
 
     Raises:
         CorruptError: a tuning's manifest is damaged: without it, a system would rank by other parameters.
@@ -187,31 +187,31 @@ def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
 def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
     """Return the tuning that applies to a pool, or None.
 
-    It has the same corpus, field, year, seed and rules, and at least as many queries. Then its validation queries are
-    disjoint from the pool's test queries: the test set of the tuning, which its validation queries leave out, contains
-    them. Of several tunings, the one of the largest validation pool applies.
+    It has the same corpus, field, year, seed and rules, and at least as many queries. So its validation queries are
+    disjoint from the pool's test queries, which are among those that the validation queries leave out. Of several
+    tunings, the one with the largest validation pool applies.
     """
-    fitting = [
+    applicable = [
         artifact
         for artifact in tunings
         for config in [artifact.manifest.config["pool"]]
         if pool["split"] == "test"
         and artifact.manifest.stage_version == _VERSION
         and artifact.manifest.inputs["corpus"] == corpus.id
-        and all(pool.get(k) == config.get(k) for k in {*pool, *config} - {*_MAY_DIFFER})
+        and all(pool.get(setting) == config.get(setting) for setting in {*pool, *config} - {*_MAY_DIFFER})
         and _count(pool["queries"]) <= _count(config["queries"])
     ]
 
     def size(tuning: Artifact) -> tuple[Any, ...]:
         return *(tuning.manifest.counts[name] for name in ("candidates", "queries", "points")), tuning.id
 
-    return Tuning.of(max(fitting, key=size)) if fitting else None
+    return Tuning.of(max(applicable, key=size)) if applicable else None
 
 
 def _widened(values: tuple[float, ...], beyond: tuple[float, ...], best: float) -> tuple[float, ...]:
-    """Return the values of an axis of the grid with those beyond the end at which the best is."""
-    lower = [value for value in beyond if best == values[0] > value]
-    return (*lower, *values, *(value for value in beyond if best == values[-1] < value))
+    """Return the values of a grid axis, with those of ``beyond`` past the end at which the best value lies."""
+    smaller = [value for value in beyond if best == values[0] > value]
+    return (*smaller, *values, *(value for value in beyond if best == values[-1] < value))
 
 
 def _count(queries: int | str) -> float:
@@ -225,7 +225,7 @@ def _average_precision(
     from pipeline.retrieve.bm25.grid import ranks
 
     collection, queries = read_terms(inputs, pool, resources.workers)
-    positives = np.concatenate([np.sort(qrels.rows[a:b]) for a, b in itertools.pairwise(qrels.offsets)])
+    positives = np.concatenate([np.sort(qrels.rows[start:end]) for start, end in itertools.pairwise(qrels.offsets)])
     with Progress(len(pool.candidates), f"tune bm25 at {len(points)} points", "docs") as progress:
         ranked = ranks(
             collection,

@@ -1,4 +1,4 @@
-"""What a study is: a recipe, the tasks it needs, the tables and figures it makes; and the studies by name."""
+"""Studies: a recipe, the tasks it needs, the tables and figures it makes; and the registry of studies."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StudyTable:
 
     Attributes:
         name: stem of its files.
-        table: as shown.
-        frame: the figures behind it in full precision, one row each; the CSV file.
-        choosers: of its page (:class:`pipeline.scores.page.parts.TablePart`).
-        records: likewise.
+        table: the formatted table.
+        frame: its figures in full precision, one row each, for the CSV file.
+        choosers: columns by which readers of the page filter rows (:class:`pipeline.scores.page.parts.TablePart`).
+        records: provenance of each row on the page.
     """
 
     name: str
@@ -42,7 +42,7 @@ class StudyTable:
         cls, name: str, title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1,
         shown: pl.DataFrame | None = None,
     ) -> StudyTable:  # fmt: skip
-        """Return a frame as a table (:func:`pipeline.scores.tables.frame_table`), or what is ``shown`` in its place."""
+        """Return a frame as a table (:func:`pipeline.scores.tables.frame_table`); ``shown`` replaces it in display."""
         return cls(name, frame_table(title, frame if shown is None else shown, notes, decimals), frame)
 
 
@@ -53,7 +53,7 @@ class StudyFigure:
     Attributes:
         name: stem of its files.
         draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`).
-        charted: whether a chart of the page shows the same.
+        charted: whether the page has an interactive chart of it.
     """
 
     name: str
@@ -63,17 +63,17 @@ class StudyFigure:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study found.
+    """Results of a study.
 
     Attributes:
-        tables: in the order shown.
-        figures: in the order shown.
-        sources: folder names of the artifacts that the figures come from.
-        files: further files of the study, text by name.
-        parts: what its page shows below the tables: charts, heat maps, query browsers.
-        copies: further files of the study, copied from artifacts, by name.
+        tables: tables, in order of the page.
+        figures: figures, in order of the page.
+        sources: folder names of the artifacts that the results come from.
+        files: further text files of the study, content by name.
+        parts: further parts of its page: charts, heat maps, query browsers.
+        copies: further files of the study, copied from artifacts, path by name.
         best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
-        tables_first: whether tables stand above charts on its page.
+        tables_first: whether tables come before charts on its page.
     """
 
     tables: Sequence[StudyTable]
@@ -91,15 +91,15 @@ class Study:
     """An experiment.
 
     Attributes:
-        name: as in ``mdcr study NAME``.
-        summary: one line for ``mdcr study``.
+        name: name in ``mdcr study NAME``.
+        summary: one line for the list of ``mdcr study``.
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
-            line. Other fields that name systems say so (:data:`pipeline.studies.recipe.REPLACED`).
-        batches: ``batches(workspace, recipe)`` yields tasks; each batch is made before the next is asked for.
-        results: ``results(workspace, recipe)`` reads the artifacts and makes the tables and figures.
-        listing: ``listing(recipe)`` returns rows for ``--list``: what the input holds. None: there is nothing to list.
-        needs: said where the corpus or input of the recipe is not there: what it is, and the command that gets it.
-            Empty: any corpus will do.
+            line. Other fields that name systems are marked (:data:`pipeline.studies.recipe.REPLACED`).
+        batches: ``batches(workspace, recipe)`` yields lists of tasks; each is made before the next is requested.
+        results: ``results(workspace, recipe)`` reads the artifacts and returns the tables and figures.
+        listing: ``listing(recipe)`` returns the contents of the input, rows for ``--list``; None: nothing to list.
+        needs: remedy if the corpus or input of the recipe is missing: what it is, and the command that fetches it.
+            Empty: any corpus can be used.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Study:
 
     @property
     def default_recipe(self) -> Path:
-        """The recipe without ``--recipe``, of the study's name."""
+        """The recipe used without ``--recipe``; it has the study's name."""
         return RECIPES / f"{self.name}.toml"
 
 
@@ -137,7 +137,11 @@ STUDIES = {
 
 
 def find(name: str) -> Study:
-    """Return a study."""
+    """Return the study with a name.
+
+    Raises:
+        InputError: there is none.
+    """
     check_choice("the study", name, STUDIES)
     study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY
     return study

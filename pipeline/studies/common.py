@@ -1,4 +1,4 @@
-"""What studies share: systems scored on pools with tuned BM25, tables, charts and page parts; made artifacts."""
+"""Shared by studies: scoring systems on pools, with tuned BM25; tables, charts and parts of pages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from pipeline.studies.recipe import check_choice
 def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
     """Yield the tasks that score the systems of a recipe on its pools (:func:`scored_runs`), selection by selection.
 
-    If a system is ``bm25:tuned``, BM25 is tuned first, for each field and size on validation queries. A ``baseline`` is
-    checked before.
+    If a system is ``bm25:tuned``, BM25 is first tuned on validation queries, for each field and size. The recipe's
+    ``baseline``, if any, is checked before.
     """
     if baseline := getattr(recipe, "baseline", ""):
         check_baseline(baseline, recipe.systems)
@@ -52,10 +52,10 @@ def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
 
 
 def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
-    """Return the rankings of a recipe's pools by its systems, labelled, columns :data:`pipeline.scores.store.RUNS`.
+    """Return the labelled rankings of a recipe's pools by its systems, columns :data:`pipeline.scores.store.RUNS`.
 
-    The recipe has ``corpus``, ``systems`` (with commas), ``depth``, ``selections`` of pools, and ``measures`` if more
-    than the default measures are scored; ``together`` is as of :func:`pipeline.scores.labels.labelled`.
+    The recipe has ``corpus``, ``systems`` (comma-separated), ``depth``, ``selections`` of pools, and ``measures`` if
+    more than the default ones are scored. For ``together`` see :func:`pipeline.scores.labels.labelled`.
     """
     evaluations = _evaluations(workspace, recipe, recipe.selections)
     return labelled(runs_of(workspace.runner, evaluations), together=together)
@@ -80,14 +80,14 @@ def pool_result(
     parts: Sequence[Part] = (),
     types: Mapping[str, Typed] | None = None,
 ) -> StudyResult:
-    """Return what every study of pools shows; a study replaces what it shows otherwise.
+    """Return the result that all studies of pools have in common; a study may replace some of it.
 
-    These are the tables of all summaries (``scores``, ``scores-2``), a figure of each measure in each, the corpus and
-    the pools as sources, the best row of the last summary, and on the page charts, heat maps of fields, ``parts`` and
-    the queries one by one.
+    It has the tables of all summaries (``scores``, ``scores-2``), a figure of each measure for each summary, the corpus
+    and the pools as sources, and the best row of the last summary. The page has charts, heat maps of fields, ``parts``
+    and a browser of queries.
 
-    ``runs`` are of :func:`scored_runs`, ``measures`` canonical names, ``types`` the candidates of each pool by the
-    pool's name, where they have types.
+    ``runs`` come from :func:`scored_runs`; ``measures`` are canonical names; ``types`` are the typed candidates of each
+    pool, by the pool's name.
     """
     summaries = [select_measures(summary, measures) for summary in summaries]
     tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
@@ -109,14 +109,14 @@ def pool_result(
 
 
 def check_baseline(baseline: str, systems: str) -> None:
-    """Refuse a baseline that is none of the systems, before anything is made."""
+    """Raise InputError if the baseline is not one of the systems."""
     names = [system.name for system in parse_systems(systems)]
     if baseline.partition(" (")[0] not in names:
         check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:
-    """Return an artifact; one that is not made yet is an InputError."""
+    """Return the artifact of a task; InputError if it has not been made."""
     if not workspace.runner.published(task):
         raise InputError(f"{task.name} must be made first", "Run the study without --dry-run")
     return Artifact.open(workspace.runner.path(task))
@@ -124,7 +124,7 @@ def made(workspace: Workspace, task: Task) -> Artifact:
 
 @dataclass(frozen=True)
 class ExternalPoolConfig(PoolConfig):
-    """Settings of a pool that a study gives. Inherited settings that draw queries and candidates have no effect."""
+    """Settings of a pool that a study builds. Inherited settings of drawing queries and candidates have no effect."""
 
     year: int | None = None
     size: int | Literal["all"] = "all"
@@ -135,7 +135,7 @@ class ExternalPoolConfig(PoolConfig):
 
 
 class Measurement(NamedTuple):
-    """One figure: where it stands in a table, its value and 95% interval, its standard deviation if it has one."""
+    """One cell of a table: its row label and column, value and 95% interval, and optionally its standard deviation."""
 
     label: str
     column: str
@@ -151,7 +151,7 @@ _SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": 
 def interval_table(
     name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
 ) -> StudyTable:
-    """Return figures as a table; ``scale`` multiplies them where they are shown, and NaN is left out."""
+    """Return the table of measurements, multiplied by ``scale`` for display; NaN becomes an empty cell."""
     rows = list(rows)
     frame = pl.DataFrame([row[:5] for row in rows], schema=_SCHEMA, orient="row").rename({"label": corner})
     cells = {row[:2]: text(row, scale) for row in rows}
@@ -159,7 +159,7 @@ def interval_table(
 
 
 def text(row: Measurement, scale: float = 100) -> str | None:
-    """Return a figure as shown; its interval is left out where none is known."""
+    """Return a measurement as text with its interval, if known; None for NaN."""
     if math.isnan(row.value):
         return None
     value, low, high = (f"{scale * figure:.{1 if scale > 1 else 2}f}" for figure in row[2:5])
@@ -167,24 +167,24 @@ def text(row: Measurement, scale: float = 100) -> str | None:
 
 
 def points(figures: Iterable[float], digits: int = 1) -> str:
-    """Return a difference of fractions, and the ends of its interval, in points."""
+    """Return a difference of fractions and its interval as text, in points: ``+1.2 [+0.8, +1.6]``."""
     value, low, high = (f"{100 * figure:+.{digits}f}" for figure in figures)
     return f"{value} [{low}, {high}]"
 
 
 def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:
-    """Return columns of differences with their intervals as :func:`points`, named like the first."""
+    """Return an expression that formats a difference and its interval by :func:`points`, named like the first."""
     figures = pl.struct(value, low, high)
     return figures.map_elements(lambda row: points(row.values(), digits), pl.String).alias(value)
 
 
 def formatted(name: str, form: str) -> pl.Expr:
-    """Return a column of numbers as text, such as ``.4f``; null stays."""
+    """Return an expression that formats a column of numbers, such as by ``.4f``; null stays null."""
     return pl.col(name).map_elements(f"{{:{form}}}".format, pl.String)
 
 
 def share(label: str, column: str, count: int, total: int) -> Measurement:
-    """Return a share with its Wilson interval; NaN of nothing."""
+    """Return ``count / total`` with its Wilson interval; NaN if ``total`` is 0."""
     from scipy.stats import binomtest
 
     if not total:
@@ -200,10 +200,10 @@ def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
 
 
 def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:
-    """Return each view of a chart, with the stem of its files: ``NAME-VIEW``."""
+    """Return (stem of its files ``NAME-VIEW``, chart, view) for each view of a chart."""
     return [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for view in chart.views]
 
 
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
-    """Return views of charts (:func:`pipeline.scores.charts.figures`), which the page shows too, as figures."""
+    """Return figures of the views of charts (:func:`pipeline.scores.charts.figures`)."""
     return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]

@@ -1,8 +1,8 @@
 """The study ``missing_relevance``: does the order of systems hold if uncited papers can be relevant?
 
-Judged pools say how often a candidate that the query does not cite is relevant, given where systems rank it. That
-probability is carried over to large pools, where only citations are known, by multiple imputation (Rubin 1987): uncited
-candidates become relevant at random, again and again, and every system is scored anew.
+Judged pools show how often a candidate that the query does not cite is relevant, given its ranks by the systems. In
+large pools only citations are known. There, multiple imputation (Rubin 1987) draws relevant papers among the uncited
+ones with this probability, and scores all systems for each draw.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from pipeline.studies.facets.study import STUDY as FACETS_STUDY
 from pipeline.studies.recipe import NO_RULES, Rules, pools_of
 
 _BANDS = (1, 5, 10, 20, 50)
-"""First ranks of the bands by which relevance is shown."""
+"""First rank of each band of the relevance table."""
 
 Judged: TypeAlias = pl.DataFrame
-"""A row for each judged candidate: ``paper`` (the query's id), ``row``, ``relevant`` (for a facet of the query),
-``cited``, and its rank by each system, a column of the system's name."""
+"""A row for each judged candidate: ``paper`` (the query's id), ``row``, ``relevant`` (for any facet of the query),
+``cited``, and its rank by each system, in a column with the system's name."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ def _evaluations(workspace: Workspace, recipe: Recipe) -> list[Evaluation]:
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return how often uncited candidates are relevant, scores under imputed judgements, what judgements settle."""
+    """Return tables of the relevance of uncited candidates, of imputed scores, and of how many judgements suffice."""
     corpus, make = recipe.made(workspace), workspace.runner.make
-    opened = {
+    judged_pools = {
         (ranking.facet, ranking.system): (
             Pool(make(ranking.pool), Corpus(corpus)), ranked_papers(read_ranking(make(ranking.ranking)))
         )
         for ranking in _judged_rankings(workspace, recipe, corpus)
     }  # fmt: skip
-    judged = judged_candidates(opened, recipe.relevant)
+    judged = judged_candidates(judged_pools, recipe.relevant)
     names = judged.columns[4:]
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe))
     large = open_rankings(runs.with_columns(label=pl.int_range(pl.len()).cast(pl.String)))
@@ -113,36 +113,36 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     tables = [
         relevance_table(judged, names),
         *imputation_tables(values, names, recipe),
-        settled_table(opened, names, recipe),
+        settled_table(judged_pools, names, recipe),
     ]
     return StudyResult(tables, sources=[corpus.name, runs["corpus"][0], large.pool.artifact.name])
 
 
-def judged_candidates(opened: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], relevant: int) -> Judged:
-    """Return the judged candidates of all facets; one is relevant that is so for any facet of its query."""
-    parts = []
-    for (_, system), (pool, ranked) in opened.items():
+def judged_candidates(judged_pools: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], relevant: int) -> Judged:
+    """Return the judged candidates of all facets; relevant means relevant for any facet of the query."""
+    judgements = []
+    for (_, system), (pool, ranked) in judged_pools.items():
         judged = judgements_of(pool).with_columns(cited=cited_of(pool), system=pl.lit(system))
-        parts.append(judged.join(ranked, on=["query", "row"], how="left"))
-    candidates = pl.concat(parts).group_by("paper", "row", maintain_order=True)
+        judgements.append(judged.join(ranked, on=["query", "row"], how="left"))
+    candidates = pl.concat(judgements).group_by("paper", "row", maintain_order=True)
     relevance = candidates.agg((pl.col("grade") >= relevant).any().alias("relevant"), pl.col("cited").first())
-    ranks = pl.concat(parts).pivot("system", index=["paper", "row"], values="rank", aggregate_function="first")
+    ranks = pl.concat(judgements).pivot("system", index=["paper", "row"], values="rank", aggregate_function="first")
     return relevance.join(ranks, on=["paper", "row"]).sort("paper", "row")
 
 
 def relevance_table(judged: Judged, systems: Sequence[str]) -> StudyTable:
-    """Return how often candidates are relevant that the query does not cite, by rank and system, and cited ones."""
+    """Return how often uncited candidates are relevant, by system and rank; and cited candidates."""
     rows = []
     paper = judged["paper"].rank("dense").to_numpy()
     relevant, cited = judged["relevant"].to_numpy(), judged["cited"].to_numpy()
     for system in systems:
         ranks = judged[system].to_numpy()
         for first, last in zip(_BANDS, (*(band - 1 for band in _BANDS[1:]), np.inf), strict=True):
-            kept = (ranks >= first) & (ranks <= last) & ~cited
+            selected = (ranks >= first) & (ranks <= last) & ~cited
             column = f"{first} to {last:g}" if np.isfinite(last) else f"from {first}"
-            rows.append(Measurement(system, column, *share_of_clusters(relevant[kept], paper[kept])))
-    for label, kept in (("all uncited", ~cited), ("all cited", cited)):
-        rows.append(Measurement(label, "all", *share_of_clusters(relevant[kept], paper[kept])))
+            rows.append(Measurement(system, column, *share_of_clusters(relevant[selected], paper[selected])))
+    for label, selected in (("all uncited", ~cited), ("all cited", cited)):
+        rows.append(Measurement(label, "all", *share_of_clusters(relevant[selected], paper[selected])))
     notes = [
         "Percent of judged candidates that are relevant for a facet of their query, by the system's rank.",
         f"{len(judged):,} candidates of {judged['paper'].n_unique()} queries, drawn with their query.",
@@ -151,7 +151,7 @@ def relevance_table(judged: Judged, systems: Sequence[str]) -> StudyTable:
 
 
 def features(ranks: npt.NDArray[Any]) -> Floats:
-    """Return what relevance is predicted from, float64 ``[candidates, 2]``: mean and least logarithm of the ranks.
+    """Return the predictors of relevance, float64 ``[candidates, 2]``: mean and minimum of the log2 of the ranks.
 
     Args:
         ranks: from 1, ``[candidates, systems]``.
@@ -163,8 +163,8 @@ def features(ranks: npt.NDArray[Any]) -> Floats:
 def imputed_precision(judged: Judged, large: Rankings, recipe: Recipe) -> Floats:
     """Return average precision with citations, then with each imputation, ``[1 + imputations, systems, queries]``.
 
-    Each imputation fits the probability of relevance on other query papers, drawn with replacement, so that its
-    uncertainty counts.
+    Each imputation fits the probability of relevance on a bootstrap sample of the judged query papers, so that the
+    uncertainty of the fit is included.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -175,19 +175,19 @@ def imputed_precision(judged: Judged, large: Rankings, recipe: Recipe) -> Floats
         for label, run in large.runs.items()
     )
     ranks = ranked.join(positives, on=["query", "row"], how="anti").pivot("run", index=["query", "row"], values="rank")
-    near = ranks.filter(pl.min_horizontal(*large.runs) <= recipe.imputed).sort("query", "row")
-    predictors = features(near.select(pl.col(*large.runs).fill_null(recipe.depth + 1)).to_numpy())
+    top_uncited = ranks.filter(pl.min_horizontal(*large.runs) <= recipe.imputed).sort("query", "row")
+    predictors = features(top_uncited.select(pl.col(*large.runs).fill_null(recipe.depth + 1)).to_numpy())
     uncited = judged.filter(~pl.col("cited"))
     x, y = features(uncited.select(judged.columns[4:]).to_numpy()), uncited["relevant"].to_numpy()
     paper = uncited["paper"].rank("dense").cast(pl.Int64).to_numpy() - 1
     values = [[evaluate(large.qrels, run, measure)[0] for run in runs]]
-    for number in range(recipe.imputations):
-        random = generator(recipe.seed, "impute", number)
-        times = np.bincount(random.integers(0, paper.max() + 1, paper.max() + 1), minlength=paper.max() + 1)
-        fit = LogisticRegression(C=np.inf).fit(x, y, sample_weight=times[paper])
-        chance = fit.predict_proba(predictors)[:, 1]
-        drawn = near.filter(pl.Series(random.random(len(near)) < chance)).select("query", "row")
-        both = pl.concat([positives, drawn]).sort("query", "row")
+    for imputation in range(recipe.imputations):
+        random = generator(recipe.seed, "impute", imputation)
+        draw_counts = np.bincount(random.integers(0, paper.max() + 1, paper.max() + 1), minlength=paper.max() + 1)
+        model = LogisticRegression(C=np.inf).fit(x, y, sample_weight=draw_counts[paper])
+        probabilities = model.predict_proba(predictors)[:, 1]
+        imputed = top_uncited.filter(pl.Series(random.random(len(top_uncited)) < probabilities)).select("query", "row")
+        both = pl.concat([positives, imputed]).sort("query", "row")
         grades = np.ones(len(both), np.int16)
         qrels = Qrels.from_table(table(JUDGEMENTS, both["query"].to_numpy(), both["row"].to_numpy(), grades), queries)
         values.append([evaluate(qrels, run, measure)[0] for run in runs])
@@ -195,10 +195,10 @@ def imputed_precision(judged: Judged, large: Rankings, recipe: Recipe) -> Floats
 
 
 def rubin(values: Floats) -> tuple[float, float, float, float]:
-    """Return the mean over imputed differences, its 95% interval and the probability that its sign is another.
+    """Return the mean over imputed differences, its 95% interval and the probability of the opposite sign.
 
-    Rubin's rules: the variance over queries within an imputation, and that between imputations; the probability is that
-    of Student's t.
+    Rubin's rules add the variance over queries within an imputation and that between imputations. The probability is
+    from Student's t distribution.
 
     Args:
         values: float64 ``[imputations, queries]``.
@@ -215,7 +215,7 @@ def rubin(values: Floats) -> tuple[float, float, float, float]:
 
 
 def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) -> Iterator[StudyTable]:
-    """Yield the systems with citations and with imputed judgements, and each two of them."""
+    """Yield tables of MAP by citations and by imputed relevance: of each system, and of each pair of systems."""
     cited, imputed = values[0], values[1:]
     rows = []
     for number, system in enumerate(systems):
@@ -231,9 +231,9 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     pairs = []
     for first, second in itertools.combinations(range(len(systems)), 2):
         mean, low, high = interval(cited[first] - cited[second], recipe.seed)
-        value, least, most, tail = rubin(imputed[:, first] - imputed[:, second])
-        changed = tail if mean * value >= 0 else 1 - tail
-        pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, least, most, changed))
+        value, lowest, highest, tail = rubin(imputed[:, first] - imputed[:, second])
+        reverse = tail if mean * value >= 0 else 1 - tail
+        pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, lowest, highest, reverse))
     columns = ["pair", "citations", "citations_low", "citations_high", "imputed", "low", "high", "other_order"]
     frame = pl.DataFrame(pairs, columns, orient="row")
     shown = frame.select(
@@ -245,31 +245,31 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
 
 
 def settled_table(
-    opened: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], systems: Sequence[str], recipe: Recipe
+    judged_pools: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], systems: Sequence[str], recipe: Recipe
 ) -> StudyTable:
-    """Return how often infAP on some judged candidates of each query gives the order of MAP on all of them."""
-    whole, sampled = {}, {}
+    """Return how often infAP on a sample of each query's judged candidates orders systems as MAP on all of them."""
+    full_scores, sampled_scores = {}, {}
     for system in systems:
-        full, drawn = [], []
+        facet_scores, facet_samples = [], []
         for facet in FACETS:
-            pool, ranked = opened[facet, system]
+            pool, ranked = judged_pools[facet, system]
             grade = (pl.col("grade") >= recipe.relevant).cast(pl.Int16)
             judged = judgements_of(pool).select("query", "row", grade)
-            full.append(measured(judged, ranked, pool, "map"))
-            of_facet = []
+            facet_scores.append(measured(judged, ranked, pool, "map"))
+            facet_draws = []
             for count, draw in itertools.product(recipe.judged, range(recipe.draws)):
                 chance = generator(recipe.seed, "judged", f"{facet}|{draw}").random(len(judged))
-                kept = pl.when(pl.col("chance").rank("ordinal").over("query") <= count)
-                grade = kept.then("grade").otherwise(-1).cast(pl.Int16)
-                chosen = judged.with_columns(chance=chance).select("query", "row", grade=grade)
-                of_facet.append(measured(chosen, ranked, pool, "infap"))
-            drawn.append(np.stack(of_facet))
-        whole[system] = np.concatenate(full)
-        sampled[system] = np.concatenate(drawn, axis=1).reshape(len(recipe.judged), recipe.draws, -1)
+                is_sampled = pl.when(pl.col("chance").rank("ordinal").over("query") <= count)
+                grade = is_sampled.then("grade").otherwise(-1).cast(pl.Int16)
+                sample = judged.with_columns(chance=chance).select("query", "row", grade=grade)
+                facet_draws.append(measured(sample, ranked, pool, "infap"))
+            facet_samples.append(np.stack(facet_draws))
+        full_scores[system] = np.concatenate(facet_scores)
+        sampled_scores[system] = np.concatenate(facet_samples, axis=1).reshape(len(recipe.judged), recipe.draws, -1)
     rows = []
     for first, second in itertools.combinations(systems, 2):
-        truth = np.nanmean(whole[first] - whole[second])
-        changes = np.nanmean(sampled[first] - sampled[second], axis=2)
+        truth = np.nanmean(full_scores[first] - full_scores[second])
+        changes = np.nanmean(sampled_scores[first] - sampled_scores[second], axis=2)
         agreed = (changes * np.sign(truth) > 0).mean(axis=1)
         rows.append({"pair": f"{first} less {second}", "MAP, all": 100 * truth} | {
             f"{count} judged": 100 * share for count, share in zip(recipe.judged, agreed.tolist(), strict=True)

@@ -1,9 +1,9 @@
 """The study ``overlap``: how much of an encoder's advantage over BM25 is overlap with its training data?
 
-An encoder could have seen what was published up to the last year of its training data. Its advantage over a system that
-was not trained is compared between queries that it could have seen and later ones (difference in differences): the
-baseline takes away what makes queries of a stratum hard for everyone. What makes them harder for encoders alone stays,
-so a system without training data, given a cutoff as a placebo, shows how large a difference arises without overlap.
+An encoder could have seen papers published up to the last year of its training data. The study compares its advantage
+over an untrained baseline between queries that it could have seen and later ones (difference in differences). The
+baseline removes what makes a stratum of queries harder for every system, but not what makes it harder for encoders
+alone. Therefore an untrained system with a cutoff serves as a placebo: it shows the difference without overlap.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = scored_runs(workspace, recipe)
     scores = values(runs).filter(measure="map")
     pools: dict[Group, PoolRankings] = {}
-    for of_pool in runs.partition_by("pool", maintain_order=True):
-        opened = rankings_of(of_pool)
-        pools[opened.group, int(of_pool["year"][0])] = opened
+    for pool_runs in runs.partition_by("pool", maintain_order=True):
+        rankings = rankings_of(pool_runs)
+        pools[rankings.group, int(pool_runs["year"][0])] = rankings
     labels, baseline, seed = runs["label"].unique(maintain_order=True), recipe.baseline, recipe.seed
     if unknown := (set(recipe.cutoffs) | set(recipe.training)) - set(labels):
-        wrong = f"cutoffs and training must be of systems, got {', '.join(sorted(unknown))}"
-        raise InputError(wrong, f"Name some of {', '.join(labels)}")
-    known = {label: cutoff_of(label, recipe.cutoffs) for label in labels if label != baseline}
-    cutoffs = {label: cutoff for label, cutoff in known.items() if cutoff is not None}
+        problem = f"cutoffs and training must be of systems, got {', '.join(sorted(unknown))}"
+        raise InputError(problem, f"Name some of {', '.join(labels)}")
+    known_cutoffs = {label: cutoff_of(label, recipe.cutoffs) for label in labels if label != baseline}
+    cutoffs = {label: cutoff for label, cutoff in known_cutoffs.items() if cutoff is not None}
     corpus = next(iter(pools.values())).pool.corpus
-    lists = {label: training_papers([file], corpus) for label, file in recipe.training.items()}
-    gain_of = {label: gains(scores, label, baseline) for label in cutoffs | lists}
+    training_lists = {label: training_papers([file], corpus) for label, file in recipe.training.items()}
+    gain_of = {label: gains(scores, label, baseline) for label in cutoffs | training_lists}
     strata = [
         *(_by_year(label, gain_of[label], cutoff, seed) for label, cutoff in cutoffs.items()),
-        *(_by_list(label, gain_of[label], pools, trained, seed) for label, trained in lists.items()),
+        *(_by_list(label, gain_of[label], pools, trained, seed) for label, trained in training_lists.items()),
         *(_by_positives(label, baseline, pools, cutoff, seed) for label, cutoff in cutoffs.items()),
     ]
     summary = summarise(scores, baseline=baseline)
@@ -99,16 +99,16 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return replace(result, tables=tables, figures=drawn(views), parts=[chart, *result.parts])
 
 
-def cutoff_of(system: str, given: Mapping[str, int]) -> int | None:
-    """Return the last year of what a system was trained on; None where it is not known, or nothing was."""
-    if system in given:
-        return given[system]
+def cutoff_of(system: str, cutoffs: Mapping[str, int]) -> int | None:
+    """Return the last year of a system's training data; None if it is unknown or the system is untrained."""
+    if system in cutoffs:
+        return cutoffs[system]
     years = [training.until for training in trainings_of(system).values()]
     return max(filter(None, years)) if years and all(years) else None
 
 
 def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Floats]:
-    """Return what a system gains over the baseline, by field and year of the queries, float64 ``[queries]`` each."""
+    """Return the gain over the baseline of each query, by field and year, float64 ``[queries]`` each."""
     wide = scores.filter(pl.col("label").is_in([system, baseline])).pivot(
         "label", index=["field", "year", "query"], values="value", maintain_order=True
     )
@@ -123,14 +123,14 @@ STRATA = {
     "system": pl.String, "strata": pl.String, "seen": pl.Float64, "unseen": pl.Float64, "difference": pl.Float64,
     "low": pl.Float64, "high": pl.Float64, "p": pl.Float64, "n_seen": pl.Int64, "n_unseen": pl.Int64,
 }  # fmt: skip
-"""Columns of the comparison of two strata: mean advantage in each, fractions; their difference, its interval, p."""
+"""Columns of the comparison of two strata: mean advantage in each as a fraction; their difference, interval and p."""
 
 Row = tuple[Any, ...]
-"""Of :data:`STRATA`."""
+"""A row of :data:`STRATA`."""
 
 
 def _compared(system: str, strata: str, seen: Sequence[Floats], unseen: Sequence[Floats], seed: int) -> Row | None:
-    """Return the mean over groups of the advantage of each stratum, and their difference; None without one of both."""
+    """Return a row with the mean advantage over the groups of each stratum; None if a stratum is empty."""
     if not seen or not unseen:
         return None
     weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
@@ -141,11 +141,11 @@ def _compared(system: str, strata: str, seen: Sequence[Floats], unseen: Sequence
 
 
 def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int, seed: int) -> Row | None:
-    """Compare queries up to the cutoff with later ones, in fields that have both."""
+    """Compare queries up to the cutoff with later queries, in fields that have both."""
     early, late = ({group: gain for group, gain in advantage.items() if (group[1] <= cutoff) == seen}
                    for seen in (True, False))  # fmt: skip
-    both = {field for field, _ in early} & {field for field, _ in late}
-    seen, unseen = ([gain for (field, _), gain in side.items() if field in both] for side in (early, late))
+    common_fields = {field for field, _ in early} & {field for field, _ in late}
+    seen, unseen = ([gain for (field, _), gain in side.items() if field in common_fields] for side in (early, late))
     return _compared(system, "queries by year", seen, unseen, seed)
 
 
@@ -153,8 +153,8 @@ def _by_list(
     system: str, advantage: Mapping[Group, Floats], pools: Mapping[Group, PoolRankings], trained: Any, seed: int
 ) -> Row | None:
     """Compare queries in the training list with others of the same field and year."""
-    of_groups = [(gain, trained[pools[group].pool.query_rows]) for group, gain in advantage.items()]
-    mixed = [(gain, listed) for gain, listed in of_groups if 0 < listed.sum() < len(listed)]
+    listed_gains = [(gain, trained[pools[group].pool.query_rows]) for group, gain in advantage.items()]
+    mixed = [(gain, listed) for gain, listed in listed_gains if 0 < listed.sum() < len(listed)]
     seen, unseen = [gain[listed] for gain, listed in mixed], [gain[~listed] for gain, listed in mixed]
     return _compared(system, "queries in the list", seen, unseen, seed)
 
@@ -164,18 +164,20 @@ def _by_positives(
 ) -> Row | None:
     """Compare, within queries after the cutoff, positives published up to it with later ones.
 
-    A positive's advantage is that of the precision at its rank. Queries count that have positives of both kinds.
+    A positive's advantage is the difference of the precision at its rank. Only queries with positives of both kinds
+    count.
     """
     parts = [np.empty((0, 2))]
     for pool in (pool for (_, year), pool in pools.items() if year > cutoff):
         years, counts = pool.attribute("year"), pool.qrels.positives()
-        precision, others = (
+        precision, reference = (
             1 - loss(pool.ranks[label], pool.qrels) * np.repeat(counts, counts) for label in (system, baseline)
         )
-        kinds = (years <= cutoff) & (years != NO_YEAR), years > cutoff
-        parts.append(np.stack([pool.means(np.where(kept, precision - others, np.nan)) for kept in kinds], axis=1))
-    both = np.concatenate(parts)
-    early, late = both[~np.isnan(both).any(axis=1)].T
+        strata = (years <= cutoff) & (years != NO_YEAR), years > cutoff
+        gain = precision - reference
+        parts.append(np.stack([pool.means(np.where(mask, gain, np.nan)) for mask in strata], axis=1))
+    query_means = np.concatenate(parts)
+    early, late = query_means[~np.isnan(query_means).any(axis=1)].T
     if not len(early):
         return None
     (value, low, high), p_value = contrast([early - late], [1.0], seed)
@@ -208,18 +210,18 @@ def strata_table(strata: pl.DataFrame, cutoffs: Mapping[str, int], baseline: str
 
 DOSE = {"system": pl.String, "years": pl.Int64, "queries": pl.Int64, "value": pl.Float64, "low": pl.Float64,
         "high": pl.Float64}  # fmt: skip
-"""Advantage by years after the cutoff; intervals hold together."""
+"""Columns of the advantage by years after the cutoff; intervals are simultaneous."""
 
 
 def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """Return the advantage of each system by years after its cutoff (fields weigh alike), columns :data:`DOSE`."""
+    """Return the advantage of each system by years after its cutoff, as a mean over fields, columns :data:`DOSE`."""
     years = {label: sorted({year for _, year in advantage}) for label, advantage in gain_of.items()}
     level, rows = simultaneous(sum(map(len, years.values()))), []
     for label, year in [(system, year) for system in years for year in years[system]]:
-        of_year = {group: gain for group, gain in gain_of[label].items() if group[1] == year}
-        groups = {f"{field} {year}": gain[None] for (field, _), gain in of_year.items()}
+        year_gains = {group: gain for group, gain in gain_of[label].items() if group[1] == year}
+        groups = {f"{field} {year}": gain[None] for (field, _), gain in year_gains.items()}
         interval = mean_of_means(groups, seed, level=level).at(0)
-        rows.append((label, year - cutoffs[label], sum(map(len, of_year.values())), *interval))
+        rows.append((label, year - cutoffs[label], sum(map(len, year_gains.values())), *interval))
     return pl.DataFrame(rows, DOSE, orient="row")
 
 

@@ -1,4 +1,4 @@
-"""Score against the number of candidates (Medić & Šnajder 2022, section 3.1, table 1). The example of a study."""
+"""Scores by number of candidates (Medić & Šnajder 2022, section 3.1, table 1); the simplest example of a study."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Recipe(PoolsRecipe):
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return a table of all measures, for several fields one a size, and a figure of each measure."""
+    """Return a table of all measures (of several fields, one per size), and a figure of each measure."""
     runs = scored_runs(workspace, recipe)
     scores = values(runs)
     return pool_result(runs, scores, [summarise(scores)], [str(measure) for measure in parse_measures(recipe.measures)])

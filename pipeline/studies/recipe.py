@@ -16,26 +16,26 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.data import DATA
 
 RECIPES = DATA / "recipes"
-"""Folder of the recipes that come with the project; ``--recipe`` takes them by name."""
+"""Folder of the project's recipes, which ``--recipe`` takes by name."""
 
 Rules = tuple[tuple[str, Any], ...]
-"""Settings of pools that a recipe may leave out, with their values."""
+"""Optional settings of pools in a recipe, (name, value) pairs."""
 
 NO_RULES: Any = dataclasses.field(default=(), metadata=OMIT_DEFAULT)
-"""Default of the field ``rules`` of a recipe that takes every setting of pools."""
+"""Default of the field ``rules`` of a recipe that accepts every setting of pools."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolsRecipe:
-    """What recipes of pools have in common.
+    """Settings that recipes of pools have in common.
 
     Attributes:
         corpus: name of the corpus; empty: the only one.
         queries: number of queries of each pool, or ``all``.
-        seed: of every draw.
-        systems: what ranks, with commas.
-        depth: ranks kept of each query.
-        rules: further settings of pools that the recipe gives, such as ``min_citations``.
+        seed: random seed.
+        systems: systems, comma-separated.
+        depth: ranks kept per query.
+        rules: further settings of pools in the recipe, such as ``min_citations``.
     """
 
     corpus: str
@@ -47,20 +47,20 @@ class PoolsRecipe:
 
 
 REPLACED = {"systems": "replaced"}
-"""Metadata of a field beside ``systems`` that names systems with commas: ``--model`` replaces it too."""
+"""Metadata of a field, other than ``systems``, with comma-separated systems that ``--model`` replaces too."""
 
 KEPT = {"systems": "kept"}
 """Metadata of a field that names systems which ``--model`` cannot replace."""
 
 
 def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
-    """Return the settings of a recipe in which ``systems`` replace all others; those of ``settings`` stay."""
-    others = (field.name for field in dataclasses.fields(cls) if field.metadata.get("systems") == "replaced")
-    return {"systems": systems, **{name: systems for name in others if name not in settings}}
+    """Return settings that replace all systems of a recipe by ``systems``, except fields that ``settings`` gives."""
+    replaced = (field.name for field in dataclasses.fields(cls) if field.metadata.get("systems") == "replaced")
+    return {"systems": systems, **{name: systems for name in replaced if name not in settings}}
 
 
 def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse to replace the systems of a recipe that has some which cannot be replaced; ``settings`` may name them."""
+    """Raise InputError if a recipe has systems that ``--model`` cannot replace; fields in ``settings`` are allowed."""
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
         if value and field.name not in settings and field.metadata.get("systems") == "kept":
@@ -70,30 +70,30 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def check_choice(what: str, value: str, choices: Collection[str], remedy: str = "") -> None:
-    """Refuse a value that is none of the choices; the remedy is the nearest one, unless another is given."""
+def check_choice(subject: str, value: str, choices: Collection[str], remedy: str = "") -> None:
+    """Raise InputError if a value is not one of the choices; the default remedy is the nearest choice."""
     if value not in choices:
         raise InputError(
-            f"{what} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
+            f"{subject} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
         )
 
 
-def find_recipe(given: Path) -> Path:
-    """Return the recipe of the project that has the name given, or else the path given."""
-    named = RECIPES / f"{given}.toml"
-    return named if given.name == str(given) and not given.is_file() and named.is_file() else given
+def find_recipe(path: Path) -> Path:
+    """Return the path of the project's recipe if ``path`` is its name, else ``path`` itself."""
+    project_recipe = RECIPES / f"{path}.toml"
+    return project_recipe if path.name == str(path) and not path.is_file() and project_recipe.is_file() else path
 
 
 def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
-    """Read a recipe, a TOML file of all fields of ``cls`` and no other; ``changes`` replace settings.
+    """Read a recipe, a TOML file with exactly the fields of ``cls``; ``changes`` replace settings.
 
-    Where ``cls`` has a field ``rules``, the file may also give any setting of pools. A number is a list of one where a
-    list is wanted, and a text where texts are.
+    If ``cls`` has a field ``rules``, the file may also give any setting of pools. Where a list is expected, a number is
+    read as a list of one; in a list of texts, an integer is read as text.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        remedy = nearest(path.stem, sorted(ours.stem for ours in RECIPES.glob("*.toml")))
+        remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
         raise InputError(f"the recipe {path} cannot be read ({error})", remedy) from error
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
@@ -104,26 +104,28 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     missing = [name for name, field in fields.items() if name not in values and field.default is dataclasses.MISSING]
     if missing:
         raise InputError(f"the recipe {path} lacks {', '.join(missing)}", "A recipe gives every setting: add them")
-    if further := tuple((name, values.pop(name)) for name in rules if name in values):
-        values["rules"] = further
-    kinds = get_type_hints(cls)
-    for name, kind in kinds.items():
+    if given_rules := tuple((name, values.pop(name)) for name in rules if name in values):
+        values["rules"] = given_rules
+    types = get_type_hints(cls)
+    for name, kind in types.items():
         if get_origin(kind) is tuple and type(value := values.get(name)) in (int, float):
             values[name] = [value]
         if kind == tuple[str, ...] and isinstance(value := values.get(name), list):
             values[name] = [str(item) if type(item) is int else item for item in value]
-    named = {name: (value, kinds.get(name, Any), f"the setting {name}") for name, value in values.items()}
-    return from_mapping(cls, {name: convert(*setting) for name, setting in named.items()})
+    conversions = {name: (value, types.get(name, Any), f"the setting {name}") for name, value in values.items()}
+    return from_mapping(cls, {name: convert(*setting) for name, setting in conversions.items()})
 
 
 def pools_of(recipe: Any) -> dict[str, Any]:
-    """Return the settings of pools in a recipe, by name; an empty text is not given."""
-    given = {field.name.replace("sizes", "size"): getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
-    return {name: value for name, value in given.items() if name in SETTINGS and value != ""} | dict(recipe.rules)
+    """Return the settings of pools in a recipe, by name; empty texts are left out."""
+    settings = {
+        field.name.replace("sizes", "size"): getattr(recipe, field.name) for field in dataclasses.fields(recipe)
+    }
+    return {name: value for name, value in settings.items() if name in SETTINGS and value != ""} | dict(recipe.rules)
 
 
 def with_settings(texts: list[str]) -> dict[str, Any]:
-    """Read settings typed as ``name=value``, several with ``;`` between them; a value is TOML, or else text."""
+    """Parse settings typed as ``name=value``, several separated by ``;``; a value is TOML, or else text."""
     settings = {}
     for pair in (pair for text in texts for pair in re.split(r";\s*(?=\w+\s*=)", text)):
         name, equals, value = pair.strip().removesuffix(";").partition("=")

@@ -1,4 +1,4 @@
-"""Running a study: plan its tasks with time and disk, make them, write its tables and figures."""
+"""Run a study: estimate its time and disk space, make its artifacts, write its tables and figures."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from pipeline.studies.base import Study, StudyResult
 
 
 def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
-    """Make what is missing of a study, and return what it found.
+    """Make the missing artifacts of a study, and return its results.
 
-    A study that was stopped goes on where it was; what it shares with other work is the same artifact.
+    A study that was stopped resumes where it was, and artifacts are shared with other studies and commands.
     """
     for batch in study.batches(workspace, recipe):
         tasks = list(batch)
@@ -41,14 +41,14 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
 
 
 def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
-    """Check that the corpus, or else the input folder, of a recipe is there, before a model is looked for."""
-    given, names = getattr(recipe, "input", None), getattr(recipe, "corpus", None)
+    """Raise InputError if the corpora or the input folder of a recipe do not exist."""
+    folder, corpora = getattr(recipe, "input", None), getattr(recipe, "corpus", None)
     try:
-        if given and not Path(given).expanduser().is_dir():
-            raise InputError(f"the input folder {given} does not exist", "Give the folder with --input")
-        if given == "" and not names:
+        if folder and not Path(folder).expanduser().is_dir():
+            raise InputError(f"the input folder {folder} does not exist", "Give the folder with --input")
+        if folder == "" and not corpora:
             raise InputError("the recipe must name an input folder, got none", "Give the folder with --input")
-        for name in () if given or names is None else names.split(","):
+        for name in () if folder or corpora is None else corpora.split(","):
             find_corpus_folder(workspace.root, name.strip() or None)
     except CorruptError:
         raise
@@ -57,7 +57,7 @@ def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
 
 
 def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], str]:
-    """Return what :func:`run` would make; and why the plan ends early, or an empty text. Nothing is written."""
+    """Return the steps of :func:`run`, and why the plan ends early (empty if complete). Nothing is written."""
     steps: dict[str, Step] = {}
     try:
         for batch in study.batches(workspace, recipe):
@@ -74,7 +74,8 @@ def write(
 ) -> Path:
     """Write a study's page, tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
 
-    ``name`` is the recipe's. Without ``output`` the folder is ``runs/reports/STUDY`` or ``runs/reports/STUDY-RECIPE``.
+    ``name`` is that of the recipe. Without ``output`` the folder is ``runs/reports/STUDY``
+    or ``runs/reports/STUDY-RECIPE``.
     """
     report = study.name if name == study.name else f"{study.name}-{file_name(name, kept='._-') or 'recipe'}"
     folder = output or workspace.root / REPORTS / report
@@ -82,16 +83,16 @@ def write(
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
     parts = [
-        TablePart(item.name, item.table, as_csv(item.frame), source, item.choosers, item.records)
-        for item in results.tables
+        TablePart(table.name, table.table, as_csv(table.frame), source, table.choosers, table.records)
+        for table in results.tables
     ]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
         for part in parts:
             files.write_text(folder / f"{part.name}.csv", part.csv)
-            for suffix, kind in (("md", "markdown"), ("tex", "latex")):
-                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, kind))
+            for suffix, form in (("md", "markdown"), ("tex", "latex")):
+                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, form))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():
@@ -106,26 +107,28 @@ def write(
 
 
 def _draw(results: StudyResult, folder: Path, source: str, description: str) -> list[Image]:
-    """Write the figures, and return those that no chart of the page shows."""
+    """Write the figures, and return images of those without a chart on the page."""
     images = []
     try:
-        for item in results.figures:
+        for figure in results.figures:
             with drawing() as figure_class:
-                save(item.draw(figure_class), folder / item.name, FORMATS, description)
-            if not item.charted:
-                svg = (folder / f"{item.name}.svg").read_text(encoding="utf-8")
-                images.append(Image(item.name, svg, source))
+                save(figure.draw(figure_class), folder / figure.name, FORMATS, description)
+            if not figure.charted:
+                svg = (folder / f"{figure.name}.svg").read_text(encoding="utf-8")
+                images.append(Image(figure.name, svg, source))
     except InputError as error:  # matplotlib is not installed
         say(f"no figures: {error}")
     return images
 
 
-def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, shown: Sequence[Part]) -> Page:
-    """Return the page of a study: its charts and ``shown`` (figures that were drawn, tables), then its other parts."""
+def _page(
+    study: Study, name: str, record: Mapping[str, Any], results: StudyResult, static_parts: Sequence[Part]
+) -> Page:
+    """Return the page of a study: its charts, its ``static_parts`` (images, tables), then its other parts."""
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
     charts = [part for part in results.parts if isinstance(part, Chart)]
-    others = [part for part in results.parts if not isinstance(part, Chart)]
-    parts = [*shown, *charts] if results.tables_first else [*charts, *shown]
+    other_parts = [part for part in results.parts if not isinstance(part, Chart)]
+    parts = [*static_parts, *charts] if results.tables_first else [*charts, *static_parts]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
         "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
@@ -133,8 +136,8 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResu
         "systems": systems if isinstance(systems, str) else ", ".join(systems),
         "best row": results.best,
     }
-    about = f"{study.summary[0].upper()}{study.summary[1:]}."
-    return Page(f"Study: {name}", about, [*parts, *others], facts, listing)
+    summary = f"{study.summary[0].upper()}{study.summary[1:]}."
+    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing)
 
 
 _RATES = {
@@ -147,12 +150,12 @@ _RATES = {
     "search": (1e-4, 50.0),
     "score": (5e-6, 10.0),
 }
-"""Assumed seconds and bytes of a candidate on one core, not measured; of ``embed``: a BERT-base, float32 vectors."""
+"""Assumed, not measured: seconds and bytes per candidate on one core; for ``embed``, BERT-base and float32 vectors."""
 _OTHER = (1e-4, 100.0)
 
 
 class Estimate(NamedTuple):
-    """What the missing artifacts of one stage take, ``measured`` in this workspace or ``assumed``."""
+    """Estimated time and disk space of a stage's missing artifacts; ``basis`` is ``measured`` or ``assumed``."""
 
     stage: str
     missing: int
@@ -164,8 +167,8 @@ class Estimate(NamedTuple):
 def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
     """Return an estimate for each stage with missing artifacts, in order of work.
 
-    The rate of a stage is the median, per candidate, of the artifacts in the same folder (of one encoder's vectors, for
-    ``embed``); a stage that was never run here takes fixed rates of one core.
+    The rate of a stage is the median, per candidate, over the artifacts in the same folder (for ``embed``, those of the
+    same encoder). A stage that was never run here has the rates of :data:`_RATES`.
     """
     sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
     corpus = max((len(workspace.corpus(name)) for name in workspace.corpora()), default=0)
@@ -174,15 +177,15 @@ def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
         if step.present:
             continue
         stage, papers = step.task.stage, _candidates(step.task, sizes) or corpus
-        made = [artifact for artifact in published(step.path.parent) if artifact.manifest.stage == stage]
-        rates = [rate for artifact in made if (rate := _rate(artifact, sizes))]
+        stage_artifacts = [artifact for artifact in published(step.path.parent) if artifact.manifest.stage == stage]
+        rates = [rate for artifact in stage_artifacts if (rate := _rate(artifact, sizes))]
         assumed_seconds, assumed_bytes = _RATES.get(stage, _OTHER)
         assumed = [(assumed_seconds / workspace.runner.resources.workers, assumed_bytes)]
         seconds, size = papers * np.median(rates or assumed, axis=0)
-        old = estimates.get(stage, Estimate(stage, 0, 0.0, 0.0, "measured"))
-        basis = old.basis if rates else "assumed"
+        previous = estimates.get(stage, Estimate(stage, 0, 0.0, 0.0, "measured"))
+        basis = previous.basis if rates else "assumed"
         estimates[stage] = Estimate(
-            stage, old.missing + 1, old.seconds + float(seconds), old.bytes + float(size), basis
+            stage, previous.missing + 1, previous.seconds + float(seconds), previous.bytes + float(size), basis
         )
     return list(estimates.values())
 
@@ -197,10 +200,10 @@ def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | No
 
 
 def _candidates(task: Task, sizes: dict[str, int]) -> int | None:
-    """Return the candidates of a task's pool, counted or as asked for; None if it has no pool, or of all papers."""
+    """Return the number of candidates of a task's pool, counted or as configured; None if unknown."""
     pool: Any = task if task.stage == "pool" else task.inputs.get("pool")
     size = None if pool is None else sizes.get(pool.id)
     if size is None and isinstance(pool, Task):
-        asked = canonical(pool.config)["size"]
-        return asked if isinstance(asked, int) else None
+        configured = canonical(pool.config)["size"]
+        return configured if isinstance(configured, int) else None
     return size

@@ -1,4 +1,4 @@
-"""Scientific retrieval on sets that others made, tasks of MTEB: one table over sets, ranks, and published figures."""
+"""Scientific retrieval tasks of MTEB: a table of all data sets, ranks, and a comparison with published figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Recipe:
 
 
 def _corpora(recipe: Recipe) -> dict[str, Task]:
-    """Return the corpus of each task, by the task."""
+    """Return the task of each corpus, by MTEB task."""
     shared = {"source": "mteb", "input": str(Path(recipe.input).expanduser().resolve()), "duplicates": None}
     return {
         task: task_of({**shared, "name": corpus_name(task), "options": {"task": task}})
@@ -50,17 +50,17 @@ def _corpora(recipe: Recipe) -> dict[str, Task]:
 
 
 def _for_task(system: Name, task: str) -> Name:
-    """Return a system whose registered models of mteb take their prompts for a task."""
+    """Return a system whose ``mteb:`` models use the prompts of a task."""
 
     def prompted(name: Name) -> Name:
-        asked = name.base.startswith(MTEB) and "task" not in dict(name.options)
-        return replace(name, options=(*name.options, ("task", task))) if asked else name
+        takes_task = name.base.startswith(MTEB) and "task" not in dict(name.options)
+        return replace(name, options=(*name.options, ("task", task))) if takes_task else name
 
     return system.map(prompted)
 
 
 def _evaluated(workspace: Workspace, recipe: Recipe) -> Iterator[tuple[str, str, str, Evaluation]]:
-    """Yield set, row, system as published and evaluation."""
+    """Yield data set, row label, system without label, and evaluation."""
     for task, corpus in _corpora(recipe).items():
         (pool,) = selection(seed=recipe.seed).pools(workspace.runner.make(corpus))
         for system in parse(recipe.systems):
@@ -76,29 +76,29 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the table over sets with the macro average, ranks by the first measure, and published figures."""
+    """Return the table of sets with their macro average, ranks by the first measure, and published figures."""
     *names, evaluations = zip(*_evaluated(workspace, recipe), strict=True)
     columns = dict(zip(("field", "label", "system"), map(pl.Series, names), strict=True))
     runs = runs_of(workspace.runner, evaluations).with_columns(**columns, kind=pl.lit("sets"))
     scores, draws = values(runs), Draws(seed=recipe.seed)
     summary = summarise(scores, baseline=recipe.baseline, draws=draws)
     result = pool_result(runs, scores, [summary], recipe.measures, draws)
-    first, *others = result.tables
+    first, *other_tables = result.tables
     table = first.table
     if table.corner == "field":
         table = replace(table, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
-    tables = [replace(first, table=table), *others, rank_table(scores, recipe.measures[0], draws)]
-    if (beside := _published(select_measures(summary, recipe.measures))) is not None:
-        tables.append(beside)
+    tables = [replace(first, table=table), *other_tables, rank_table(scores, recipe.measures[0], draws)]
+    if (comparison := _published(select_measures(summary, recipe.measures))) is not None:
+        tables.append(comparison)
     return replace(result, tables=tables)
 
 
 def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
 
-    The interval of a rank leaves out who is told apart on the set; that of the mean is the mean of its ends.
+    The interval of a rank excludes systems that differ significantly on the set; that of the mean averages the ends.
     """
-    averages = {key: one for key, one in average(scores, draws).items() if key[2] == measure}
+    averages = {key: setup_average for key, setup_average in average(scores, draws).items() if key[2] == measure}
     setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
     ranked = {}
     for setup in setups:
@@ -109,8 +109,8 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
     rows = [
         Measurement(label, column, *map(float, figures))
-        for column, of_set in ranked.items()
-        for label, figures in zip(labels, of_set.T, strict=True)
+        for column, set_ranks in ranked.items()
+        for label, figures in zip(labels, set_ranks.T, strict=True)
     ]
     notes = [
         f"Ranks by {label_of(measure)}; 1 is best. Intervals leave out who is told apart on a set: paired permutation "
@@ -120,7 +120,7 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
 
 
 def _published(summary: pl.DataFrame) -> StudyTable | None:
-    """Return each figure beside the published one, with the text that was made with; None where none is known."""
+    """Return each figure that has a published one, with the difference to it; None if there are none."""
     figures = summary.select("field", "label", "system", "measure", "value", "low", "high")
     frame = with_published(figures, pl.col("field")).filter(pl.col("published").is_not_null())
     if frame.is_empty():
@@ -131,8 +131,8 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
         )
         for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
     }
-    made = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
-    texts = dict.fromkeys(f"{label}: {text}" for label, *keys in made if (text := made_with(*keys)))
+    published_rows = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
+    texts = dict.fromkeys(f"{label}: {text}" for label, *keys in published_rows if (text := made_with(*keys)))
     notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]
     return StudyTable("published", grid("Beside published figures", "set", cells, notes), frame)
 

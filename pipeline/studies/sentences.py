@@ -1,4 +1,4 @@
-"""How near two papers are by the vectors of their sentences (Mysore et al. 2022): the best pair, optimal transport."""
+"""Similarity of two papers by their sentence vectors (Mysore et al. 2022): best pair or optimal transport."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Sentences = npt.NDArray[np.floating]
 Pairing = Literal["best pair", "transport"]
 
 _BLUR = 0.05
-"""Regularisation of the entropic transport: the authors' blur, at power 1."""
+"""Regularisation of entropic transport: the authors' blur, to the power of 1."""
 
 
 def transport_score(query: Sentences, paper: Sentences) -> float:
-    """Return the negated cost of moving a query's sentences to a paper's, vectors ``[m, d]`` and ``[n, d]``.
+    """Return the negated optimal transport cost between sentence vectors ``[m, d]`` and ``[n, d]``.
 
-    It is that of ASPIRE's released code (Mysore et al. 2022, section 3.3): entropic, of L2 distances; a sentence weighs
-    the softmax of its negated smallest distance. POT solves it.
+    As in ASPIRE's released code (Mysore et al. 2022, section 3.3), transport is entropic with L2 distances, and
+    sentences are weighted by the softmax of their negated smallest distance. POT solves it.
     """
     try:
         import ot

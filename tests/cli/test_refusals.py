@@ -42,6 +42,10 @@ OF_POOLS = [
 
 OF_WORDS = [
     ("pool --workers two", "--workers must be a whole number, got 'two'"),
+    ("eval --model bm25 --device tpu", "there is no device 'tpu'"),
+    ("show vectors --spot -1", "--spot must be at least 0, got -1"),
+    ("compare bm25 lsa --most 0", "--most must be at least 1, got 0"),
+    ("plan --model lsa --probe -1", "--probe must be more than 0 seconds, got -1"),
     ("pool --workers 0", "--workers must be at least 1, got 0"),
     ("pool --feild Art", "mdcr pool has no option --feild. Did you mean '--field'?"),
     ("pool --no-such-option", "mdcr pool has no option --no-such-option"),

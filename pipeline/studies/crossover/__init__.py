@@ -1,1 +1,1 @@
-"""From which number of candidates on dense retrieval overtakes sparse."""
+"""The pool size from which on dense retrieval overtakes sparse retrieval."""

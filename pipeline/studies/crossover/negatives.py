@@ -1,4 +1,4 @@
-"""Pools with the queries of another and negatives of one kind."""
+"""Pools with the queries of another pool and negatives of one kind."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from pipeline.studies.large_scale.analyses import STRATUM, with_strata
 
 RANDOM, GRAPH, MATCHED, MODEL = "random", "graph", "matched", "model"
 KINDS = (RANDOM, GRAPH, MATCHED, MODEL)
-"""Kinds of negatives. ``random``: as in every pool. ``graph``: papers that a cited paper cites or is cited by.
-``matched``: papers of the positives' years and lengths, with an abstract in the same proportion. ``model``: what the
-first dense system ranks for any of the queries in the largest random pool."""
+"""Kinds of negatives. ``random``: as in every pool. ``graph``: papers that cite, or are cited by, a paper cited by a
+query. ``matched``: papers with the positives' distribution of years, lengths and abstracts. ``model``: papers that the
+first dense system ranks for any query in the largest random pool."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,11 @@ class KindConfig(ExternalPoolConfig):
     negatives: str = ""
 
 
-def kind_pool_task(corpus: Artifact, base: Task, kind: str, more: Mapping[str, Task | Artifact]) -> Task:
-    """Return the task of a pool with the queries and positives of another, and as many negatives of a kind.
+def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapping[str, Task | Artifact]) -> Task:
+    """Return the task of a pool with the queries and positives of ``base``, and as many negatives of a kind.
 
-    Where there are fewer of the kind, the pool is smaller. Samples and sizes are drawn as those of random negatives.
+    If there are fewer of the kind, the pool is smaller. Samples and sizes are drawn like those of random negatives.
+    ``further_inputs`` are the ranking for ``model``.
     """
     settings = base.config
     config = KindConfig(**{**vars(settings), "negatives": kind})
@@ -53,46 +54,48 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, more: Mapping[str, T
         positives = np.unique(qrels.rows)
         source = drawable(corpus, settings, prefilter(corpus.attributes, settings.prefilter)[0])
         source[positives] = False
-        wanted = len(pool.candidates) - len(positives)
+        draw_count = len(pool.candidates) - len(positives)
         if kind == MATCHED:
-            drawn = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, wanted, settings)
+            negatives = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, draw_count, settings)
         else:
-            near = _near(corpus, pool) if kind == GRAPH else np.unique(read_ranking(inputs["ranking"]).row)
-            rows = near[source[near]]
+            of_kind = _near(corpus, pool) if kind == GRAPH else np.unique(read_ranking(inputs["ranking"]).row)
+            rows = of_kind[source[of_kind]]
             item = f"{kind}|{settings.field}|{settings.sample}"
-            drawn = rows[
-                smallest(priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item), wanted)
+            negatives = rows[
+                smallest(priorities(corpus.attributes["key"][rows], settings.seed, "candidates", item), draw_count)
             ]
-        candidates = np.union1d(positives, drawn).astype(np.uint32)
+        candidates = np.union1d(positives, negatives).astype(np.uint32)
         offsets, excluded = pool.exclusions
-        query = query_of(offsets)
-        kept = np.isin(excluded, candidates)
-        names = pool.artifact.arrow("queries.arrow").column("field")
-        judged = [pool.qrels.column(name) for name in ("query", "row", "grade")]
-        write_pool(out, (pool.query_rows, names), candidates, judged, (query[kept], excluded[kept]))
+        queries = query_of(offsets)
+        is_candidate = np.isin(excluded, candidates)
+        fields = pool.artifact.arrow("queries.arrow").column("field")
+        judgements = [pool.qrels.column(name) for name in ("query", "row", "grade")]
+        write_pool(
+            out, (pool.query_rows, fields), candidates, judgements, (queries[is_candidate], excluded[is_candidate])
+        )
         return {
             **{name: pool.artifact.manifest.counts[name] for name in ("queries", "positives")},
             "candidates": len(candidates),
             "candidates_positive": len(positives),
-            "candidates_drawn": len(drawn),
-            "candidates_wanted": wanted,
+            "candidates_drawn": len(negatives),
+            "candidates_wanted": draw_count,
         }
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": base, **more}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": base, **further_inputs}
     return Task("pool", 1, POOLS, f"{base.slug}-{kind}", config, inputs, run)
 
 
 def _near(corpus: Corpus, pool: Pool) -> Rows:
-    """Return the papers that a paper cited by a query cites or is cited by, rising rows."""
+    """Return the papers that cite, or are cited by, a paper cited by a query, rising rows."""
     cited = np.unique(corpus.outgoing.of_many(pool.query_rows)[1])
     return np.unique(np.concatenate([corpus.outgoing.of_many(cited)[1], corpus.incoming.of_many(cited)[1]]))
 
 
-def _matched(corpus: Corpus, rows: Rows, positives: Rows, wanted: int, settings: Any) -> Rows:
+def _matched(corpus: Corpus, rows: Rows, positives: Rows, draw_count: int, settings: Any) -> Rows:
     """Return negatives that have an abstract, three years and a length in the positives' proportions.
 
-    Within a stratum papers are drawn by priority. The n-th of a stratum with the share s enters in order of n / s, so a
-    smaller sample is a subset of a larger one, and what runs out is made up by the other strata.
+    Within a stratum papers are drawn by priority. The n-th paper of a stratum with share s has turn n / s, and papers
+    are taken by turn. So smaller samples are subsets of larger ones, and other strata fill up for an exhausted one.
     """
 
     def strata(papers: Rows) -> pl.DataFrame:
@@ -105,4 +108,4 @@ def _matched(corpus: Corpus, rows: Rows, positives: Rows, wanted: int, settings:
     ordered = papers.with_columns(turn=(pl.int_range(pl.len()).over(STRATUM) + 1) / pl.col("share")).sort(
         "turn", "chance"
     )
-    return np.asarray(ordered["row"].head(wanted).to_numpy())
+    return np.asarray(ordered["row"].head(draw_count).to_numpy())

@@ -1,8 +1,8 @@
 """The study ``crossover``: from which number of candidates on does dense retrieval overtake sparse?
 
-The design is crossed: every query meets every number of candidates, every kind of negatives and every sample of them.
-The difference of two systems in MAP is a line over the logarithm of the number of candidates, whose two coefficients
-vary between queries and between samples of candidates.
+The design is crossed: every query has pools of every size, every kind of negatives and every sample of candidates. The
+difference of two systems in MAP is modelled as a line over the logarithm of the size, whose intercept and slope vary
+between queries and between samples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool
 from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
 _BEYOND = 4
-"""Times the measured range that a line is followed to look for its zero."""
+"""Factor by which the search for a line's zero extends beyond the measured sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def _tuning(workspace: Workspace, recipe: Recipe) -> list[Task]:
 
 
 def _sparse(workspace: Workspace, recipe: Recipe) -> str:
-    """Return the sparse system with its parameters; its tuning must have been made."""
+    """Return the name of the sparse system, with its tuned parameters; InputError if it has not been tuned."""
     for task in _tuning(workspace, recipe):
         tuning = Tuning.of(made(workspace, task))
         return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
@@ -112,7 +112,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return where the order turns, the difference at each size, and what queries and samples contribute."""
+    """Return the crossover points, the difference at each size, and the variance due to queries and samples."""
     sparse = _sparse(workspace, recipe)
     pools = design(workspace, recipe)
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
@@ -120,8 +120,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
     frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
     short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
-    first = workspace.runner.make(pools[0])
-    lines = list(fitted(frame, sparse, _gaps(Pool(first, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
+    pool = workspace.runner.make(pools[0])
+    lines = list(fitted(frame, sparse, _gaps(Pool(pool, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))
     sources = [runs["corpus"][0], *sorted(runs["pool"].unique())]
     chart = difference_chart(lines, sparse, ", ".join(sources))
     tables = [
@@ -135,20 +135,20 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def _gaps(pool: Pool) -> Floats:
     """Return the share of the positives of each query that lack an abstract, float64 ``[queries]``."""
     qrels = Qrels.from_table(pool.qrels, len(pool.query_rows))
-    lacking = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
-    return np.bincount(query_of(qrels.offsets), lacking, len(pool.query_rows)) / qrels.positives()
+    without_abstract = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
+    return np.bincount(query_of(qrels.offsets), without_abstract, len(pool.query_rows)) / qrels.positives()
 
 
 class Line(NamedTuple):
-    """The difference of one dense system to the sparse one over the logarithm of the number of candidates.
+    """The difference between a dense system and the sparse one, as a line over the log of the number of candidates.
 
     Attributes:
         system: the dense system.
-        kind: of negatives.
-        queries: which queries.
+        kind: kind of negatives.
+        queries: ``all``, ``few gaps`` or ``many gaps``.
         sizes: numbers of candidates, rising.
         values: differences, float64 ``[samples, queries, sizes]``.
-        coefficients: intercept at the middle size and slope a doubling, float64 ``[samples, queries, 2]``.
+        coefficients: intercept at the middle size and slope per doubling, float64 ``[samples, queries, 2]``.
     """
 
     system: str
@@ -164,64 +164,64 @@ class Line(NamedTuple):
         return float(np.exp(np.mean(np.log(self.sizes))))
 
     def at(self, size: float) -> tuple[float, float, float]:
-        """Return the line's difference at a size, with the interval over queries and samples."""
+        """Return the difference that the line gives at a size, with its interval over queries and samples."""
         return crossed_mean(self.coefficients @ np.array([1.0, np.log2(size / self.middle)]))
 
     def turn(self) -> tuple[float, float, float]:
-        """Return the size at which the line is 0, and the sizes between which 0 is not rejected.
+        """Return the size at which the line is 0, and the range of sizes at which 0 is not rejected.
 
-        Sizes are followed to :data:`_BEYOND` times the measured range on either side. An end beyond is infinite or 0.
-        The size is NaN where the interval of the slope holds 0; all three are where 0 is rejected everywhere.
+        Sizes up to :data:`_BEYOND` times the measured range are searched on either side; ends beyond are 0 or infinite.
+        The size is NaN if the interval of the slope contains 0. All three are NaN if 0 is rejected everywhere.
         """
         sizes = np.geomspace(self.sizes[0] / _BEYOND, self.sizes[-1] * _BEYOND, 400)
         bounds = np.array([self.at(size) for size in sizes])
-        held = np.flatnonzero((bounds[:, 1] <= 0) & (bounds[:, 2] >= 0))
-        if not len(held):
+        not_rejected = np.flatnonzero((bounds[:, 1] <= 0) & (bounds[:, 2] >= 0))
+        if not len(not_rejected):
             return np.nan, np.nan, np.nan
         level, slope = self.coefficients.mean(axis=(0, 1))
         _, falls, rises = crossed_mean(self.coefficients[..., 1])
-        low = float(sizes[held[0]]) if held[0] else 0.0
-        high = float(sizes[held[-1]]) if held[-1] < len(sizes) - 1 else np.inf
+        low = float(sizes[not_rejected[0]]) if not_rejected[0] else 0.0
+        high = float(sizes[not_rejected[-1]]) if not_rejected[-1] < len(sizes) - 1 else np.inf
         return float(self.middle * 2 ** (-level / slope)) if falls > 0 or rises < 0 else np.nan, low, high
 
 
 def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
-    """Yield the line of each dense system and kind of negatives: over all queries, with few and with many gaps.
+    """Yield the lines of each dense system and kind of negatives: of all queries, of those with few and with many gaps.
 
     Args:
-        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``; pools that are smaller than
-            was asked are left out.
+        frame: a value for each ``kind``, ``sample``, ``size``, ``system`` and ``query``; pools smaller than
+            configured are left out.
         sparse: name of the sparse system.
         gaps: share of the positives of each query that lack an abstract, float64 ``[queries]``.
     """
     few = gaps <= np.median(gaps)
-    chosen = {"all": np.ones(len(gaps), bool), "few gaps": few, "many gaps": ~few}
+    subsets = {"all": np.ones(len(gaps), bool), "few gaps": few, "many gaps": ~few}
     for kind, system, sizes, differences in _differences(frame, sparse):
         if len(sizes) < 2:
             continue
         doublings = np.log2(sizes)
         design = np.stack([np.ones(len(sizes)), doublings - doublings.mean()])
         coefficients = differences @ np.linalg.pinv(design)
-        for name, kept in chosen.items():
-            if kept.sum() > 1:
-                yield Line(system, kind, name, sizes, differences[:, kept], coefficients[:, kept])
+        for name, mask in subsets.items():
+            if mask.sum() > 1:
+                yield Line(system, kind, name, sizes, differences[:, mask], coefficients[:, mask])
 
 
 def _differences(frame: pl.DataFrame, sparse: str) -> Iterator[tuple[str, str, tuple[int, ...], Floats]]:
-    """Yield kind, dense system, sizes and its differences to the sparse one, ``[samples, queries, sizes]``."""
-    whole = frame.filter(pl.col("size") == pl.col("asked"))
-    dense = [name for name in whole["system"].unique(maintain_order=True) if name != sparse]
-    for kind, system in itertools.product(whole["kind"].unique(maintain_order=True), dense):
-        of_kind = whole.filter(pl.col("system").is_in([system, sparse]), kind=kind)
+    """Yield kind, dense system, sizes, and differences to the sparse system ``[samples, queries, sizes]``."""
+    full_pools = frame.filter(pl.col("size") == pl.col("asked"))
+    dense = [name for name in full_pools["system"].unique(maintain_order=True) if name != sparse]
+    for kind, system in itertools.product(full_pools["kind"].unique(maintain_order=True), dense):
+        pair_scores = full_pools.filter(pl.col("system").is_in([system, sparse]), kind=kind)
         keys = ["sample", "query", "size"]
-        wide = of_kind.pivot("system", index=keys, values="value").sort(keys)
+        wide = pair_scores.pivot("system", index=keys, values="value").sort(keys)
         sizes = tuple(wide["size"].unique().sort().to_list())
         differences = (wide[system] - wide[sparse]).to_numpy()
         yield kind, system, sizes, differences.reshape(wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
 
 
 def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> StudyTable:
-    """Return where each line is 0, and its slope; ``short`` are pools that are smaller than was asked."""
+    """Return the size at which each line is 0, and its slope; ``short`` are pools smaller than configured."""
     names = ("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high")
     rows = [
         (line.system, line.kind, line.queries, line.values.shape[1], *crossed_mean(line.coefficients[..., 1]),
@@ -241,8 +241,8 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
         f"Sizes are followed to {_BEYOND} times the measured range; beyond it the line is not tested.",
         "Gaps: positives without an abstract; few: a share of them up to the median query's.",
         *(
-            f"Left out: {kind} negatives, {asked:,} candidates: only {size:,} exist."
-            for kind, asked, size in short.rows()
+            f"Left out: {kind} negatives, {configured:,} candidates: only {size:,} exist."
+            for kind, configured, size in short.rows()
         ),
     ]
     return StudyTable.of("turns", "Where dense overtakes sparse", frame, notes, shown=shown)
@@ -256,7 +256,7 @@ def _turn_text(value: float, low: float, high: float) -> str:
 
 
 def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
-    """Return the measured difference at each size, and that of the line, over all queries."""
+    """Return the measured difference at each size and that of the line, of all queries."""
     rows = []
     for line in (line for line in lines if line.queries == "all"):
         for size, differences in zip(line.sizes, np.moveaxis(line.values, -1, 0), strict=True):
@@ -286,15 +286,15 @@ def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
 
 
 def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> Iterator[StudyTable]:
-    """Yield how a number of ranked lists is best spent on queries and samples, at the largest size of each kind."""
+    """Yield the best split of a number of ranked lists into queries and samples, at the largest size of each kind."""
     rows = []
     for kind, system, _, differences in _differences(frame, sparse):
         if len(differences) < 2:
             return
-        parts = components(np.ascontiguousarray(differences[..., -1]))
+        variance = components(np.ascontiguousarray(differences[..., -1]))
         for budget in budgets:
             errors = {
-                samples: parts.queries / (budget // samples) + parts.samples / samples + parts.rest / budget
+                samples: variance.queries / (budget // samples) + variance.samples / samples + variance.rest / budget
                 for samples in range(1, min(budget, 20) + 1)
             }
             samples = min(errors, key=lambda count: errors[count])

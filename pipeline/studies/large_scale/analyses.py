@@ -1,4 +1,4 @@
-"""What explains the figures of the largest pools: what marks a positive, who wins a query, what may leak."""
+"""Analyses of the largest pools: metadata gaps of positives and negatives, gains by query, and training leakage."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from pipeline.studies.base import StudyTable
 from pipeline.studies.common import Measurement, interval_table, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 
-_YEARS = 3  # of a stratum
+_YEARS = 3  # years per stratum
 STRATUM = ["text", "years", "length"]
-MATCHED_DRAWS = 40  # of matched and of random negatives, which are averaged
+MATCHED_DRAWS = 40  # draws of matched and of random negatives, which are averaged
 
 Precisions = Mapping[str, Mapping[tuple[str, str], Floats]]
 """Average precision by group, kind of candidates and system: float64 ``[draws, queries]``, NaN without positives.
 
-Kinds that are not drawn have one draw.
+Kinds that are not random have one draw.
 """
 
 
 def precisions(rankings: Sequence[PoolRankings], seed: int) -> Precisions:
     """Return average precision by kind of candidates (:func:`candidate_kinds`).
 
-    Rankings are cut to the candidates of a kind, so they are as deep as what is left of them.
+    Rankings are restricted to the candidates of a kind, which makes them shorter.
     """
     values = {}
     for pool in rankings:
-        rows = defaultdict(list)
-        for kind, kept in candidate_kinds(pool, seed):
+        draws = defaultdict(list)
+        for kind, mask in candidate_kinds(pool, seed):
             for system, run in pool.runs.items():
-                rows[kind, system].append(precision_among(pool.qrels, run, kept))
-        values[pool.group] = {key: np.stack(of_draws) for key, of_draws in rows.items()}
+                draws[kind, system].append(precision_among(pool.qrels, run, mask))
+        values[pool.group] = {key: np.stack(precision_draws) for key, precision_draws in draws.items()}
     return values
 
 
 def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Mask]]:
     """Yield which papers are candidates of each kind, bool ``[papers of the corpus]``.
 
-    The kinds are all candidates and candidates with text; then, draw by draw, positives with one negative each of their
-    stratum, and the same positives among as many negatives drawn from the whole pool.
+    The kinds are all candidates and candidates with text. Then, for each draw: positives with one negative each of the
+    same stratum, and the same positives with as many negatives drawn from the whole pool.
     """
     corpus, rows = rankings.pool.corpus, rankings.pool.candidates
     keys, with_text = corpus.attributes["key"][rows], has_text(corpus.attributes, PrefilterConfig())
@@ -67,19 +67,19 @@ def candidate_kinds(rankings: PoolRankings, seed: int) -> Iterator[tuple[str, Ma
         papers = strata.with_columns(**chances).sort("stratum", "row")
         papers = papers.with_columns(pl.int_range(pl.len()).over(*STRATUM, "positive").alias("nth"))
         matched = papers.filter(pl.len().over(*STRATUM, "nth") == 2)
-        drawn = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
-        random = pl.concat([matched.filter("positive"), drawn])
-        for kind, chosen in (("matched negatives", matched), ("random negatives", random)):
-            kept = np.zeros(len(corpus), bool)
-            kept[chosen["row"].to_numpy()] = True
-            yield kind, kept
+        random_negatives = papers.filter(positive=False).sort("pool", "row").head(len(matched) // 2)
+        random = pl.concat([matched.filter("positive"), random_negatives])
+        for kind, papers_of_kind in (("matched negatives", matched), ("random negatives", random)):
+            mask = np.zeros(len(corpus), bool)
+            mask[papers_of_kind["row"].to_numpy()] = True
+            yield kind, mask
 
 
 def with_strata(corpus: Corpus, papers: npt.NDArray[np.integer], text: Mask) -> pl.DataFrame:
-    """Return the ``row`` of papers with their :data:`STRATUM`; ``text`` says which of them have a text.
+    """Return the ``row`` of papers with their :data:`STRATUM`; ``text`` is bool ``[papers]``.
 
-    The papers of a stratum have a text or none, are of the same :data:`_YEARS` years, and at most 1.4 times as long as
-    the shortest.
+    The papers of a stratum agree in having a text, are of the same :data:`_YEARS` years, and differ in length by a
+    factor of at most 1.4.
     """
     years, length = corpus.attributes["year"][papers] // _YEARS, np.maximum(corpus.characters(papers), 1)
     return pl.DataFrame({"row": papers, "text": text, "years": years, "length": np.floor(2 * np.log2(length))})
@@ -100,7 +100,7 @@ def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
 def without_marks(
     rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int
 ) -> Iterator[StudyTable]:
-    """Yield MAP with all candidates, with text alone, and with matched negatives; and gains over the baseline."""
+    """Yield tables of MAP by kind of candidates (:func:`candidate_kinds`), and of gains over the baseline."""
     rows, gains = [], []
     for scope, pools in scopes(rankings).items():
         systems = systems_of(pools)
@@ -112,10 +112,10 @@ def without_marks(
         for system in systems:
             cost = values["matched negatives", system] - values["random negatives", system]
             gains.append(Measurement(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
-        for (kind, system), of_kind in values.items():
-            rows.append(Measurement(f"{scope}: {kind}", system, *interval(of_kind, seed, scope)))
+        for (kind, system), kind_values in values.items():
+            rows.append(Measurement(f"{scope}: {kind}", system, *interval(kind_values, seed, scope)))
             if system != baseline and baseline in systems:
-                gain = of_kind - values[kind, baseline]
+                gain = kind_values - values[kind, baseline]
                 gains.append(Measurement(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
@@ -136,9 +136,9 @@ _WORDS = re.compile(r"\w{3,}")
 
 
 def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str) -> Iterator[StudyTable]:
-    """Yield rank correlations of each system's gain over the baseline with facts about the queries.
+    """Yield rank correlations of each system's gain over the baseline with properties of the queries.
 
-    Their intervals hold together; correlations of fewer than ten queries are left out.
+    Their intervals are simultaneous; correlations of fewer than ten queries are left out.
     """
     pairs: list[tuple[str, str, Floats, Floats]] = []
     shares = []
@@ -148,9 +148,11 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
             continue
         facts = [query_facts(pool) for pool in pools]
         for system in (system for system in systems if system != baseline):
-            gains = [precision[p.group]["all", system][0] - precision[p.group]["all", baseline][0] for p in pools]
+            gains = [
+                precision[pool.group]["all", system][0] - precision[pool.group]["all", baseline][0] for pool in pools
+            ]
             for name in facts[0]:
-                fact = _within([of_pool[name] for of_pool in facts])
+                fact = _within([pool_facts[name] for pool_facts in facts])
                 pairs.append((f"{scope}: {name}", system, _within(gains), fact))
             if len(pools) > 1:
                 shares.append(Measurement(f"{scope}: field (share of variance)", system, *share_between(gains)))
@@ -170,7 +172,7 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
 
 
 def query_facts(rankings: PoolRankings) -> dict[str, Floats]:
-    """Return facts about the queries of a pool, float64 ``[queries]`` each.
+    """Return properties of the queries of a pool, float64 ``[queries]`` each.
 
     - length: characters of title and abstract;
     - positives: number of positives;
@@ -203,15 +205,15 @@ def words(text: str) -> frozenset[str]:
 
 
 def _within(groups: Sequence[Floats]) -> Floats:
-    """Return the rank of each value in its group from 0 to 1, so that all groups have one distribution; NaN stays."""
+    """Return the rank of each value in its group, scaled to (0, 1], so that groups are comparable; NaN stays NaN."""
     from scipy.stats import rankdata
 
     ranks = [rankdata(values, nan_policy="omit") / max(np.count_nonzero(~np.isnan(values)), 1) for values in groups]
     return np.concatenate(ranks)
 
 
-_ALIKE = 0.8  # Jaccard index of the words of two titles from which on they are near-duplicates
-_FIRST = 10  # ranks of each system that are searched for near-duplicates
+_ALIKE = 0.8  # minimum Jaccard index of the words of two near-duplicate titles
+_FIRST = 10  # ranks of each system searched for near-duplicates
 
 
 def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int | None) -> StudyTable:
@@ -220,8 +222,8 @@ def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int |
     for pool in rankings:
         queries = np.arange(len(pool.pool.query_rows))
         for finding, flags in audit(pool, trained, until).items():
-            drawn_with = queries if finding.startswith("queries") else query_of(pool.qrels.offsets)
-            rows.append(Measurement(pool.group, finding, *share_of_clusters(flags, drawn_with)))
+            clusters = queries if finding.startswith("queries") else query_of(pool.qrels.offsets)
+            rows.append(Measurement(pool.group, finding, *share_of_clusters(flags, clusters)))
     notes = [
         f"Alike: titles whose words have a Jaccard index of at least {_ALIKE}; hits: the first {_FIRST} of every "
         "system. Younger: of a later year than the query. Positives of one query are drawn as one."
@@ -236,13 +238,13 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
     """Return which queries and positives of a pool may leak, by finding: bool ``[queries]`` or ``[positives]``.
 
     - trained on: in a training list; ``trained`` is bool ``[papers of the corpus]``, None without lists;
-    - up to a year: ``until``, the last of the training data of any encoder; None where it is not known;
+    - up to a year: ``until``, the last year of any encoder's training data; None if unknown;
     - younger: of a later year than the query;
-    - alike: its title is nearly the query's; an alike hit: one among the first ranks of any system.
+    - alike: its title is a near-duplicate of the query's; an alike hit: such a paper in the first ranks of a system.
     """
-    corpus, (queries, asked), positives = rankings.pool.corpus, rankings.pool.query_papers, rankings.qrels.rows
-    owner = query_of(rankings.qrels.offsets)
-    citing, years = queries[owner], corpus.attributes["year"]
+    corpus, (queries, query_years), positives = rankings.pool.corpus, rankings.pool.query_papers, rankings.qrels.rows
+    query_of_positive = query_of(rankings.qrels.offsets)
+    citing, years = queries[query_of_positive], corpus.attributes["year"]
     ranked = pl.concat(
         pl.DataFrame({"query": query_of(run.offsets), "row": run.rows.astype(np.int64)}).group_by("query").head(_FIRST)
         for run in rankings.runs.values()
@@ -253,12 +255,12 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
         "queries trained on": np.append(trained, False)[queries], "positives trained on": trained[positives]
     }  # fmt: skip
     dated, cited = years[positives] != NO_YEAR, years[positives]
-    seen = {"queries": asked <= (until or 0), "positives": dated & (cited <= (until or 0))}
-    by_year = {f"{who} up to {until}": flags for who, flags in seen.items() if until is not None}
+    seen = {"queries": query_years <= (until or 0), "positives": dated & (cited <= (until or 0))}
+    by_year = {f"{subject} up to {until}": flags for subject, flags in seen.items() if until is not None}
     return {
         **in_training,
         **by_year,
-        "positives younger": dated & (cited > asked[owner]),
+        "positives younger": dated & (cited > query_years[query_of_positive]),
         "positives alike": _alike(corpus, citing, positives),
         "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
     }
@@ -280,7 +282,7 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
 def _alike(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> Mask:
     """Return which pairs of papers have near-duplicate titles, bool ``[pairs]``.
 
-    A title without words is like none, and so is the paper -1.
+    A title without words, or the paper -1 (none), has no near-duplicate.
     """
     rows = np.union1d(papers, others)
     rows = rows[rows >= 0]

@@ -22,10 +22,10 @@ from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 
 FORMS = ("logit", "power")
-"""``logit``: the log odds of the score fall linearly with the log of the size. ``power``: the log of the score does."""
+"""``logit``: the log odds of the score are linear in the log of the size. ``power``: the log of the score is."""
 
 _BEYOND = (16_000_000, 200_000_000)  # about S2ORC's candidates with abstract and references; papers of S2AG
-_APART = 1.25  # ratio of two sizes from which on both are fitted: nearly equal pools are one point
+_APART = 1.25  # minimum ratio of two fitted sizes; nearly equal pools are one point
 
 _PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
@@ -40,13 +40,13 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
     rows: dict[tuple[Setup, str], dict[str, Any]] = {}
     for row in tested.iter_rows(named=True):
         setup = (row["field"], row["size"])
-        change = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        differ = paired_differences({row["field"] or "": change[None]}, seed)
+        differences = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
+        test = paired_differences({row["field"] or "": differences[None]}, seed)
         rows[setup, row["label"]] = {
             "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": differ.value.item(), "low": differ.low.item(), "high": differ.high.item(),
-            "effect": differ.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
-            "wins": differ.wins.item(), "losses": differ.losses.item(),
+            "difference": test.value.item(), "low": test.low.item(), "high": test.high.item(),
+            "effect": test.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
+            "wins": test.wins.item(), "losses": test.losses.item(),
         }  # fmt: skip
     if rows:
         frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
@@ -63,17 +63,17 @@ def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], se
 
 
 def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
-    """Yield the variance of MAP between samples beside that between queries, where there are several samples."""
+    """Yield the variance of MAP between samples and between queries, if there are several samples."""
     rows = []
-    several = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
-    for pool in several.partition_by("field", "size", "label", maintain_order=True):
+    sampled_scores = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
+    for pool in sampled_scores.partition_by("field", "size", "label", maintain_order=True):
         field, size, system = pool.select("field", "size", "label").row(0)
         wide = pool.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
         samples, queries = values.shape
         variance = components(values)
         draws = generator(seed, "variance", field or "").integers(0, queries, size=(RESAMPLES, queries))
-        shares = [components(values[:, drawn]).share(samples, queries) for drawn in draws]
+        shares = [components(values[:, sampled_queries]).share(samples, queries) for sampled_queries in draws]
         low, high = np.quantile(shares, [0.025, 0.975])
         rows.append({
             "pool, system": f"{_name((field, size))} {system}",
@@ -95,14 +95,15 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
 
 
 class Curve(NamedTuple):
-    """MAP of one system by rising pool size.
+    """MAP of one system by pool size.
 
     Attributes:
         group: field, ``dataset`` or ``paper``.
         system: label.
-        sizes: numbers of candidates.
-        values: of the same queries at each size, float64 ``[sizes, queries]``; one column of published means.
-        positives: mean number of a query at each size; empty where it is not known.
+        sizes: numbers of candidates, rising.
+        values: average precision of the same queries at each size, float64 ``[sizes, queries]``; published means are
+            one column.
+        positives: mean number per query at each size; empty if unknown.
     """
 
     group: str
@@ -113,7 +114,7 @@ class Curve(NamedTuple):
 
 
 def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
-    """Return MAP by pool size where there are three sizes; then the published figures."""
+    """Return the curves of systems with at least three sizes; then the published curves."""
     by_system: dict[tuple[str, str], dict[int, Average]] = {}
     for ((field, size), system, measure), average in averages.items():
         if measure == "map":
@@ -138,44 +139,46 @@ def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
 def random_precision(size: int, positives: float) -> float:
     """Return the mean average precision of random rankings of a whole pool.
 
-    It is linear in the number of positives, so a mean number of them is as good as each query's own.
+    It is linear in the number of positives, so their mean number over queries gives the mean.
     """
     harmonic = float((1 / np.arange(1, size + 1)).sum())
     return harmonic / size + (positives - 1) * (size - harmonic) / (size * max(size - 1, 1))
 
 
 def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:
-    """Fit a line by least squares through transformed scores, ``[..., sizes]``; return it at other sizes."""
-    x, new = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
+    """Fit a line to transformed scores ``[..., sizes]`` by least squares; return its scores at sizes ``at``."""
+    x, new_x = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
     bounded = np.clip(scores, 1e-6, 1 - 1e-6)
     y = np.log(bounded) - (np.log1p(-bounded) if form == "logit" else 0.0)
     slope = ((y - y.mean(axis=-1, keepdims=True)) * (x - x.mean())).sum(axis=-1) / ((x - x.mean()) ** 2).sum()
-    line = y.mean(axis=-1)[..., None] + slope[..., None] * (new - x.mean())
+    line = y.mean(axis=-1)[..., None] + slope[..., None] * (new_x - x.mean())
     return np.asarray(1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line))
 
 
 def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int) -> list[Interval]:
-    """Return the curve at some sizes with 95% percentile intervals over queries; values are ``[sizes, queries]``."""
+    """Return the curve at sizes ``at`` with 95% bootstrap intervals over queries; values are ``[sizes, queries]``."""
     means = bootstrap_means(values, seed=seed, item="curve")
     low, high = np.quantile(predict(sizes, means.T, at, form), [0.025, 0.975], axis=0)
     return list(zip(predict(sizes, values.mean(axis=1), at, form).tolist(), low.tolist(), high.tolist(), strict=True))
 
 
 def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
-    """Yield predictions of the largest size from the smaller ones, and extrapolations, by both forms."""
+    """Yield predictions for the largest size from the smaller ones, and extrapolations beyond it, by both forms."""
     rows = []
     for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
         label = f"{group} {system} {format_count(sizes[-1])}, {form}"
-        for end in (0, -1) if positives else ():
-            by_chance = random_precision(sizes[end], positives[end])
-            rows.append(Measurement(label, f"random, {('smallest', 'largest')[end]}", by_chance, np.nan, np.nan))
+        for index in (0, -1) if positives else ():
+            random_score = random_precision(sizes[index], positives[index])
+            rows.append(Measurement(label, f"random, {('smallest', 'largest')[index]}", random_score, np.nan, np.nan))
         figures = [
             interval(values[-1], seed, "curve"),
             *extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed),
             *extrapolate(sizes, values, _BEYOND, form, seed),
         ]
-        for column, (value, *ends) in zip(("measured", "predicted", *map(format_count, _BEYOND)), figures, strict=True):
-            low, high = ends if values.shape[1] > 1 else (np.nan, np.nan)
+        for column, (value, *bounds) in zip(
+            ("measured", "predicted", *map(format_count, _BEYOND)), figures, strict=True
+        ):
+            low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
             rows.append(Measurement(label, column, value, low, high))
     if rows:
         notes = (
@@ -189,12 +192,12 @@ def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
 
 
 def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
-    """Return MAP against pool size with the fitted curve up to the largest size, a view for each group."""
+    """Return MAP against pool size with the fitted curve, extrapolated, a view for each group."""
     views: dict[str, list[Series]] = {}
     for group, system, sizes, values, _ in curves:
         grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / 40)) for step in range(41)]
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
-        mean, low, high = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
+        mean, low, high = zip(*(interval(size_values, seed, "curve") for size_values in values), strict=True)
         line = list(zip(map(float, grid), fitted.tolist(), strict=True))
         views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
     ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *_BEYOND)}
@@ -202,7 +205,7 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
 
 
 def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
-    """Yield what each fused system gains over its parts in MAP."""
+    """Yield the gain of each fused system over its parts in MAP."""
     rows = []
     for (setup, system, measure), average in averages.items():
         names = fused_names(system)
@@ -228,7 +231,7 @@ def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
 
 
 def least(intervals: Sequence[Interval]) -> Interval:
-    """Return the least value, lower and upper end: of the smallest of several figures, whichever it is."""
+    """Return the minimum of the values, of the lower ends and of the upper ends of intervals."""
     value, low, high = np.min(intervals, axis=0).tolist()
     return value, low, high
 

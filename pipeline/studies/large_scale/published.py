@@ -1,4 +1,4 @@
-"""Tables 1, 2, 7 and 8 of Medić & Šnajder 2022 in their layout, each figure beside the published one."""
+"""Tables 1, 2, 7 and 8 of Medić & Šnajder 2022 in their layout, with differences to the published figures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
-"""What the tables give, with the number of the table by field."""
+"""Measures of the tables, with the number of each measure's table by field."""
 
-_WHOLE = ("Art", "History", "Philosophy")  # their published pools hold all papers
-_POOL = 100_000  # candidates of the other fields
+_WHOLE = ("Art", "History", "Philosophy")  # fields whose published pools hold all papers
+_POOL = 100_000  # candidates in the published pools of other fields
 _KEY = ("system", "field", "size", "measure")
 
 NOTE = (
@@ -34,8 +34,8 @@ NOTE = (
 def published(system: str, field: str | None, size: int | None, measure: str) -> float | None:
     """Return a published figure, a fraction, or None.
 
-    BM25 is published as tuned. The field ``AVG`` is the average of all 19. Without a size, or in a field whose
-    published pool holds all papers, the size is not compared.
+    The published BM25 is tuned. The field ``AVG`` is the average of all 19. The size is not
+    compared if it is None, for ``AVG``, or in a field whose published pool holds all papers.
     """
     if field is not None and field not in (AVERAGE, *_WHOLE) and size not in (None, _POOL):
         return None
@@ -49,43 +49,43 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
 def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = True) -> Iterator[StudyTable]:
     """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
-    ``gaps`` are the metadata gaps of the pools, by group, for the notes. Figures of made-up papers are not ``compared``
-    with published ones; averages have a published figure where all 19 fields are there.
+    ``gaps`` are the metadata gaps of the pools, by group, for the notes. Unless ``compared``, as for synthetic papers,
+    there are no published figures. Averages have one if all 19 fields are present.
     """
     for table in select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
         frame = flat(table)
-        whole = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
-        known = [
-            published(*key) if compared and (whole or key[1] != AVERAGE) else None
+        has_all_fields = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
+        published_values = [
+            published(*key) if compared and (has_all_fields or key[1] != AVERAGE) else None
             for key in frame.select(_KEY).iter_rows()
         ]
-        beside = pl.Series(known, dtype=pl.Float64)
-        frame = frame.with_columns(published=beside, difference=pl.col("value") - beside)
+        published_column = pl.Series(published_values, dtype=pl.Float64)
+        frame = frame.with_columns(published=published_column, difference=pl.col("value") - published_column)
         figures = frame.select(*_KEY, "value", "low", "high", "published").iter_rows()
         cell_of = {row[:4]: Cell(row[4], row[5], row[6], published=row[7]) for row in figures}
         systems = table["label"].unique(maintain_order=True).to_list()
-        places = table.select("field", "size").unique(maintain_order=True).rows()
-        groups = dict.fromkeys(field or DATASET for field, _ in places)
+        pools = table.select("field", "size").unique(maintain_order=True).rows()
+        groups = dict.fromkeys(field or DATASET for field, _ in pools)
         notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
         notes += [NOTE] if compared else []
         notes += filter(None, [describe_gaps(gaps[group] for group in groups if group in gaps)])
         if table["over"][0] == "sizes":
             by_size = {
                 (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))
-                for system, (field, size), measure in itertools.product(systems, places, MEASURES)
+                for system, (field, size), measure in itertools.product(systems, pools, MEASURES)
             }
-            field = places[0][0]
+            field = pools[0][0]
             name = "table-1" if field is None else f"table-1-{file_name(field.lower())}"
             yield StudyTable(name, grid(f"Table 1: {field or 'dataset level'}", "system", by_size, notes), frame)
             continue
-        sizes = sorted({size for field, size in places if field != AVERAGE and size is not None})
+        sizes = sorted({size for field, size in pools if field != AVERAGE and size is not None})
         of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
         suffix = f"-{of_sizes}" if len(sizes) == 1 else ""
-        for measure, number in MEASURES.items():
+        for measure, table_number in MEASURES.items():
             by_field = {
                 (field, system): cell_of.get((system, field, size, measure))
-                for (field, size), system in itertools.product(places, systems)
+                for (field, size), system in itertools.product(pools, systems)
             }
-            title = f"Table {number}: {label_of(measure)} by field, {of_sizes} candidates"
+            title = f"Table {table_number}: {label_of(measure)} by field, {of_sizes} candidates"
             shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
-            yield StudyTable(f"table-{number}{suffix}", shown_table, frame.filter(measure=measure))
+            yield StudyTable(f"table-{table_number}{suffix}", shown_table, frame.filter(measure=measure))

@@ -1,4 +1,4 @@
-"""Rankings of the largest pools: ranks of the positives, recall by depth, what each rank costs, recall by citations."""
+"""Rankings of the largest pools: recall by depth, loss of MAP by rank, recall by citations, training papers."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from pipeline.studies.base import StudyTable
 from pipeline.studies.common import Measurement, interval_table, series
 
 DATASET = "dataset"
-"""Name of the dataset-level pools, among the fields of a recipe and in the tables."""
+"""Name of the dataset-level pools, in the fields of a recipe and in tables."""
 
 POOLS_NOTE = "Largest pool of each field, first sample; every query counts once."
 
 _DEPTHS = (1, 5, 10, 20, 30, 50, 100, 200, 500)
 _BANDS = ((1, 10), (11, 30), (31, 100))
-"""Ranks whose cost is shown together; then the rest of the ranking, and what was not retrieved."""
+"""Bands of ranks whose loss is added up; further bands are the rest of the ranking, and positives not retrieved."""
 _CUTOFF = 30
 
 Integers = npt.NDArray[np.int64]
 
 Gaps = Mapping[str, Mapping[str, int]]
-"""How many positives and negatives there are and lack metadata (:func:`pipeline.corpus.prefilter.count_marks`)."""
+"""Counts of positives and negatives, and of those without metadata (:func:`pipeline.corpus.prefilter.count_marks`)."""
 
 
 @dataclass(frozen=True, eq=False)
 class PoolRankings(Rankings):
-    """The rankings of one pool, with what tables say of it.
+    """The rankings of one pool, with its field and metadata gaps.
 
     Attributes:
         group: its field, or :data:`DATASET`.
-        gaps: what its positives and negatives lack.
+        gaps: counts of positives and negatives that lack metadata.
     """
 
     group: str
@@ -52,34 +52,34 @@ class PoolRankings(Rankings):
         return np.asarray(self.pool.corpus.attributes[name][self.qrels.rows].astype(np.int64))
 
     def means(self, values: npt.NDArray[np.generic]) -> Floats:
-        """Return the mean of a value ``[positives]`` over those of each query, float64 ``[queries]``; NaN without any.
+        """Return the mean of values ``[positives]`` over the positives of each query, float64 ``[queries]``, or NaN.
 
         Positives whose value is NaN are left out.
         """
         floats, query = values.astype(np.float64), query_of(self.qrels.offsets)
-        kept, queries = ~np.isnan(floats), len(self.pool.query_rows)
-        counts = np.bincount(query[kept], minlength=queries)
-        sums = np.bincount(query[kept], floats[kept], queries)
+        valid, queries = ~np.isnan(floats), len(self.pool.query_rows)
+        counts = np.bincount(query[valid], minlength=queries)
+        sums = np.bincount(query[valid], floats[valid], queries)
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def rankings_of(runs: pl.DataFrame) -> PoolRankings:
     """Open the rankings of one pool (:func:`pipeline.scores.store.open_rankings`)."""
-    opened, first = open_rankings(runs), runs.row(0, named=True)
-    group, gaps = first["field"] or DATASET, json.loads(first["metadata_gaps"])
-    return PoolRankings(opened.pool, opened.qrels, opened.runs, group, gaps)
+    rankings, row = open_rankings(runs), runs.row(0, named=True)
+    group, gaps = row["field"] or DATASET, json.loads(row["metadata_gaps"])
+    return PoolRankings(rankings.pool, rankings.qrels, rankings.runs, group, gaps)
 
 
 def scopes(rankings: Sequence[PoolRankings]) -> dict[str, list[PoolRankings]]:
-    """Return the pools that are shown together: of the dataset level, and of fields."""
-    parts: dict[str, list[PoolRankings]] = {}
+    """Return the dataset-level pools and the pools of fields, by scope."""
+    pools_of: dict[str, list[PoolRankings]] = {}
     for pool in sorted(rankings, key=lambda pool: pool.group != DATASET):
-        parts.setdefault("dataset" if pool.group == DATASET else "fields", []).append(pool)
-    return parts
+        pools_of.setdefault("dataset" if pool.group == DATASET else "fields", []).append(pool)
+    return pools_of
 
 
 def systems_of(pools: Sequence[PoolRankings]) -> list[str]:
-    """Return the systems that ranked all of some pools."""
+    """Return the systems that ranked all pools."""
     return [system for system in pools[0].runs if all(system in pool.runs for pool in pools)]
 
 
@@ -91,7 +91,7 @@ def _over_queries(
         for system in systems_of(pools):
             values = [values_of(pool, system, scope) for pool in pools]
             for name in values[0]:
-                over_pools = np.concatenate([of_pool[name] for of_pool in values])
+                over_pools = np.concatenate([pool_values[name] for pool_values in values])
                 yield Measurement(f"{scope} {system}", name, *interval(over_pools, seed, scope))
 
 
@@ -117,7 +117,7 @@ def recall_chart(table: StudyTable, source: str) -> Chart:
 
 
 def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
-    """Return what the positives of each band of ranks cost of MAP."""
+    """Return the loss of MAP due to the positives in each band of ranks."""
 
     def values_of(pool: PoolRankings, system: str, _scope: str) -> dict[str, Floats]:
         ranks, query = pool.ranks[system], query_of(pool.qrels.offsets)
@@ -137,10 +137,10 @@ def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTabl
 
 
 def loss(ranks: Integers, qrels: Qrels) -> Floats:
-    """Return what each positive takes from its query's average precision, float64 ``[positives]``.
+    """Return the loss of average precision due to each positive, float64 ``[positives]``.
 
-    A positive at rank 1 to n of a perfect ranking has a precision of 1. At its rank, the precision is lower by its
-    loss; one that was not retrieved loses all. The losses of a query, over its positives, sum to 1 - AP.
+    In a perfect ranking, the precision at each positive is 1. The loss of a positive is 1 minus the precision at its
+    rank (0 if it was not retrieved), divided by the query's number of positives. The losses of a query sum to 1 - AP.
     """
     query = query_of(qrels.offsets)
     order = np.lexsort((np.where(ranks > 0, ranks, np.iinfo(np.int64).max), query))
@@ -151,9 +151,9 @@ def loss(ranks: Integers, qrels: Qrels) -> Floats:
 
 
 def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -> StudyTable:
-    """Return the papers of training lists by field, and how many queries were left out (section 4.2 of the paper).
+    """Return the papers of training lists by field, and the number of queries left out (section 4.2 of the paper).
 
-    ``trained`` are the papers of the lists, bool ``[papers of the corpus]``; one of several fields counts in each.
+    ``trained`` are the papers of the lists, bool ``[papers of the corpus]``; a paper of several fields counts in each.
     """
     masks = rankings[0].pool.corpus.attributes["fields"][trained]
     counts = {field: int(np.count_nonzero(masks >> np.uint32(FIELD_BIT[field]) & np.uint32(1))) for field in MAG_FIELDS}
@@ -161,9 +161,9 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
     frame = pl.DataFrame(rows, {"field": pl.String, "papers": pl.Int64, "share in %": pl.Float64}, orient="row")
     left_out = []
     for pool in rankings:
-        made = pool.pool.artifact.manifest.counts
-        eligible = made["eligible_queries"] + made["excluded_queries"]
-        left_out.append(f"{pool.group} {made['excluded_queries']:,} of {eligible:,}")
+        counts_of_pool = pool.pool.artifact.manifest.counts
+        eligible = counts_of_pool["eligible_queries"] + counts_of_pool["excluded_queries"]
+        left_out.append(f"{pool.group} {counts_of_pool['excluded_queries']:,} of {eligible:,}")
     notes = [
         f"Papers of the training lists that the corpus has: {len(masks):,}.",
         f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
@@ -195,17 +195,17 @@ def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
         retrieved = (pool.ranks[system] > 0) & (pool.ranks[system] <= _CUTOFF)
         third = np.searchsorted(bounds_of[scope], cited(pool))
         names = ("least cited", "middle", "most cited")
-        return {name: pool.means(np.where(third == number, retrieved, np.nan)) for number, name in enumerate(names)}
+        return {name: pool.means(np.where(third == index, retrieved, np.nan)) for index, name in enumerate(names)}
 
-    thirds_of = "; ".join(
+    bounds_text = "; ".join(
         f"{scope}: least up to {low:,}, middle up to {high:,} citations" for scope, (low, high) in bounds_of.items()
     )
-    note = f"Thirds of the positives by citations that the release lists, or else the corpus holds ({thirds_of})."
+    note = f"Thirds of the positives by citations that the release lists, or else the corpus holds ({bounds_text})."
     title = f"R@{_CUTOFF} by citations of the positives"
     rows = _over_queries(rankings, seed, values_of)
     return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])
 
 
 def thirds(counts: npt.NDArray[np.integer]) -> list[int]:
-    """Return the greatest counts of the first two thirds; equal counts are in one third."""
+    """Return the largest count of each of the first two thirds; equal counts are in the same third."""
     return [int(bound) for bound in np.quantile(counts, [1 / 3, 2 / 3], method="lower")]

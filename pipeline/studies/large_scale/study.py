@@ -24,8 +24,8 @@ from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
 from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
-_OWN = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
-"""Settings that a field may have of its own."""
+_OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
+"""Settings that the recipe may override for a field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,13 @@ class Recipe(PoolsRecipe):
     @property
     def selections(self) -> list[Selection]:
         """The pools: of the dataset level, then field by field."""
-        named = [name.strip() for name in self.fields.split(",") if name.strip()]
-        fields = SETTINGS["field"].read(",".join(name for name in named if name != DATASET))
-        groups = [DATASET, *fields] if DATASET in named else list(fields)
+        names = [name.strip() for name in self.fields.split(",") if name.strip()]
+        fields = SETTINGS["field"].read(",".join(name for name in names if name != DATASET))
+        groups = [DATASET, *fields] if DATASET in names else list(fields)
         for name, settings in self.own.items():
             check_choice("what has own settings", name, groups, "Correct the recipe")
             for key in settings:
-                check_choice(f"a setting of {name}", key, _OWN)
+                check_choice(f"a setting of {name}", key, _OVERRIDABLE)
         selections = []
         for group in groups:
             settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
@@ -60,12 +60,14 @@ class Recipe(PoolsRecipe):
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the papers' tables, and what explains the figures."""
+    """Return the tables of the paper and further analyses."""
     seed, draws = recipe.seed, Draws(seed=recipe.seed)
     runs = scored_runs(workspace, recipe, together=True)
     scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
-    summaries = [summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _parts(scores, largest)]
+    summaries = [
+        summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _by_size_and_field(scores, largest)
+    ]
     baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
     pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
@@ -74,8 +76,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
     compared = corpus.artifact.manifest.config.get("source") != "synthetic"
     recall = rankings.recall(pools, seed, recipe.depth)
-    lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
-    trained = analyses.training_papers(lists, corpus) if lists else None
+    training_lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
+    trained = analyses.training_papers(training_lists, corpus) if training_lists else None
     last_years = [training.until for training in trainings(recipe.systems).values()]
     last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
@@ -103,10 +105,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
 
 
-def _parts(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
-    """Yield what is shown by pool size, and by field with the largest pool of each.
+def _by_size_and_field(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
+    """Yield the scores to show by pool size, and those of each field's largest pool to show by field.
 
-    A field whose pools have one size is shown by size if there is no other field.
+    A field with pools of one size is shown by size only if there is no other field.
     """
     fields = scores["field"].drop_nulls().n_unique()
     several_sizes = pl.col("size").n_unique().over("field") > 1

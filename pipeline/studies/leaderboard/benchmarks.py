@@ -1,6 +1,6 @@
-"""Benchmarks of a workspace, each with the systems that were scored on it: values, intervals, ranks and groups.
+"""Benchmarks of a workspace, each with the systems scored on it: values, intervals and ranks.
 
-A benchmark is a pool with its samples, whatever made it, or the tasks of one format of SciRepEval.
+A benchmark is any pool with its samples, or the tasks of one format of SciRepEval.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ COMMANDS = {
     "facets": "mdcr study facets --corpus {corpus}",
     "scirepeval": "mdcr study scirepeval --input FOLDER",
 }
-"""What makes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR benchmark,
-title queries, textual neighbours, facets, formats of SciRepEval."""
+"""Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
+benchmark, title queries, textual neighbours, facets, formats of SciRepEval."""
 
 MEAN = "mean"
-"""In place of a measure: the mean over the tasks of a format."""
+"""Used in place of a measure: the mean over the tasks of a format."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,24 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A benchmark with the systems that were scored on all of it, best first.
+    """A benchmark and the systems that were scored on all of it, best first.
 
     Attributes:
-        kind: of :data:`COMMANDS`.
-        name: for tables.
-        field: of the queries; a facet or a format; None: of all fields.
-        size: candidates; None: there is no pool.
-        year: of the queries; None: unknown.
-        measure: what systems are ranked by.
-        systems: their names.
-        sources: folder names of the rankings or figures of each.
-        commands: what makes each figure again.
-        values: of each query (or task), float64 ``[systems, queries]``.
-        units: what each query is drawn and flipped with: the paper of titles and neighbours, else the query.
-        figures: value, and ends of its interval, float64 ``[3, systems]``.
-        p_values: of all pairs, Holm's correction over them, float64 ``[systems, systems]``.
+        kind: a key of :data:`COMMANDS`.
+        name: name in tables.
+        field: field of the queries, or a facet or a format; None: all fields.
+        size: number of candidates; None: there is no pool.
+        year: year of the queries; None: unknown.
+        measure: measure by which systems are ranked.
+        systems: names of the systems.
+        sources: folder names of the rankings or figures of each system.
+        commands: command that reproduces each system's figure.
+        values: value of each query (or task), float64 ``[systems, queries]``.
+        units: resampling unit of each query: the paper, for titles and neighbours; else the query itself.
+        figures: value and ends of its interval, float64 ``[3, systems]``.
+        p_values: p-values of all pairs with Holm's correction, float64 ``[systems, systems]``.
         runs: rankings, columns :data:`pipeline.scores.store.RUNS`; None: there are none.
-        scores: their scores by the measure.
+        scores: scores of the rankings by the measure.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Benchmark:
 
     @property
     def label(self) -> str:
-        """What tables call the measure."""
+        """Name of the measure in tables."""
         return MEAN if self.measure == MEAN else label_of(self.measure)
 
     def ranks(self, alpha: float) -> Floats:
@@ -111,48 +111,48 @@ class Benchmark:
 
     @property
     def sign(self) -> int:
-        """1 where more is better, else -1."""
+        """1 if higher is better, else -1."""
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
 def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
-    """Return the benchmarks of some workspaces on which two systems or more were scored, by kind and name."""
-    every = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
-    runs = pl.concat(every).filter(pl.col("split").ne_missing("validation"))
-    settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
+    """Return the benchmarks of workspaces with at least two systems, by kind and name."""
+    stored_runs = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
+    runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
+    shared_settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    parts = runs.with_columns(settings, counted).sort("published").partition_by("corpus", "of", "counted")
-    of_pools = (_of_pools(part.drop("of", "counted"), json.loads(part["of"][0]), corpora, recipe) for part in parts)
+    groups = runs.with_columns(shared_settings, counted).sort("published").partition_by("corpus", "of", "counted")
+    of_pools = (_of_pools(group.drop("of", "counted"), json.loads(group["of"][0]), corpora, recipe) for group in groups)
     benchmarks = [*filter(None, of_pools), *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
-    order = {kind: number for number, kind in enumerate(COMMANDS)}
+    order = {kind: index for index, kind in enumerate(COMMANDS)}
     benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
-    seen = Counter[str]()
-    for number, benchmark in enumerate(benchmarks):
-        seen[benchmark.name] += 1
-        if seen[benchmark.name] > 1:  # such as of another seed, whose pools have other identities
-            benchmarks[number] = replace(benchmark, name=f"{benchmark.name} ({seen[benchmark.name]})")
+    name_counts = Counter[str]()
+    for index, benchmark in enumerate(benchmarks):
+        name_counts[benchmark.name] += 1
+        if name_counts[benchmark.name] > 1:  # pools of another seed, for example
+            benchmarks[index] = replace(benchmark, name=f"{benchmark.name} ({name_counts[benchmark.name]})")
     return benchmarks
 
 
 def _shared(pool_settings: str) -> str:
-    """Return the settings that the samples of a pool share."""
+    """Return, as JSON, the settings that all samples of a pool share."""
     return json.dumps({name: value for name, value in json.loads(pool_settings).items() if name != "sample"})
 
 
 def _kind(settings: Mapping[str, Any]) -> str:
-    named = {"lists": "benchmark", "relevant": "facets", "kind": settings.get("kind", "").partition("-")[0]}
-    kinds = (kind for name, kind in named.items() if name in settings)
+    kind_of_setting = {"lists": "benchmark", "relevant": "facets", "kind": settings.get("kind", "").partition("-")[0]}
+    kinds = (kind for name, kind in kind_of_setting.items() if name in settings)
     return next(kinds, "queries" if settings.get("queries_are") == "texts" else "pools")
 
 
 def _of_pools(
     runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], recipe: Recipe
 ) -> Benchmark | None:
-    """Return the benchmark of the pools of some settings; None where fewer than two systems count.
+    """Return the benchmark of the pools with some settings; None if fewer than two systems count.
 
-    Rankings of the depth that most systems have count, of several the deepest; of each system and sample the newest.
-    Systems count that ranked every sample that most did.
+    Only rankings of the most frequent depth count (the deepest of several), and the newest of each system and sample.
+    Only systems that ranked all samples count, and only samples that the most systems ranked.
     """
     kind = _kind(settings)
     measure = recipe.measures.get(kind)
@@ -170,47 +170,52 @@ def _of_pools(
     wide = means.pivot("query", index="system", values="value")
     wide = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
     table, units = wide.to_numpy(), wide.columns
-    first, of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    pool = artifact(first, "pool")
+    run, runs_of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
+    pool = artifact(run, "pool")
     (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same ones
     if kind in ("titles", "neighbours"):
         papers = pool.arrow("qrels.arrow")["row"].to_pylist()
         units = [str(papers[int(query)]) for query in units]
-    group, drawn = {queries.sha256: table}, {queries.sha256: units}
-    means = mean_of_means(group, recipe.seed, units=drawn, resamples=recipe.resamples)
-    corpus, systems = corpora.get(first["corpus"], collection(first["corpus"])), best.to_list()
-    ordered = [of_system[system,] for system in systems]
+    values_of, units_of = {queries.sha256: table}, {queries.sha256: units}
+    means = mean_of_means(values_of, recipe.seed, units=units_of, resamples=recipe.resamples)
+    corpus, systems = corpora.get(run["corpus"], collection(run["corpus"])), best.to_list()
+    ordered = [runs_of_system[system,] for system in systems]
     return Benchmark(
-        kind, _name(kind, settings, corpus, first), first["field"], first["size"], first["year"], measure, systems,
-        [part["ranking"].to_list() for part in ordered],
-        [_command(kind, settings, corpus, part.row(-1, named=True)) for part in ordered], table, units,
-        np.stack(means[:3]), all_pairs(by_unit(group, drawn)[0][0], seed=recipe.seed, item=queries.sha256),
+        kind, _name(kind, settings, corpus, run), run["field"], run["size"], run["year"], measure, systems,
+        [system_runs["ranking"].to_list() for system_runs in ordered],
+        [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table, units,
+        np.stack(means[:3]), all_pairs(by_unit(values_of, units_of)[0][0], seed=recipe.seed, item=queries.sha256),
         runs, scores,
     )  # fmt: skip
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
     field, papers = run["field"] or DATASET, settings.get("queries_are") == "papers"
-    drawn = [f"{field} {run['year']}", format_count(run["size"]), f"{settings['queries']} queries", *unusual(settings)]
-    what = {
-        "pools": ", ".join(drawn),
+    details = [
+        f"{field} {run['year']}",
+        format_count(run["size"]),
+        f"{settings['queries']} queries",
+        *unusual(settings),
+    ]
+    description = {
+        "pools": ", ".join(details),
         "benchmark": f"lists, {field}",
         "titles": settings.get("kind", "").replace("-", " "),
         "facets": f"{field}, {'whole paper' if papers else 'sentences of the facet'}",
     }.get(kind, kind)  # fmt: skip
-    return f"{corpus}: {what}"
+    return f"{corpus}: {description}"
 
 
 def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
-    """Return the command that makes the figure of a system again."""
+    """Return the command that reproduces the figure of a system."""
     system = stored_system(Artifact.open(Path(run["score_paths"][0])).manifest)
-    words, usual = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)], canonical(PoolConfig())
+    words, defaults = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)], canonical(PoolConfig())
     if kind == "pools":
-        given = {name: value_in(settings, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}
-        always = ("year", "size", "queries", "depth")
+        options = {name: value_in(settings, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}
+        required = ("year", "size", "queries", "depth")
         words += ["--samples", str(run["sample"])]
-        for name, value in given.items():
-            if name in always or value not in (None, value_in(usual, name)):
+        for name, value in options.items():
+            if name in required or value not in (None, value_in(defaults, name)):
                 texts = (
                     [file for file, _ in value] if name == "exclude" else [None if isinstance(value, bool) else value]
                 )
@@ -219,7 +224,7 @@ def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[s
 
 
 def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
-    """Yield each format of SciRepEval: the tasks that most systems have, averaged as the study averages them."""
+    """Yield a benchmark per format of SciRepEval, of the tasks that the most systems have; averages are the study's."""
     stores = [store for folder in (root / VECTORS).glob("[!.]*") for store in published(folder)]
     encoder = {store.id: store.manifest.provenance["model"] for store in stores}
     by_format: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
@@ -233,25 +238,25 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
                 by_format[entry.format].setdefault(system, {})[entry.name] = scored.name, figures
     for kind, systems in by_format.items():
         tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
-        made = {name: [figures[task] for task in tasks] for name, figures in systems.items() if {*tasks} <= {*figures}}
-        figures_of = {name: pl.concat([figures for _, figures in named]) for name, named in made.items()}
-        best = sorted(made, key=lambda name: (-figures_of[name]["value"].to_numpy().mean(), name))
+        full = {name: [figures[task] for task in tasks] for name, figures in systems.items() if {*tasks} <= {*figures}}
+        figures_of = {name: pl.concat([figures for _, figures in entries]) for name, entries in full.items()}
+        best = sorted(full, key=lambda name: (-figures_of[name]["value"].to_numpy().mean(), name))
         if len(best) > 1:
-            every = [figures_of[name] for name in best]
-            by_task = (figures.group_by("task", maintain_order=True).agg(pl.mean("value")) for figures in every)
+            tables = [figures_of[name] for name in best]
+            by_task = (figures.group_by("task", maintain_order=True).agg(pl.mean("value")) for figures in tables)
             table = np.stack([figures["value"] for figures in by_task])
-            ends = [percentiles(np.mean(figures["draws"].to_list(), axis=0)) for figures in every]
-            value = np.array([figures["value"].mean() for figures in every])
+            ends = [percentiles(np.mean(figures["draws"].to_list(), axis=0)) for figures in tables]
+            value = np.array([figures["value"].mean() for figures in tables])
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
-                [[name for name, _ in made[system]] for system in best],
+                [[name for name, _ in full[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
                 np.vstack([value, np.transpose(ends)]), all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 
 
 def _system_of(model: str, kind: str) -> str:
-    """Return the system whose vectors for tasks of a format an encoder makes; settings of the study are left out."""
+    """Return the system that uses an encoder for tasks of a format, without the study's own options."""
     name = names.parse_one(model)
     options = tuple(pair for pair in name.options if pair[0] not in ("template", "task"))
     plain = str(names.Name(name.base, name.parts, options))

@@ -31,7 +31,7 @@ from pipeline.studies.leaderboard.costs import costs, leak
 
 CARD = "README.md"
 _HIT = 30
-"""Ranks among which a cited paper is found."""
+"""Rank cutoff: cited papers at these ranks count as found."""
 _EXAMPLES = 5
 
 
@@ -43,19 +43,19 @@ class Recipe(LeaderboardRecipe):
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the encoder against BM25 and its fusions against their parts, cited papers, examples, and costs."""
-    roots, every = study.benchmarks_of(workspace, recipe)
-    model, benchmarks = recipe.model, [benchmark for benchmark in every if recipe.model in benchmark.systems]
+    """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
+    roots, all_benchmarks = study.benchmarks_of(workspace, recipe)
+    model, benchmarks = recipe.model, [benchmark for benchmark in all_benchmarks if recipe.model in benchmark.systems]
     if not benchmarks:
-        scored = sorted({name for benchmark in every for name in benchmark.systems})
+        scored = sorted({name for benchmark in all_benchmarks for name in benchmark.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
     (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
     tables = [_differences(benchmarks, model, cost, recipe), *_on_largest(benchmarks, model), _facts(model, cost)]
-    shown = [f"# {model}", *(render_table(benchmark.table, "markdown") for benchmark in tables)]
-    front = f"---\n{_evaluations(benchmarks, model).to_yaml()}\n---"
+    sections = [f"# {model}", *(render_table(table.table, "markdown") for table in tables)]
+    front_matter = f"---\n{_evaluations(benchmarks, model).to_yaml()}\n---"
     return StudyResult(
         tables,
-        files={CARD: "\n\n".join([front, *shown])},
+        files={CARD: "\n\n".join([front_matter, *sections])},
         parts=list(study.queries_of(benchmarks, recipe.seed, (model, TUNED, "bm25"))),
         best=f"{model}: on {len(benchmarks)} benchmarks",
     )
@@ -65,43 +65,43 @@ def _bm25(benchmark: Benchmark) -> str | None:
     return next((name for name in (TUNED, "bm25") if name in benchmark.systems), None)
 
 
-def _parts(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
-    """Yield what is compared on a benchmark, and which of its queries: all of them, then each class of neighbours."""
+def _query_groups(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
+    """Yield (name, mask of queries) of a benchmark and then of each of its classes of neighbours, if any."""
     yield benchmark.name, np.ones(benchmark.values.shape[1], bool)
     if benchmark.kind == "neighbours" and benchmark.runs is not None and benchmark.scores is not None:
         classes = artifact(benchmark.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
-        of_query = np.array(classes)[benchmark.scores["query"].unique().sort()]
-        yield from ((f"{benchmark.name}, {name}", of_query == name) for name in dict.fromkeys(classes))
+        class_of_query = np.array(classes)[benchmark.scores["query"].unique().sort()]
+        yield from ((f"{benchmark.name}, {name}", class_of_query == name) for name in dict.fromkeys(classes))
 
 
 def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> StudyTable:
-    """Return the encoder less BM25 on each benchmark and class, and fusions of the encoder less their best part."""
+    """Return the differences, by benchmark and class, of the encoder to BM25 and of its fusions to their best part."""
     rows = []
     for benchmark in benchmarks:
         systems = benchmark.systems
         parts_of = {name: fused_names(name) for name in systems}
         fusions = [name for name, parts in parts_of.items() if model in parts and {*parts} <= {*systems}]
         pairs = [(model, _bm25(benchmark)), *((name, min(parts_of[name], key=systems.index)) for name in fusions)]
-        for (first, second), (name, queries) in itertools.product(pairs, list(_parts(benchmark))):
-            number = systems.index(first)
-            values, (rank, low, high) = benchmark.values[number, queries], benchmark.ranks(recipe.alpha)[:, number]
+        for (first, second), (name, queries) in itertools.product(pairs, list(_query_groups(benchmark))):
+            index = systems.index(first)
+            values, (rank, low, high) = benchmark.values[index, queries], benchmark.ranks(recipe.alpha)[:, index]
             row = {"benchmark": name, "system": first, "measure": benchmark.label, "value": 100 * float(values.mean())}
             if name == benchmark.name:
-                row["value"] = 100 * float(benchmark.figures[0, number])
+                row["value"] = 100 * float(benchmark.figures[0, index])
                 row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(systems)}"
             if second is not None:
                 changes = {name: (values - benchmark.values[systems.index(second), queries])[None]}
                 units = {name: list(itertools.compress(benchmark.units, queries))}
-                differ = paired_differences(changes, recipe.seed, signs=benchmark.sign, units=units)
-                change = points(figure[0] for figure in differ[:3])
-                row |= {"less": second, "difference": change, "p": float(differ.p_value[0])}
-                row |= {"wins, ties, losses": f"{differ.wins[0]}, {differ.ties[0]}, {differ.losses[0]}"}
+                test = paired_differences(changes, recipe.seed, signs=benchmark.sign, units=units)
+                change = points(figure[0] for figure in test[:3])
+                row |= {"less": second, "difference": change, "p": float(test.p_value[0])}
+                row |= {"wins, ties, losses": f"{test.wins[0]}, {test.ties[0]}, {test.losses[0]}"}
             rows.append(row | {"leak": leak(cost, benchmark.year)})
     frame = pl.DataFrame(rows, infer_schema_length=None)
     if "p" in frame.columns:
         frame = frame.sort(pl.col("p").is_null(), maintain_order=True)
-        known = frame["p"].drop_nulls()
-        frame = frame.with_columns(p=pl.Series(holm(known)).extend_constant(None, len(frame) - len(known)))
+        p_values = frame["p"].drop_nulls()
+        frame = frame.with_columns(p=pl.Series(holm(p_values)).extend_constant(None, len(frame) - len(p_values)))
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
         "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark.",
@@ -111,7 +111,7 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
 
 
 def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
-    """Yield positives by length and age, and queries won and lost, on the largest drawn pool that BM25 ranked too."""
+    """Yield recall by length and age of cited papers, and example queries, on the largest drawn pool of BM25."""
     usable = [benchmark for benchmark in benchmarks if benchmark.kind == "pools" and _bm25(benchmark)]
     benchmark = max(usable, key=lambda benchmark: benchmark.size or 0, default=None)
     if benchmark is None or benchmark.runs is None or benchmark.scores is None:
@@ -123,15 +123,15 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
     systems = [str(_bm25(benchmark)), model]
     rankings = open_rankings(runs.filter(pl.col("system").is_in(systems)), pool)
     query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
-    known = pool.corpus.attributes
-    year, characters = known["year"].astype(np.int64), known["abstract_chars"].astype(np.int64)
+    attributes = pool.corpus.attributes
+    year, characters = attributes["year"].astype(np.int64), attributes["abstract_chars"].astype(np.int64)
     rows = []
-    for what, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
-        third = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
-        for system, group in ((system, third == number) for number in np.unique(third) for system in systems):
-            ranks = rankings.ranks[system][group]
-            label = f"{numbers[group].min():,} to {numbers[group].max():,} {what} ({group.sum():,})"
-            share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[group])
+    for unit, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
+        thirds = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
+        for system, mask in ((system, thirds == index) for index in np.unique(thirds) for system in systems):
+            ranks = rankings.ranks[system][mask]
+            label = f"{numbers[mask].min():,} to {numbers[mask].max():,} {unit} ({mask.sum():,})"
+            share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[mask])
             rows.append(Measurement(label, system, *share))
     notes = (f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers).",)
     yield interval_table("positives", f"By cited papers: {benchmark.name}", "cited papers", rows, notes)
@@ -153,7 +153,7 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
 
 
 def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
-    """Return recipe, prompts and costs."""
+    """Return a table of the encoder's registry entry and costs."""
     entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
@@ -169,7 +169,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
 
 
 def _evaluations(benchmarks: Sequence[Benchmark], model: str) -> Any:
-    """Return the values of an encoder as metadata of a model card."""
+    """Return the results of an encoder as metadata of a model card."""
     from huggingface_hub import EvalResult, ModelCardData
 
     evaluations = []
@@ -181,9 +181,9 @@ def _evaluations(benchmarks: Sequence[Benchmark], model: str) -> Any:
 
 
 def push(card: Path, target: str) -> str:
-    """Write the results of a card into the model card of a folder or of a repository of the hub, and return its place.
+    """Write the results of a card into the model card of a folder or hub repository, and return its path or URL.
 
-    Its text and other results stay.
+    The text of that model card and its other results stay.
     """
     from huggingface_hub import ModelCard
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -191,14 +191,16 @@ def push(card: Path, target: str) -> str:
     results, file = ModelCard.load(card).data, Path(target).expanduser() / CARD
     local = file.parent.is_dir()
     try:
-        theirs = ModelCard.load(card if local and not file.is_file() else file if local else target)
-        known = theirs.data.eval_results or ()
-        others = [result for result in known if not any(map(result.is_equal_except_value, results.eval_results))]
-        theirs.data.model_name = theirs.data.model_name or results.model_name
-        theirs.data.eval_results = [*others, *results.eval_results]
+        target_card = ModelCard.load(card if local and not file.is_file() else file if local else target)
+        present = target_card.data.eval_results or ()
+        other_results = [
+            result for result in present if not any(map(result.is_equal_except_value, results.eval_results))
+        ]
+        target_card.data.model_name = target_card.data.model_name or results.model_name
+        target_card.data.eval_results = [*other_results, *results.eval_results]
         if not local:
-            return str(theirs.push_to_hub(target))
-        theirs.save(file)
+            return str(target_card.push_to_hub(target))
+        target_card.save(file)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         remedy = "Give a folder that exists, or log in: hf auth login"
         raise InputError(f"the model card of {target} cannot be written ({error})", remedy) from error

@@ -1,4 +1,4 @@
-"""What a system costs, read from the manifests of the vectors and terms that its rankings were made from."""
+"""Costs of systems, read from the manifests of the vectors and terms from which rankings were made."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ COSTS = {
     "trained_on": pl.String,
     "trained_until": pl.Int64,
 }
-"""Columns of costs; null: unknown. ``parameters`` (0: no weights are loaded), ``dimension`` and ``tokens`` of a paper
-are of all encoders, ``bytes`` of a paper and ``papers_per_second`` of all parts one after the other, on ``machine``."""
+"""Columns of costs; null: unknown. ``parameters`` (0: no weights), ``dimension`` and ``tokens`` per paper are sums over
+the encoders; ``bytes`` per paper and ``papers_per_second`` cover all parts, one after the other, on ``machine``."""
 
 SUBMISSIONS = "runs/submissions"
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
 
 def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFrame:
-    """Return what each system costs on the first benchmark that has it, columns :data:`COSTS`.
+    """Return the costs of each system, columns :data:`COSTS`, from the first benchmark that has it.
 
-    A submission says it itself.
+    The costs of a submission are those in its manifest.
     """
     indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
     folders = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
-    made = {artifact.id[:SHORT_ID]: artifact for folder in folders for artifact in published(folder)}
+    artifacts = {artifact.id[:SHORT_ID]: artifact for folder in folders for artifact in published(folder)}
     licences = {model.name: model.licence for model in registry.known_models()}
     sources: dict[str, Sequence[str]] = {}
     for benchmark in benchmarks:
-        for system, named in zip(benchmark.systems, benchmark.sources, strict=True):
-            sources.setdefault(system, named)
+        for system, ranking_names in zip(benchmark.systems, benchmark.sources, strict=True):
+            sources.setdefault(system, ranking_names)
     rows = []
-    for system, named in sources.items():
+    for system, ranking_names in sources.items():
         manifests = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
-        given = next(filter(None, map(read_json, manifests)), None)
-        if given is not None:
-            rows.append({name: given["costs"].get(name) for name in COSTS} | {"system": system})
+        manifest = next(filter(None, map(read_json, manifests)), None)
+        if manifest is not None:
+            rows.append({name: manifest["costs"].get(name) for name in COSTS} | {"system": system})
             continue
         stores: dict[tuple[str, int, str], dict[Path, None]] = {}
-        for name in named:
-            for store, *view in _read(name.rpartition("-")[2], made, (0, "")):
+        for name in ranking_names:
+            for store, *view in _stores_of(name.rpartition("-")[2], artifacts, (0, "")):
                 model = store.manifest.provenance.get("model", store.manifest.stage)
                 stores.setdefault((model, *view), {})[store.path.parent] = None
         parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
@@ -87,49 +87,51 @@ def named_as_file(system: str) -> bool:
 
 
 def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
-    """Return the years of training data that may hold citations by queries of a year; None: unknown, empty: none."""
+    """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none."""
     trained, until = cost["trained_on"], cost["trained_until"]
     if trained is None or "citations:" not in trained:
         return None if trained is None and cost["parameters"] != 0 else ""
     return None if year is None else f"to {until}" if until is None or until >= year else ""
 
 
-def _read(identity: str, made: Mapping[str, Artifact], view: tuple[int, str]) -> Iterator[tuple[Artifact, int, str]]:
-    """Yield the vectors and terms that an artifact was made from, with the view that its ranking took."""
-    artifact = made.get(identity[:SHORT_ID])
+def _stores_of(
+    identity: str, artifacts: Mapping[str, Artifact], view: tuple[int, str]
+) -> Iterator[tuple[Artifact, int, str]]:
+    """Yield the vectors and terms from which an artifact was made, with the view used by its ranking."""
+    artifact = artifacts.get(identity[:SHORT_ID])
     if artifact is None:
         return
     manifest = artifact.manifest
     if manifest.stage in ("embed", "terms"):
         yield artifact, *view
         return
-    taken = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
+    own_view = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
     for name, inner in {**manifest.inputs, **manifest.provenance.get("derived", {})}.items():
         if name != "query":
-            yield from _read(inner, made, taken if any(taken) else view)
+            yield from _stores_of(inner, artifacts, own_view if any(own_view) else view)
 
 
 def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, Any]:
-    """Return what a paper costs in the stores of one part, over all segments, as vectors are compared in a view."""
+    """Return the costs per paper in the stores of one part, over all segments, for the given view of the vectors."""
     segments = [segment for folder in folders for segment in published(folder)]
     manifests = [segment.manifest for segment in segments]
     first, spec = manifests[0], manifests[0].config.get("encoder")
     counts = [manifest.counts.get("embedded", manifest.counts.get("analysed", 0)) for manifest in manifests]
     seconds = [
-        count / rate if (rate := made.provenance.get("documents_per_second")) else made.provenance["wall_seconds"]
-        for made, count in zip(manifests, counts, strict=True)
+        count / rate if (rate := entry.provenance.get("documents_per_second")) else entry.provenance["wall_seconds"]
+        for entry, count in zip(manifests, counts, strict=True)
     ]
     papers = max(sum(counts), 1)
-    stored = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
-    weights = first.provenance.get("weight_bytes")
+    stored_bytes = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
+    weight_bytes = first.provenance.get("weight_bytes")
     if spec:
-        whole, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
-        dimension = dimension or whole
-        stored *= dimension / whole * _BITS.get(quantise, bits) / bits
+        full_dimension, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
+        dimension = dimension or full_dimension
+        stored_bytes *= dimension / full_dimension * _BITS.get(quantise, bits) / bits
     return {
-        "parameters": weights * 8 / _BITS[spec["compute"]] if weights and spec else None if spec else 0,
+        "parameters": weight_bytes * 8 / _BITS[spec["compute"]] if weight_bytes and spec else None if spec else 0,
         "dimension": dimension,
-        "bytes": stored / papers,
+        "bytes": stored_bytes / papers,
         "tokens": sum(manifest.counts.get("tokens", 0) for manifest in manifests) / papers,
         "seconds": sum(seconds) / papers,
         "machine": f"{first.provenance.get('device', 'cpu').upper()}, {first.provenance['processor']}",
@@ -137,6 +139,6 @@ def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, 
 
 
 def _total(costs: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return a sum; None where there is nothing, or a part is unknown."""
+    """Return the sum of a cost; None if there are no parts or one is unknown."""
     numbers = [cost[name] for cost in costs]
     return None if not numbers or None in numbers else sum(numbers)

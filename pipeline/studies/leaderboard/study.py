@@ -1,4 +1,4 @@
-"""The study ``leaderboard``: every system on every benchmark that was scored, which can be told apart, and costs."""
+"""The study ``leaderboard``: all systems on all benchmarks, which differ significantly, and their costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMITS = {
     "bytes": ("bytes a paper", 1, "≤"),
     "papers_per_second": ("papers a second", 1, "≥"),
 }
-"""Costs by which a reader chooses: heading, unit, and the side of a limit that is wanted."""
+"""Costs that readers can filter by: heading, unit, and whether values up to or from a limit are kept."""
 
 _FACTS = {"licence": "licence", "trained_until": "data to"}
 _MORE = {"dimension": "dimension", "tokens": "tokens a paper", "machine": "machine", "trained_on": "trained on"}
@@ -46,12 +46,12 @@ def benchmarks_of(workspace: Workspace, recipe: Recipe) -> tuple[list[Path], lis
 
 
 def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield nothing: what is read was scored by other commands."""
+    """Yield nothing: the scores come from other commands."""
     yield from ()
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the standings with costs, every figure, and the order without each benchmark."""
+    """Return the standings with costs, all figures, and the ranks with each benchmark left out."""
     roots, benchmarks = benchmarks_of(workspace, recipe)
     cost_of = {row["system"]: row for row in costs(roots, benchmarks).iter_rows(named=True)}
     overall, *without = _standings(benchmarks, cost_of, recipe.alpha)
@@ -69,27 +69,27 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def _standings(
     benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float
 ) -> Iterator[StudyTable]:
-    """Yield how systems stand over all benchmarks, with their costs; then their ranks without each benchmark."""
+    """Yield the standings of systems over all benchmarks with costs, then their ranks with each benchmark left out."""
     systems = list(cost_of)
     ranked = np.full((len(benchmarks), 3, len(systems)), np.nan)
     for ranks_of, benchmark in zip(ranked, benchmarks, strict=True):
         ranks_of[:, [systems.index(name) for name in benchmark.systems]] = benchmark.ranks(alpha)
-    placed = standings(ranked)
-    order = np.lexsort((placed.mean_rank[0], -placed.benchmarks)).tolist()
+    overall = standings(ranked)
+    order = np.lexsort((overall.mean_rank[0], -overall.benchmarks)).tolist()
     rows, lines = [], []
-    for number in order:
-        row: dict[str, Any] = {"system": systems[number], "benchmarks": int(placed.benchmarks[number])}
+    for index in order:
+        row: dict[str, Any] = {"system": systems[index], "benchmarks": int(overall.benchmarks[index])}
         for name in ("rank", "mean_rank", "borda"):
-            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(placed, name)[:, number]), strict=True)
-        least, most = placed.without[:, number].min(), placed.without[:, number].max()
-        cost, complete = cost_of[systems[number]], not np.isnan(least)
+            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(overall, name)[:, index]), strict=True)
+        lowest, highest = overall.without[:, index].min(), overall.without[:, index].max()
+        cost, complete = cost_of[systems[index]], not np.isnan(lowest)
         cells: tuple[Value, ...] = (
             _rank(row, "rank", "g") if complete else None, _rank(row, "mean_rank", ".2f"),
-            Cell(row["borda"], row["borda_low"], row["borda_high"]), f"{least:g} to {most:g}" if complete else None,
+            Cell(row["borda"], row["borda_low"], row["borda_high"]), f"{lowest:g} to {highest:g}" if complete else None,
             f"{row['benchmarks']} of {len(benchmarks)}", *_limits(cost), *_texts(cost, _FACTS | _MORE),
         )  # fmt: skip
-        lines.append(TableRow(systems[number], cells))
-        rows.append(row | {"without_least": least, "without_most": most} | cost)
+        lines.append(TableRow(systems[index], cells))
+        rows.append(row | {"without_least": lowest, "without_most": highest} | cost)
     heads = ("rank", "mean rank", "Borda", "rank without one", "benchmarks", *_CHOOSERS, *_MORE.values())
     notes = (
         "Rank: by the mean of ranks, among the systems that were scored on all benchmarks; without one: the least and "
@@ -101,36 +101,36 @@ def _standings(
     )
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().fill_nan(None))
     yield StudyTable("overall", _table("Leaderboard", heads, lines, notes), frame, _CHOOSERS)
-    ranks = {systems[number]: placed.without[:, number] for number in order if not np.isnan(placed.rank[0, number])}
+    ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.rank[0, index])}
     if len(benchmarks) > 1 and ranks:
         frame = pl.DataFrame({"left out": [benchmark.name for benchmark in benchmarks], **ranks})
         yield StudyTable.of("without", "Ranks without one benchmark", frame)
 
 
 def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> StudyTable:
-    """Return every figure with its rank and group; each opens its provenance."""
+    """Return all figures with rank and group; each links to its provenance."""
     rows, lines, records = [], [], []
     for benchmark in benchmarks:
         groups, ranked = letters(benchmark.p_values < recipe.alpha), benchmark.ranks(recipe.alpha)
         shared = {name: getattr(benchmark, name) for name in ("kind", "field", "size", "year", "measure")}
         size = None if benchmark.size is None else format_count(benchmark.size)
         texts = (benchmark.kind, benchmark.field, size, None if benchmark.year is None else str(benchmark.year))
-        for number, system in enumerate(benchmark.systems):
-            cost, figures = cost_of[system], (*benchmark.figures[:, number], *ranked[:, number])
+        for index, system in enumerate(benchmark.systems):
+            cost, figures = cost_of[system], (*benchmark.figures[:, index], *ranked[:, index])
             row = {
                 "system": system, "kind": benchmark.kind, "benchmark": benchmark.name, **shared,
-                **dict(zip(_FIGURES, map(float, figures), strict=True)), "group": groups[number],
+                **dict(zip(_FIGURES, map(float, figures), strict=True)), "group": groups[index],
                 "queries": benchmark.values.shape[1], "leak": leak(cost, benchmark.year),
-                "command": benchmark.commands[number],
+                "command": benchmark.commands[index],
             }  # fmt: skip
             figure = Cell(row["value"], row["low"], row["high"], best=row["rank"] == float(ranked[0].min()))
-            cells = (benchmark.name, benchmark.label, figure, _rank(row, "rank", "g"), groups[number], *texts)
+            cells = (benchmark.name, benchmark.label, figure, _rank(row, "rank", "g"), groups[index], *texts)
             lines.append(TableRow(system, (*cells, *_limits(cost), *_texts(cost, _FACTS), row["leak"])))
             rows.append(row)
-            named = zip(benchmark.systems, benchmark.p_values[number] >= recipe.alpha, strict=True)
+            comparisons = zip(benchmark.systems, benchmark.p_values[index] >= recipe.alpha, strict=True)
             records.append({"label": system} | row | {
-                "not told apart from": [name for name, alike in named if alike and name != system],
-                "rankings": benchmark.sources[number],
+                "not told apart from": [name for name, is_similar in comparisons if is_similar and name != system],
+                "rankings": benchmark.sources[index],
                 "drawn": f"{recipe.resamples:,} resamples of queries, seed {recipe.seed}",
             })  # fmt: skip
     heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_CHOOSERS, "leak")
@@ -163,21 +163,21 @@ def _texts(cost: Mapping[str, Any], names: Mapping[str, str]) -> list[str | None
 
 
 def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]) -> Iterator[Chart]:
-    """Yield the value on each benchmark against each cost, with the Pareto front."""
+    """Yield a chart of value against each cost, a view per benchmark, with the Pareto front."""
     for name, (head, unit, side) in _LIMITS.items():
         views = {}
         for benchmark in benchmarks:
             costs_of = [cost_of[system][name] for system in benchmark.systems]
-            known = [number for number, cost in enumerate(costs_of) if cost]
-            cost_at = {number: costs_of[number] / unit for number in known}
+            priced = [index for index, cost in enumerate(costs_of) if cost]
+            cost_at = {index: costs_of[index] / unit for index in priced}
             worth, front = benchmark.sign * benchmark.figures[0], list[int]()
-            for number in sorted(known, key=lambda number: (cost_at[number] * (-1 if side == "≥" else 1), number)):
-                if not front or worth[number] > worth[front[-1]]:
-                    front.append(number)
-            if len(known) > 1:
-                curve = [(cost_at[number], float(benchmark.figures[0, number])) for number in front]
+            for index in sorted(priced, key=lambda index: (cost_at[index] * (-1 if side == "≥" else 1), index)):
+                if not front or worth[index] > worth[front[-1]]:
+                    front.append(index)
+            if len(priced) > 1:
+                curve = [(cost_at[index], float(benchmark.figures[0, index])) for index in front]
                 views[f"{benchmark.name}, {benchmark.label}"] = [
-                    *(Series(benchmark.systems[n], [cost_at[n]], *benchmark.figures[:, [n]].tolist()) for n in known),
+                    *(Series(benchmark.systems[i], [cost_at[i]], *benchmark.figures[:, [i]].tolist()) for i in priced),
                     Series("Pareto front", [], [], curve=curve),
                 ]
         if views:
@@ -185,16 +185,16 @@ def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str,
 
 
 def queries_of(benchmarks: Sequence[Benchmark], seed: int, only: Sequence[str] = ()) -> Iterator[Browser]:
-    """Yield the queries of the first sample of each benchmark whose corpus is there, for any two systems."""
+    """Yield a browser of the queries in the first sample of each benchmark, to compare any two systems."""
     pools = dict[str, str]()
     for benchmark in benchmarks:
         if benchmark.runs is not None and benchmark.scores is not None:
-            kept = [name for name in benchmark.systems if not only or name in only]
-            order = pl.col("system").replace_strict({name: number for number, name in enumerate(kept)}, default=None)
-            runs, scores = (frame.filter(pl.col("system").is_in(kept)) for frame in (benchmark.runs, benchmark.scores))
+            names = [name for name in benchmark.systems if not only or name in only]
+            order = pl.col("system").replace_strict({name: index for index, name in enumerate(names)}, default=None)
+            runs, scores = (frame.filter(pl.col("system").is_in(names)) for frame in (benchmark.runs, benchmark.scores))
             runs = runs.filter(sample=benchmark.runs["sample"].min()).sort(order)
-            shown = browser(runs, scores, [benchmark.measure], Draws(seed=seed), top=0)
-            pools |= zip([benchmark.name], shown.pools.values(), strict=False)
+            queries = browser(runs, scores, [benchmark.measure], Draws(seed=seed), top=0)
+            pools |= zip([benchmark.name], queries.pools.values(), strict=False)
     if pools:
         yield Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
 

@@ -1,4 +1,4 @@
-"""Submissions: runs and scores of one system in one file, which another workspace verifies before they count.
+"""Submissions: the runs and scores of one system in one file, which another workspace verifies before it adds them.
 
 A submission is a zip file: ``manifest.json`` with the system, its costs and, of each run, the identity of its pool, the
 SHA-256 of its file and the measures of every query; ``N.trec.gz`` is run N.
@@ -44,17 +44,17 @@ from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
 _LARGEST = 2**28
-"""Bytes of the manifest or of a run, decompressed. A run of that size takes :data:`pipeline.exchange.runs.MEMORY`."""
+"""Maximum bytes of the manifest or a run, decompressed; such a run takes :data:`pipeline.exchange.runs.MEMORY`."""
 _EQUAL = 1e-9
-"""Values that differ by less are equal but for rounding."""
+"""Tolerance of verified values, for rounding."""
 _KINDS = {pl.String: str, pl.Float64: float, pl.Int64: int}
 
 Costs = msgspec.defstruct("Costs", [(name, _KINDS[kind] | None, None) for name, kind in COSTS.items()])
-"""What a system costs, columns :data:`COSTS`."""
+"""Costs of a system, columns :data:`COSTS`."""
 
 
 class Ranked(msgspec.Struct):
-    """A run: identity and name of its pool, ranks kept of a query, SHA-256, and each measure of all queries."""
+    """A run: id and name of its pool, ranks per query, SHA-256, and each measure's value of every query."""
 
     pool: str
     name: str
@@ -64,7 +64,7 @@ class Ranked(msgspec.Struct):
 
 
 class Submission(msgspec.Struct):
-    """A manifest: the system, the code that scored it, what it costs, and its runs."""
+    """The manifest: the system, the version of the code that scored it, its costs, and its runs."""
 
     system: str
     code: str
@@ -73,17 +73,17 @@ class Submission(msgspec.Struct):
 
 
 def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submission:
-    """Write a submission of a system with each benchmark of the leaderboard that has runs, and return its manifest.
+    """Write a submission of a system with its runs on all benchmarks of the leaderboard, and return its manifest.
 
     Raises:
         InputError: the system is on no such benchmark.
     """
     roots, benchmarks = benchmarks_of(workspace, recipe)
     scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
-    runs = [of_benchmark.filter(system=system) for of_benchmark in scored if of_benchmark is not None]
+    runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []
-    opened = [(run, pool) for run in rows if (pool := open_pool(run))]
-    if not opened:
+    runs_with_pool = [(run, pool) for run in rows if (pool := open_pool(run))]
+    if not runs_with_pool:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
     cost = msgspec.convert(costs(roots, benchmarks).filter(system=system).row(0, named=True), Costs)
     submission = Submission(system, code_version(), cost, [])
@@ -93,12 +93,12 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
         TemporaryDirectory() as folder,
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
-        for run, pool in opened:
+        for run, pool in runs_with_pool:
             file = Path(folder) / f"{len(submission.runs)}.trec.gz"
             write_ranking(file, artifact(run, "ranking").arrow("ranking.arrow"), pool, "submission", "trec.gz")
             archive.write(file, file.name)
             scores = values(pl.DataFrame([run], runs[0].schema)).sort("query").partition_by("measure", as_dict=True)
-            by_measure = {str(measure): part["value"].to_list() for (measure,), part in scores.items()}
+            by_measure = {str(measure): column["value"].to_list() for (measure,), column in scores.items()}
             submission.runs.append(
                 Ranked(pool.artifact.id, pool.artifact.name, run["depth"], files.sha256(file), by_measure)
             )
@@ -109,28 +109,28 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
 def add(workspace: Workspace, path: Path) -> list[Artifact]:
     """Verify a submission, score its runs in the workspace under the name of its file, and return the scores.
 
-    Nothing is kept or scored before every digest, pool and measure is verified.
+    Nothing is stored or scored before all digests, pools and measures are verified.
 
     Raises:
-        InputError: the file is no submission, is named like another system, or has a part of more than 256 MiB; a run
-            differs from its digest, the workspace lacks a pool, or a measure that is recomputed from a run differs.
+        InputError: the file is not a submission, has the name of another system, or contains a file over 256 MiB; a run
+            does not match its digest, the workspace lacks a pool, or a measure recomputed from a run differs.
     """
-    name, folder, made = path.stem, workspace.root / SUBMISSIONS / path.stem, list[tuple[Pool, Ranked, str]]()
-    known = (folder / _MANIFEST).is_file() or name not in stored(workspace.root)["system"]
-    if not named_as_file(name) or not known:
+    name, folder, verified_runs = path.stem, workspace.root / SUBMISSIONS / path.stem, list[tuple[Pool, Ranked, str]]()
+    is_free = (folder / _MANIFEST).is_file() or name not in stored(workspace.root)["system"]
+    if not named_as_file(name) or not is_free:
         remedy = "Rename it, by letters, digits, ., _ and -"
         raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
-            manifest = _part(archive, _MANIFEST, path)
+            manifest = _member(archive, _MANIFEST, path)
             runs = msgspec.json.decode(manifest, type=Submission).runs
             names = [f"{number}.trec.gz" for number in range(len(runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
                 raise KeyError("it must hold its manifest and runs, and nothing else")
-            for claim, part in zip(runs, names, strict=True):
-                pool = _verified(workspace, path, Path(temporary), claim, _part(archive, part, path))
-                made.append((pool, claim, f"{pool.artifact.name}.trec.gz"))
+            for claim, run_file in zip(runs, names, strict=True):
+                pool = _verified(workspace, path, Path(temporary), claim, _member(archive, run_file, path))
+                verified_runs.append((pool, claim, f"{pool.artifact.name}.trec.gz"))
             (Path(temporary) / _MANIFEST).write_bytes(manifest)
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
@@ -138,8 +138,9 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     tasks = list[Task]()
-    for pool, claim, part in made:
-        system, corpus, measures = ImportedRun(folder / part, name), pool.corpus.artifact, tuple(sorted(claim.scores))
+    for pool, claim, run_file in verified_runs:
+        system = ImportedRun(folder / run_file, name)
+        corpus, measures = pool.corpus.artifact, tuple(sorted(claim.scores))
         ranking, sample = import_task(corpus, pool.artifact, system, depth=claim.depth), pool.artifact.manifest.config
         tasks += score_tasks(
             ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=claim.depth,
@@ -148,44 +149,44 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     return workspace.make(tasks)
 
 
-def _part(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
-    """Return a part of a submission; no more than it may hold is decompressed, whatever size it states."""
-    with archive.open(name) as part:
-        content = part.read(_LARGEST + 1)
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    """Return a file of a submission; decompression stops at the limit, whatever size the archive states."""
+    with archive.open(name) as member:
+        content = member.read(_LARGEST + 1)
     _check_size(len(content), name, path)
     return content
 
 
 def _check_size(size: int, name: str, path: Path) -> None:
     if size > _LARGEST:
-        most = f"{_LARGEST / 2**20:,.0f} MiB"
-        raise InputError(f"{name} of {path} must hold at most {most} decompressed, got more", "Keep fewer ranks")
+        limit = f"{_LARGEST / 2**20:,.0f} MiB"
+        raise InputError(f"{name} of {path} must hold at most {limit} decompressed, got more", "Keep fewer ranks")
 
 
 def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run: bytes) -> Pool:
-    """Write a run to a folder and return its pool, after its digest and measures were verified."""
+    """Verify the digest and measures of a run, write it to a folder, and return its pool."""
     if hashlib.sha256(run).hexdigest() != claim.sha256:
         raise InputError(
             f"{path} must have the run on {claim.name} that its digest says, got another", "Fetch it again"
         )
-    pool = next((pool for pool in published(workspace.root / POOLS) if pool.id == claim.pool), None)
-    if pool is None:
+    pool_artifact = next((entry for entry in published(workspace.root / POOLS) if entry.id == claim.pool), None)
+    if pool_artifact is None:
         raise InputError(f"{path} ranks the pool {claim.name}, which is not in the workspace", "Make it: mdcr pool")
-    file = folder / f"{pool.name}.trec.gz"
+    file = folder / f"{pool_artifact.name}.trec.gz"
     if file.exists():
-        raise InputError(f"{path} must rank a pool once, got {pool.name} twice", "Pack it again")
+        raise InputError(f"{path} must rank a pool once, got {pool_artifact.name} twice", "Pack it again")
     file.write_bytes(run)
     for size in accumulate(map(len, read_blocks(file))):
-        _check_size(size, f"the run on {pool.name}", path)
+        _check_size(size, f"the run on {pool_artifact.name}", path)
     corpora = {corpus.id: corpus for corpus in published(workspace.root / CORPORA)}
-    opened = Pool(pool, Corpus(corpora[pool.manifest.inputs["corpus"]]))
-    measures, count = parse_measures(sorted(claim.scores)), len(opened.query_rows)
-    qrels, table = Qrels.from_table(opened.qrels, count), read_run(file, opened, claim.depth)[0]
+    pool = Pool(pool_artifact, Corpus(corpora[pool_artifact.manifest.inputs["corpus"]]))
+    measures, count = parse_measures(sorted(claim.scores)), len(pool.query_rows)
+    qrels, table = Qrels.from_table(pool.qrels, count), read_run(file, pool, claim.depth)[0]
     run_of_pool, judged = select(Run.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
-    for measure, mine in zip(measures, evaluate(judged, run_of_pool, measures), strict=True):
-        given = np.array(claim.scores[str(measure)])
-        if given.shape != mine.shape or not np.allclose(given, mine, rtol=0, atol=_EQUAL):
+    for measure, recomputed in zip(measures, evaluate(judged, run_of_pool, measures), strict=True):
+        claimed = np.array(claim.scores[str(measure)])
+        if claimed.shape != recomputed.shape or not np.allclose(claimed, recomputed, rtol=0, atol=_EQUAL):
             raise InputError(
                 f"{path} must have {measure} as its run on {claim.name} gives it, got others", "Pack it again"
             )
-    return opened
+    return pool
