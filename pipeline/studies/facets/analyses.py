@@ -202,11 +202,11 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
         values = measured(judged, ranked, pool, measure)
         for source in dict.fromkeys(name for papers in sources.values() for names in papers.values() for name in names):
             alone = judged.filter(alone=source)
-            others = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
+            pruned = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
             frames.append(pl.DataFrame({
                 "source": source, "system": system, "form": form,
                 "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant)),
-                "value": values, "without": measured(judged.filter(pl.col("alone") != source), others, pool, measure),
+                "value": values, "without": measured(judged.filter(pl.col("alone") != source), pruned, pool, measure),
             }))  # fmt: skip
     if not frames:
         return
@@ -224,8 +224,8 @@ def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant:
         ranks = "" if row["rank_value"] == row["rank_without"] else f", {row['rank_value']} → {row['rank_without']}"
         cells[f"{row['system']}, {row['form']}", source] = f"{100 * (row['without'] - row['value']):+.1f}{ranks}"
     notes = [
-        f"Points of {label_of(measure)} that a system gains where candidates found by the source alone (relevant ones "
-        "of them) are left out of pools and rankings, and its rank before and after where it moves; not tested.",
+        f"Points of {label_of(measure)} that a system gains if candidates found only by the source (relevant ones of "
+        "them) are left out of pools and rankings, and its rank before and after if it changes; not tested.",
     ]
     yield StudyTable("pooling", grid("Systems without a source of the pools", "system, query", cells, notes), frame)
 
@@ -295,8 +295,8 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
     pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
     rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
     cells: dict[tuple[str, str], Value] = {
-        (system, pair): f"{mean:.1f} − {other:.1f} = {change}, p {p_value:.3f}"
-        for system, pair, mean, other, change, p_value in rows.iter_rows()
+        (system, pair): f"{first_mean:.1f} − {second_mean:.1f} = {change}, p {p_value:.3f}"
+        for system, pair, first_mean, second_mean, change, p_value in rows.iter_rows()
     }
     notes = [
         f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "

@@ -176,7 +176,7 @@ def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | Non
     The corpus has queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`).
 
     Raises:
-        InputError: once run: no query is of that facet, or none has a relevant candidate.
+        InputError: once run: no query has this facet, or none has a relevant candidate.
     """
     config = FacetPool(field=facet, queries_are=_QUERIES[form], relevant=relevant)
 
@@ -187,40 +187,40 @@ def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | Non
 
 
 def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
-    queries = pl.DataFrame({"id": corpus.query_texts.column("query_id").to_pylist()}).with_row_index("text")
-    queries = queries.with_columns(facet=pl.col("id").str.extract("([^_]*)$"), paper=pl.col("id").str.extract("(.*)_"))
-    of_facet = queries.filter(facet=config.field)
+    texts = pl.DataFrame({"id": corpus.query_texts.column("query_id").to_pylist()}).with_row_index("text")
+    texts = texts.with_columns(facet=pl.col("id").str.extract("([^_]*)$"), paper=pl.col("id").str.extract("(.*)_"))
+    of_facet = texts.filter(facet=config.field)
     if of_facet.is_empty():
-        facets = ", ".join(queries["facet"].unique().sort())
+        facets = ", ".join(texts["facet"].unique().sort())
         raise InputError(f"the facet must be one of {facets}, got {config.field}", "Set facets in the recipe")
     judged = pl.DataFrame(pl.from_arrow(corpus.judgements)).rename({"query": "text"})
     relevant = config.relevant
-    chosen = of_facet
+    queries = of_facet
     if relevant is not None:
-        chosen = of_facet.join(judged.filter(pl.col("grade") >= relevant), on="text", how="semi")
-    if chosen.is_empty():
+        queries = of_facet.join(judged.filter(pl.col("grade") >= relevant), on="text", how="semi")
+    if queries.is_empty():
         raise InputError(
             f"no query of facet {config.field} has a candidate of grade {relevant} or more",
             "Grade the candidates (relevance_adju), or lower relevant",
         )
-    chosen = chosen.with_columns(paper_row=pl.Series(corpus.rows_of(chosen["paper"].to_list())).cast(pl.UInt32))
-    column = "text" if config.queries_are == "texts" else "paper_row"
-    chosen = chosen.sort(column).with_row_index("query")
-    judged = judged.join(chosen, on="text").select("query", "row", "grade").sort("query", "row")
+    queries = queries.with_columns(paper_row=pl.Series(corpus.rows_of(queries["paper"].to_list())).cast(pl.UInt32))
+    key = "text" if config.queries_are == "texts" else "paper_row"
+    queries = queries.sort(key).with_row_index("query")
+    judged = judged.join(queries, on="text").select("query", "row", "grade").sort("query", "row")
     if relevant is None:
         judged = judged.clear()
         candidates = pl.DataFrame({"row": np.flatnonzero(~without_text(corpus))}, {"row": pl.UInt32})
-        excluded = chosen.select("query", row="paper_row").join(candidates, on="row", how="semi")
+        excluded = queries.select("query", row="paper_row").join(candidates, on="row", how="semi")
     else:
         candidates = judged.select("row").unique().sort("row")
-        excluded = chosen.select("query").join(candidates, how="cross")
+        excluded = queries.select("query").join(candidates, how="cross")
         excluded = excluded.join(judged, on=["query", "row"], how="anti", maintain_order="left")
     rows = candidates["row"].to_numpy()
-    write_pool(out, (chosen[column], [config.field] * len(chosen)), rows, judged.get_columns(), excluded.get_columns())
+    write_pool(out, (queries[key], [config.field] * len(queries)), rows, judged.get_columns(), excluded.get_columns())
     out.arrow("missing.arrow", MISSING.empty_table(), MISSING)
     return {
-        "queries": len(chosen),
-        "queries_without_relevant": len(of_facet) - len(chosen),
+        "queries": len(queries),
+        "queries_without_relevant": len(of_facet) - len(queries),
         "positives": judged.filter(pl.col("grade") > 0).height,
         "relevant": judged.filter(pl.col("grade") >= (relevant or 0)).height,
         "judgements": len(judged),

@@ -110,6 +110,7 @@ class CandidateSampler:
     def _negatives(
         self, query: int, positives: Rows, tops: Candidates, popular: Rows, rng: np.random.Generator
     ) -> dict[str, Rows]:
+        """Return the negatives of a query by type; ``rng`` draws them."""
         corpus, count = self._corpus, self._sampling.negatives
         titles = corpus.attributes["title_key"]
         taken = np.unique(np.concatenate([[query], corpus.outgoing.of(query), positives])).astype(np.int64)
@@ -298,6 +299,8 @@ def least_alike(jaccard: Mapping[tuple[str, str], float], systems: Sequence[str]
 
 
 def _split_counts(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: SamplingConfig) -> Counter[str]:
+    """Return the counts of one field, named after the split; ``drawn`` has the candidates of each query."""
+
     def fewer(names: Sequence[str], count: int) -> int:
         return sum(any(len(by_type[name]) < count for name in names) for by_type in drawn)
 

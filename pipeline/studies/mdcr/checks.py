@@ -84,11 +84,11 @@ def draw_pool_task(
 class Plan(NamedTuple):
     """The evaluations of each system, by field, on the large pools and on the lists of each draw.
 
-    ``chosen`` are the systems whose top negatives are in the benchmark.
+    ``negative_systems`` are the systems whose top negatives are in the benchmark.
     """
 
     benchmark: Artifact
-    chosen: tuple[str, ...]
+    negative_systems: tuple[str, ...]
     large: Sequence[Evaluation]
     lists: Mapping[str, Sequence[Evaluation]]
 
@@ -98,8 +98,8 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     fields, task = study.benchmark(workspace, recipe)
     benchmark = made(workspace, task)
     test_fields = [field for field in fields if field.split == "test"]
-    chosen = tuple(benchmark.manifest.counts["model_negatives"])
-    draws = {str(number): (number, chosen) for number in range(recipe.rebuilds + 1)}
+    negative_systems = tuple(benchmark.manifest.counts["model_negatives"])
+    draws = {str(number): (number, negative_systems) for number in range(recipe.rebuilds + 1)}
     draws[MATCHED] = (0, task.config.systems)
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     lists = {}
@@ -107,7 +107,7 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
         pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in test_fields]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
     large = workspace.evaluations([field.pool for field in test_fields], recipe.systems, depth=recipe.depth, tunings=())
-    return Plan(benchmark, chosen, large, lists)
+    return Plan(benchmark, negative_systems, large, lists)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -126,14 +126,14 @@ class Precisions(NamedTuple):
 
     Attributes:
         systems: names of the systems, in order.
-        chosen: systems whose top negatives are in the benchmark.
+        negative_systems: systems whose top negatives are in the benchmark.
         values: float64 ``[systems, queries]`` by draw, negatives left out (``without bm25``) or :data:`LARGE`, and by
             field.
         seed: seed of the bootstrap; all figures share the resampled queries.
     """
 
     systems: tuple[str, ...]
-    chosen: tuple[str, ...]
+    negative_systems: tuple[str, ...]
     values: Mapping[str, Groups]
     seed: int
 
@@ -144,8 +144,8 @@ class Precisions(NamedTuple):
 
 def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> Precisions:
     """Return the average precision of every query, system and draw."""
-    all_types = {*study_plan.chosen, GRAPH, MOST_CITED, RANDOM}
-    left_out = {f"without {name}": all_types - {name} for name in study_plan.chosen}
+    all_types = {*study_plan.negative_systems, GRAPH, MOST_CITED, RANDOM}
+    left_out = {f"without {name}": all_types - {name} for name in study_plan.negative_systems}
     rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*study_plan.lists, *left_out, LARGE)}
     for draw, evaluations in study_plan.lists.items():
         for evaluation in evaluations:
@@ -158,7 +158,7 @@ def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -
     by_field = {
         name: {field: np.stack(field_rows) for field, field_rows in fields.items()} for name, fields in rows.items()
     }
-    return Precisions(stored_names(recipe.systems), study_plan.chosen, by_field, recipe.seed)
+    return Precisions(stored_names(recipe.systems), study_plan.negative_systems, by_field, recipe.seed)
 
 
 def systems_table(
@@ -262,17 +262,17 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
 
 def bias_table(precisions: Precisions) -> StudyTable:
     """Return the gain of each system when the negatives of one system are left out."""
-    rows, chosen = [], precisions.chosen
+    rows, sources = [], precisions.negative_systems
     gains = {
         field: {
-            system: {name: precisions.values[f"without {name}"][field][row] - in_benchmark[row] for name in chosen}
+            system: {name: precisions.values[f"without {name}"][field][row] - in_benchmark[row] for name in sources}
             for row, system in enumerate(precisions.systems)
         }
         for field, in_benchmark in precisions.values[OWN].items()
     }
     unfused = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
     for system in precisions.systems:
-        changes = {name: {field: field_gains[system][name] for field, field_gains in gains.items()} for name in chosen}
+        changes = {name: {field: field_gains[system][name] for field, field_gains in gains.items()} for name in sources}
         if system in changes:
             others = [name for name in unfused if name != system]
             excess = {field: own_cost(field_gains, system, others) for field, field_gains in gains.items()}
@@ -283,8 +283,8 @@ def bias_table(precisions: Precisions) -> StudyTable:
                 rows.append(Measurement(system, name, *means.at(0)))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
-        f"{_OWN_COST}: what its own negatives cost it more than those of the others do, less what the same lists cost "
-        "the other systems that are no fusions.",
+        f"{_OWN_COST}: how much more its own negatives cost it than those of the others, less the same difference for "
+        "the other systems, fusions excluded.",
     )
     return systems_table("bias", "Whose negatives are left out", rows, notes)
 

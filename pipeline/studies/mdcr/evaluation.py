@@ -203,10 +203,10 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
         candidates = [Pool(inputs[name], lists_pool.corpus).candidates for name in names]
         all_candidates = np.unique(np.concatenate([np.empty(0, np.uint32), *candidates]))
         background = Collection.read(index, all_candidates, queries.vocabulary, threads)
-        listed = Lists(lists_pool).pairs()
-        starts = np.searchsorted(listed >> np.uint64(32), np.arange(1, len(lists_pool.query_rows)))
+        list_pairs = Lists(lists_pool).pairs()
+        starts = np.searchsorted(list_pairs >> np.uint64(32), np.arange(1, len(lists_pool.query_rows)))
         rankings = []
-        for position, rows in enumerate(np.split(listed.astype(np.uint32), starts)):
+        for position, rows in enumerate(np.split(list_pairs.astype(np.uint32), starts)):
             collection = Collection.read(index, rows, queries.vocabulary, threads)
             if names:
                 collection = dataclasses.replace(collection, idf=background.idf, average=background.average)
@@ -248,8 +248,8 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
                 f"candidate {candidate} of {lists.field}",
                 "Score all candidates of the benchmark",
             )
-        least = float(ranked.score.min(initial=1))  # a cross-encoder's scores may be negative
-        scores = np.append(ranked.score, np.full(len(missing), 0 if least > 0 else least - 1, np.float32))
+        lowest = float(ranked.score.min(initial=1))  # a cross-encoder's scores may be negative
+        scores = np.append(ranked.score, np.full(len(missing), 0 if lowest > 0 else lowest - 1, np.float32))
         provenance = inputs["ranking"].manifest.provenance
         out.note(**{name: provenance[name] for name in RECORDED if name in provenance})
         complete = in_order(np.concatenate([ranked_pairs, missing]), scores, len(lists.pool.query_rows))

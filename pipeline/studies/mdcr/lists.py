@@ -163,7 +163,7 @@ class Lists:
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
     def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
-        """Return the expected measures of random rankings of ``types`` and ``true``, ``[measures, queries]``."""
+        """Return the mean measures of random rankings of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
         qrels = Qrels.from_table(self.pool.qrels, queries)

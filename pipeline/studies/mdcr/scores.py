@@ -71,7 +71,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (score_table,) = result.tables
     title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
     table = replace(score_table.table, title=title, notes=(*score_table.table.notes, *notes))
-    fields = beside_paper(score_table.frame, "benchmark")
+    fields = with_paper(score_table.frame, "benchmark")
     tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
@@ -106,7 +106,7 @@ def types_frame(
     frame = pl.concat(frames).with_columns(adjusted.over("system", "measure").fill_nan(None))
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
-    return beside_paper(frame, "benchmark-type").rename({"field": "type"})
+    return with_paper(frame, "benchmark-type").rename({"field": "type"})
 
 
 def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
@@ -134,7 +134,7 @@ def types_heat(types: pl.DataFrame) -> HeatMap:
     return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
-def beside_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
+def with_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the published figure, a fraction; null if there is none."""
     field_key = pl.concat_str(pl.lit(f"{experiment}."), "field")
     key = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(field_key)

@@ -1,7 +1,7 @@
-"""A corpus of the papers of another corpus, their titles and their neighbours; and its pools.
+"""A corpus of the papers of another corpus (originals), their titles and their neighbours; and its pools.
 
-It is a corpus like any other, so encoders embed it and pools of it are ranked and scored by the usual stages. Its ids
-say what a paper is: ``ID`` an original, ``ID#T`` its title alone, ``ID#T_ARot`` its neighbour of that class.
+The usual stages embed the corpus, and rank and score its pools. Ids tell the kind of a paper: ``ID`` is an original,
+``ID#T`` its title alone, ``ID#T_ARot`` its neighbour of the class ``T_ARot``.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pipeline.corpus.reader import Corpus, Text
 from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
 from pipeline.studies.common import ExternalPoolConfig
 from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
-from pipeline.studies.neighbours.tagging import Words, drawn, tags_name, tags_task, top_phrases
+from pipeline.studies.neighbours.tagging import Words, draw_papers, tags_name, tags_task, top_phrases
 
 TITLE = "T"
-"""The class of a paper's title alone."""
+"""Class of the title of a paper alone."""
 
 OUTCOMES = ("neighbours", "unchanged", "without_words")
-"""What a class makes of a paper."""
+"""Outcomes of applying a class to a paper."""
 
-_TOGETHER = 256
-"""Papers whose neighbours a worker makes at a time."""
+_PAPERS_A_PART = 256
+"""Number of papers in one part of the release."""
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class NeighboursConfig:
-    """Settings of a corpus of neighbours: of how many papers, classes by name, and the seed of every random choice."""
+    """Settings of a corpus of neighbours: number of papers, names of classes, and the seed of all random choices."""
 
     papers: Count = 2_000
     classes: tuple[str, ...] = tuple(CLASSES)
@@ -56,63 +56,63 @@ class NeighboursConfig:
 
 
 def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
-    """Return the task that makes a corpus of originals, titles and neighbours, from tags of the papers it needs.
+    """Return the task that makes a corpus of originals, titles and neighbours, from the tags of its papers.
 
-    Papers without a title or an abstract take no part. Those without an English abstract are originals with a title,
-    but have no neighbours. A class that leaves a paper unchanged, or without a word, gives no neighbour. Each case is
-    counted. Texts of the class T_A_WS have runs of spaces; all others are normalised.
+    Papers without a title or an abstract are left out. Those without an English abstract have no neighbours. A class
+    that leaves a paper unchanged, or without a word, gives no neighbour. Each case is counted. Texts of the class
+    T_A_WS have runs of spaces; all others are normalised.
 
     Raises:
         InputError: the tagger is not installed; or once run: no paper has an English abstract, or an id could be that
             of a title or neighbour.
     """
-    every = config.papers == "all" or TOP_PHRASES in config.classes
-    tags = tags_task(corpus) if every else tags_task(corpus, config.papers, config.seed)
+    all_tagged = config.papers == "all" or TOP_PHRASES in config.classes
+    tags = tags_task(corpus) if all_tagged else tags_task(corpus, config.papers, config.seed)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         release = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
-        opened, chosen = Corpus(inputs["corpus"]), _choose(release.corpus, release.tags, config)
-        if not len(chosen.varied):
+        reader, selection = Corpus(inputs["corpus"]), _select(release.corpus, release.tags, config)
+        if not len(selection.with_neighbours):
             slug = inputs["corpus"].manifest.slug
             raise InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
-        counted = build_corpus(release, out, resources)["noted"]
-        titled = opened.attributes["title_chars"] > 0
+        noted = build_corpus(release, out, resources)["noted"]
+        titled = reader.attributes["title_chars"] > 0
         return {
-            "read": len(opened),
-            "kept": len(chosen.kept),
-            "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(chosen.kept)},
-            "not_english": chosen.not_english,
-            "papers": len(chosen.varied),
-            **{outcome: {name: counted.get(f"{outcome} {name}", 0) for name in config.classes} for outcome in OUTCOMES},
+            "read": len(reader),
+            "kept": len(selection.originals),
+            "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(selection.originals)},
+            "not_english": selection.not_english,
+            "papers": len(selection.with_neighbours),
+            **{outcome: {name: noted.get(f"{outcome} {name}", 0) for name in config.classes} for outcome in OUTCOMES},
         }
 
     slug = f"{corpus.manifest.slug}-neighbours"
     return Task("neighbours", 2, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
 
 
-class _Chosen(NamedTuple):
-    """Rows of the papers that take part, and of those whose neighbours are made, both rising."""
+class _Selection(NamedTuple):
+    """Rising rows of the originals, and of those that have neighbours; number of originals that are not English."""
 
-    kept: Rows
-    varied: Rows
+    originals: Rows
+    with_neighbours: Rows
     not_english: int
 
 
 @functools.lru_cache(maxsize=1)
-def _choose(corpus: Path, tags: Path, config: NeighboursConfig) -> _Chosen:
-    """Return what takes part; papers whose tags are not null have an English abstract."""
-    opened, tagged = Corpus(Artifact.open(corpus)), Artifact.open(tags)
-    attributes = opened.attributes
-    kept = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
-    valid = [tagged.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(opened.shards)]
-    english = kept[np.concatenate([of_shard.to_numpy() for of_shard in valid])[kept]]
-    varied = np.sort(english[drawn(attributes["key"][english], config.papers, config.seed)])
-    return _Chosen(kept, varied, len(kept) - len(english))
+def _select(corpus: Path, tags: Path, config: NeighboursConfig) -> _Selection:
+    """Return the selected papers; those whose tags are not null have an English abstract."""
+    reader, tags_artifact = Corpus(Artifact.open(corpus)), Artifact.open(tags)
+    attributes = reader.attributes
+    originals = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
+    is_english = [tags_artifact.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(reader.shards)]
+    english = originals[np.concatenate([column.to_numpy() for column in is_english])[originals]]
+    with_neighbours = np.sort(english[draw_papers(attributes["key"][english], config.papers, config.seed)])
+    return _Selection(originals, with_neighbours, len(originals) - len(english))
 
 
 @dataclass(frozen=True)
 class _Neighbours(Release):
-    """Originals, titles and neighbours of a corpus, as a release; a part holds those of some papers."""
+    """Originals, titles and neighbours of a corpus, as a release; each part holds those of some papers."""
 
     corpus: Path
     tags: Path
@@ -126,24 +126,26 @@ class _Neighbours(Release):
         return None
 
     def parts(self) -> list[str]:
-        kept = _choose(self.corpus, self.tags, self.config).kept
-        return [str(start) for start in range(0, len(kept), _TOGETHER)]
+        originals = _select(self.corpus, self.tags, self.config).originals
+        return [str(start) for start in range(0, len(originals), _PAPERS_A_PART)]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         corpus, tags = Corpus(Artifact.open(self.corpus)), Artifact.open(self.tags)
-        chosen = _choose(self.corpus, self.tags, self.config)
-        varied, noted = set(chosen.varied.tolist()), Counter[str]()
+        selection = _select(self.corpus, self.tags, self.config)
+        with_neighbours, noted = set(selection.with_neighbours.tolist()), Counter[str]()
         papers: list[tuple[int, str, str, str]] = []
-        for shard, local in corpus.by_shard(chosen.kept[int(part) : int(part) + _TOGETHER]):
+        for shard, local in corpus.by_shard(selection.originals[int(part) : int(part) + _PAPERS_A_PART]):
             texts = corpus.take(local + corpus.starts[shard], ["paper_id", "title", "abstract"])
-            columns = [*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns]
+            columns = [
+                column.to_pylist() for column in (*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns)
+            ]
             rows = (local + corpus.starts[shard]).tolist()
-            for row, paper_id, title, abstract, *letters in zip(rows, *(c.to_pylist() for c in columns), strict=True):
+            for row, paper_id, title, abstract, title_tags, abstract_tags in zip(rows, *columns, strict=True):
                 if class_of(paper_id):
                     raise InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
                 papers += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
-                if row in varied:
-                    paper = Paper(Words(title, letters[0]), Words(abstract, letters[1]), top_phrases(self.tags))
+                if row in with_neighbours:
+                    paper = Paper(Words(title, title_tags), Words(abstract, abstract_tags), top_phrases(self.tags))
                     for name, text in self._vary(paper, paper_id, noted):
                         papers.append((row, f"{paper_id}#{name}", *text))
         yield PaperBatch(_batch(corpus, papers), read=len(papers), noted=noted)
@@ -151,15 +153,15 @@ class _Neighbours(Release):
     def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, Text]]:
         for name in self.config.classes:
             text = CLASSES[name].neighbour(paper, paper_id, self.config.seed)
-            worded = any(map(str.isalnum, text.title + text.abstract))
-            outcome = "unchanged" if text == paper.text else "neighbours" if worded else "without_words"
+            has_word = any(map(str.isalnum, text.title + text.abstract))
+            outcome = "unchanged" if text == paper.text else "neighbours" if has_word else "without_words"
             noted[f"{outcome} {name}"] += 1
             if outcome == "neighbours":
                 yield name, text
 
 
 def _batch(corpus: Corpus, papers: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
-    """Return (row of the original, id, title, abstract) of some texts as papers without citations."""
+    """Return texts, each (row of the original, id, title, abstract), as papers without citations."""
     rows, ids, titles, abstracts = map(list, zip(*papers, strict=True))
     years, fields, dois = (corpus.attributes[name][rows] for name in ("year", "fields", "doi_key"))
     columns = [ids, titles, abstracts, years, fields, [[]] * len(rows), [0] * len(rows), dois]
@@ -168,29 +170,36 @@ def _batch(corpus: Corpus, papers: Sequence[tuple[int, str, str, str]]) -> pa.Re
 
 
 def class_of(paper_id: str) -> str:
-    """Return the class of a title or neighbour; an empty text for an original."""
+    """Return the class of a title or neighbour; an empty string for an original."""
     _, _, name = paper_id.rpartition("#")
     return name if name == TITLE or name in CLASSES else ""
 
 
 class Members(NamedTuple):
-    """Rising rows of a corpus of neighbours: of originals; of titles and neighbours, each with original and class."""
+    """Rows of the papers of a corpus of neighbours, by their ids.
+
+    Attributes:
+        originals: rows of the originals, rising.
+        rows: rows of the titles and neighbours, rising.
+        original_of: row of the original of each title or neighbour.
+        names: class of each title or neighbour.
+    """
 
     originals: Rows
     rows: Rows
-    of: Rows
+    original_of: Rows
     names: npt.NDArray[np.str_]
 
     @classmethod
     def read(cls, artifact: Artifact) -> Members:
-        """Read what the papers of a corpus of neighbours are, by their ids."""
+        """Read the members of a corpus of neighbours."""
         corpus = Corpus(artifact)
         ids = corpus.ids(np.arange(len(corpus)))
         names = np.array([class_of(paper_id) for paper_id in ids], str)
         originals, rows = np.flatnonzero(names == ""), np.flatnonzero(names != "")
-        place = {ids[row]: row for row in originals.tolist()}
-        of = np.array([place[ids[row].rpartition("#")[0]] for row in rows.tolist()], np.int64)
-        return cls(originals, rows, of, names[rows])
+        row_of = {ids[row]: row for row in originals.tolist()}
+        original_of = np.array([row_of[ids[row].rpartition("#")[0]] for row in rows.tolist()], np.int64)
+        return cls(originals, rows, original_of, names[rows])
 
 
 Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
@@ -205,8 +214,8 @@ class NeighbourPoolConfig(ExternalPoolConfig):
             all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
             originals as candidates; a query's field is its class. ``overlap``: neighbours of one class and their
             originals as queries; all neighbours of that class and all originals as candidates.
-        name: the class, of ``overlap``.
-        queries: titles that are queries; neighbours of each class that are, all where a class has fewer.
+        name: the class of a pool of the kind ``overlap``.
+        queries: number of titles, or of neighbours of each class, that are queries (all if there are fewer).
     """
 
     kind: Kind = "titles"
@@ -219,9 +228,9 @@ class NeighbourPoolConfig(ExternalPoolConfig):
 
 
 def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
-    """Return the task that makes a pool. The positive of a query is its original, or the original's neighbour.
+    """Return the task that makes a pool; the positive of a query is its original, or the neighbour of an original.
 
-    A query that is a candidate is removed from its own ranking.
+    A query that is a candidate is excluded from its own ranking.
 
     Raises:
         InputError: once run: no paper has a neighbour of the class.
@@ -229,43 +238,45 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         members = Members.read(inputs["corpus"])
-        chosen = _chosen(members, Corpus(inputs["corpus"]), config)
-        if not len(chosen):
+        positions = _query_positions(members, Corpus(inputs["corpus"]), config)
+        if not len(positions):
             raise InputError(f"no paper has a neighbour of {config.name or 'any class'}", "Leave the class out")
-        rows, of, fields = members.rows[chosen], members.of[chosen], members.names[chosen].astype(object)
+        rows, originals = members.rows[positions], members.original_of[positions]
+        fields = members.names[positions].astype(object)
         candidates = members.originals
         if config.kind == "overlap":
             candidates = np.union1d(candidates, members.rows[members.names == config.name])
             fields = np.concatenate([fields, [None] * len(rows)])
-            rows, of = np.concatenate([rows, of]), np.concatenate([of, rows])
+            rows, originals = np.concatenate([rows, originals]), np.concatenate([originals, rows])
         elif config.kind == "titles-among-titles":
             candidates = np.union1d(candidates, members.rows[members.names == TITLE])
         order = np.argsort(rows)
-        rows, of, fields, places = rows[order], of[order], fields[order], np.arange(len(rows))
-        itself = np.flatnonzero(np.isin(rows, candidates))
-        write_pool(out, (rows, fields), candidates, (places, of, np.ones(len(rows))), (itself, rows[itself]))
+        rows, originals, fields, queries = rows[order], originals[order], fields[order], np.arange(len(rows))
+        self_queries = np.flatnonzero(np.isin(rows, candidates))
+        judgements, exclusions = (queries, originals, np.ones(len(rows))), (self_queries, rows[self_queries])
+        write_pool(out, (rows, fields), candidates, judgements, exclusions)
         return {
             "queries": len(rows),
             "queries_without_positive": 0,
             "positives": len(rows),
             "candidates": len(candidates),
-            "excluded_self": len(itself),
+            "excluded_self": len(self_queries),
             "excluded_same_title": 0,
         }
 
     return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
 
 
-def _chosen(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
-    """Return the places, among titles and neighbours, of the queries."""
-    keys = corpus.attributes["key"][members.of]
+def _query_positions(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
+    """Return the positions of the queries among titles and neighbours."""
+    keys = corpus.attributes["key"][members.original_of]
     if config.kind.startswith("titles"):
         titles = np.flatnonzero(members.names == TITLE)
         count = len(titles) if config.queries == "all" else config.queries
         return titles[smallest(priorities(keys[titles], config.seed, "title queries"), count)]
     names = [config.name] if config.kind == "overlap" else np.unique(members.names[members.names != TITLE])
-    chosen = np.zeros(len(keys), bool)
+    is_query = np.zeros(len(keys), bool)
     for name in names:
-        places = np.flatnonzero(members.names == name)
-        chosen[places[drawn(keys[places], config.queries, config.seed)]] = True
-    return np.flatnonzero(chosen)
+        positions = np.flatnonzero(members.names == name)
+        is_query[positions[draw_papers(keys[positions], config.queries, config.seed)]] = True
+    return np.flatnonzero(is_query)

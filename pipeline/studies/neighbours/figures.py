@@ -1,4 +1,4 @@
-"""Heat maps, charts and texts of the study for its page, and its drawings: heat maps, t-SNE plots of titles."""
+"""Parts of the page of the study (heat maps, charts, texts), and drawings: heat maps, t-SNE plots of titles."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
 from pipeline.studies.neighbours.plan import DEPTHS, RankedPool
-from pipeline.studies.neighbours.tagging import drawn
+from pipeline.studies.neighbours.tagging import draw_papers
 
 SHOWN = 5
-"""Papers of each set whose neighbours are on the page."""
+"""Number of papers of each set whose neighbours are on the page."""
 
 _PLOTTED = 500
-"""Papers of a t-SNE plot."""
+"""Number of papers of a t-SNE plot."""
 
 _CENTRES = (BINS[:-1] + BINS[1:]) / 2
 _MARKS: dict[Mark, str] = {"strike": "deleted", "underline": "inserted", "bold": "moved"}
 
 
 def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
-    """Return classes, and below them categories, by systems: means over the corpora, then a view for each corpus.
+    """Return the heat map of classes and categories by systems: means over corpora, then a view for each corpus.
 
     ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
     """
     systems = values["system"].unique(maintain_order=True).to_list()
     keys = ["corpus", "system", "category", "measure"]
-    of_category = values.group_by(keys, maintain_order=True).agg(pl.col("value").mean(), name=pl.first("category"))
-    values = pl.concat([values.select(*keys, "name", "value"), of_category.select(*keys, "name", "value")])
+    category_means = values.group_by(keys, maintain_order=True).agg(pl.col("value").mean(), name=pl.first("category"))
+    values = pl.concat([values.select(*keys, "name", "value"), category_means.select(*keys, "name", "value")])
     present = set(values["name"])
     names = [name for name in (*ORDERED, *CATEGORIES) if name in present]
     corpora = values["corpus"].unique(maintain_order=True).to_list()
 
-    def view(measure: str, chosen: Sequence[str]) -> list[list[float | None]]:
-        of_corpora = values.filter(pl.col("measure") == measure, pl.col("corpus").is_in(chosen))
-        means = of_corpora.group_by("name", "system").agg(pl.col("value").mean() / 100)
+    def view(measure: str, chosen_corpora: Sequence[str]) -> list[list[float | None]]:
+        chosen_values = values.filter(pl.col("measure") == measure, pl.col("corpus").is_in(chosen_corpora))
+        means = chosen_values.group_by("name", "system").agg(pl.col("value").mean() / 100)
         value_of = {(name, system): value for name, system, value in means.iter_rows()}
         return [[value_of.get((name, system)) for system in systems] for name in names]
 
@@ -65,14 +65,14 @@ def heat(title: str, values: pl.DataFrame, measures: Sequence[str]) -> HeatMap:
 
 
 def distributions(cosines: pl.DataFrame) -> Chart:
-    """Return how the cosines of each category are distributed, of each encoder (figure 4) and corpus (figure 9)."""
-    parts = {(system, ""): part for (system,), part in cosines.group_by("system", maintain_order=True)}
+    """Return the chart of cosines by category, with a view for each encoder (figure 4) and corpus (figure 9)."""
+    frames = {(system, ""): frame for (system,), frame in cosines.group_by("system", maintain_order=True)}
     if cosines["corpus"].n_unique() > 1:
-        of_corpora = cosines.group_by("system", "corpus", maintain_order=True)
-        parts |= {(system, f", {corpus}"): part for (system, corpus), part in of_corpora}
+        by_corpus = cosines.group_by("system", "corpus", maintain_order=True)
+        frames |= {(system, f", {corpus}"): frame for (system, corpus), frame in by_corpus}
     views = {
-        f"{system}{corpus}: {title}": list(_shares(part, column))
-        for (system, corpus), part in parts.items()
+        f"{system}{corpus}: {title}": list(_shares(frame, column))
+        for (system, corpus), frame in frames.items()
         for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
     }
     return Chart("Distributions of similarities", "cosine", "%", views)
@@ -100,16 +100,16 @@ def titles(
 ) -> list[StudyFigure]:
     """Return a t-SNE plot of titles and papers for each encoder on one corpus (figures 2 and 8)."""
     members = Members.read(corpus)
-    chosen = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
-    rows = np.union1d(members.rows[chosen], members.of[chosen])
-    is_title = np.isin(rows, members.rows[chosen])
+    plotted = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
+    rows = np.union1d(members.rows[plotted], members.original_of[plotted])
+    is_title = np.isin(rows, members.rows[plotted])
     plots = []
-    for ranked in rankings:
-        if ranked.kind == "titles-among-titles" and ranked.vectors and ranked.model:
-            vectors = unit_vectors(store_of(*workspace.make([ranked.vectors])), rows)
-            title = f"{ranked.system}, {name}"
+    for ranked_pool in rankings:
+        if ranked_pool.kind == "titles-among-titles" and ranked_pool.vectors and ranked_pool.model:
+            vectors = unit_vectors(store_of(*workspace.make([ranked_pool.vectors])), rows)
+            title = f"{ranked_pool.system}, {name}"
             draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
-            plots.append(StudyFigure(f"titles-{file_name(name)}-{ranked.model.slug}", draw))
+            plots.append(StudyFigure(f"titles-{file_name(name)}-{ranked_pool.model.slug}", draw))
     return plots
 
 
@@ -117,11 +117,11 @@ def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, see
     from sklearn.manifold import TSNE
 
     embedding = TSNE(perplexity=min(30, len(vectors) / 3), init="pca", metric="cosine", random_state=seed)
-    places = embedding.fit_transform(vectors)
+    points = embedding.fit_transform(vectors)
     figure = figure_class(figsize=(3.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    for label, kept, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
-        axes.scatter(*places[kept].T, s=2, lw=0, color=colour, label=label)
+    for label, is_shown, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
+        axes.scatter(*points[is_shown].T, s=2, lw=0, color=colour, label=label)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_title(title, fontsize=8)
@@ -130,7 +130,7 @@ def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, see
 
 
 def browser(entries: Sequence[TextEntry]) -> TextBrowser:
-    """Return what each class changes (:func:`text_entries`) as a part of the page."""
+    """Return the changes of each class (:func:`text_entries`) as a part of the page."""
     note = (
         f"{SHOWN} papers drawn from each set, title ¶ abstract. The rank is that of the paper among the originals, "
         "with its neighbour as the query."
@@ -139,52 +139,52 @@ def browser(entries: Sequence[TextEntry]) -> TextBrowser:
 
 
 def drawn_papers(artifact: Artifact, papers: Count, seed: int) -> Rows:
-    """Return rows of some originals whose neighbours are queries, rising."""
+    """Return rising rows of some originals whose neighbours are queries."""
     members = Members.read(artifact)
-    rows = np.unique(members.of[members.names != TITLE])
+    rows = np.unique(members.original_of[members.names != TITLE])
     keys = Corpus(artifact).attributes["key"][rows]
-    return np.sort(rows[drawn(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
+    return np.sort(rows[draw_papers(keys, SHOWN if papers == "all" else min(SHOWN, papers), seed)])
 
 
 def text_entries(name: str, artifact: Artifact, originals: Rows, values: pl.DataFrame) -> Iterator[TextEntry]:
-    """Yield each neighbour of some papers of a set, with what was deleted, inserted and moved.
+    """Yield each neighbour of some papers of a set, with deleted, inserted and moved text marked.
 
     ``originals`` are rows of the papers; ``values`` have ``system``, ``original``, ``name``, ``measure``, ``value``.
     """
     corpus, members, systems = Corpus(artifact), Members.read(artifact), values["system"].unique(maintain_order=True)
     keys = values.select("system", "original", "name", "measure").iter_rows()
     value_of = dict(zip(keys, values["value"], strict=True))
-    for row_class in CLASSES.values():
+    for text_class in CLASSES.values():
         for original in originals.tolist():
-            for row in members.rows[(members.of == original) & (members.names == row_class.name)].tolist():
-                lines = []
+            for row in members.rows[(members.original_of == original) & (members.names == text_class.name)].tolist():
+                table_rows = []
                 for system in systems:
-                    key = (system, original, row_class.name)
-                    rank, common = (value_of[*key, measure] for measure in ("MRR", "AOP-10"))
-                    shown = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
-                    lines.append((system, shown, f"{10 * common:.0f}"))
+                    key = (system, original, text_class.name)
+                    rank, overlap = (value_of[*key, measure] for measure in ("MRR", "AOP-10"))
+                    rank_text = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
+                    table_rows.append((system, rank_text, f"{10 * overlap:.0f}"))
                 before, after = (text for block in corpus.texts(np.array([original, row])) for text in block)
                 spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
-                table = TextTable("", ("system", "rank of the paper", "10 nearest in common"), lines)
-                facts = {"category": row_class.category, "change": row_class.definition}
-                yield TextEntry((name, row_class.name), before.title, spans, [table], facts)
+                table = TextTable("", ("system", "rank of the paper", "10 nearest in common"), table_rows)
+                facts = {"category": text_class.category, "change": text_class.definition}
+                yield TextEntry((name, text_class.name), before.title, spans, [table], facts)
 
 
 def marked(before: str, after: str) -> list[tuple[str, Mark]]:
-    """Return a text and its neighbour as one text: what was deleted, inserted and, of whole sentences, moved.
+    """Return a text and its neighbour as one text, with deleted and inserted pieces and moved sentences marked.
 
-    Inserted spaces do not break lines, so a page shows each.
+    Inserted white space becomes non-breaking, so a page shows every space.
     """
     old, new = split_sentences(before), split_sentences(after)
     if sorted(old) == sorted(new):
         spans: list[tuple[str, Mark]] = []
-        for kind, _, _, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            spans += [(f"{sentence} ", "" if kind == "equal" else "bold") for sentence in new[first:last]]
+        for kind, _, _, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            spans += [(f"{sentence} ", "" if kind == "equal" else "bold") for sentence in new[new_start:new_end]]
         return spans
     old, new = (re.findall(r"\s|\w+|[^\w\s]", text) for text in (before, after))
     spans = []
-    for kind, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        deleted, inserted = "".join(old[start:end]), "".join(new[first:last])
+    for kind, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        deleted, inserted = "".join(old[start:end]), "".join(new[new_start:new_end])
         if kind == "equal":
             spans.append((inserted, ""))
         else:

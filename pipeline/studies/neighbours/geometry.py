@@ -1,4 +1,4 @@
-"""Where vectors lie: standardised vectors, similarities within a class, overlap of nearest neighbours."""
+"""Geometry of vectors: standardised vectors, similarities within a class, overlap of nearest neighbours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BINS = np.linspace(-1, 1, 101)
 """Edges of the histograms of similarities."""
 
 DESCRIBED = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
-"""Of the cosines of all pairs of a class; the last of each neighbour with its original."""
+"""Statistics of the cosines of all pairs of a class; the last is of each neighbour with its original."""
 
 SIMILARITY = pa.schema(
     [
@@ -40,17 +40,17 @@ SIMILARITY = pa.schema(
         pa.field("own", pa.list_(pa.int64()), nullable=False),
     ]
 )
-"""Cosines of a class, ``similarities.arrow``, in order of name: of all pairs of its neighbours (``pairs``: how many in
-each of :data:`BINS`), and of each neighbour with its original (``own``)."""
+"""Statistics of the cosines of each class, ``similarities.arrow``, by name, with histograms over :data:`BINS`:
+``pairs`` of all pairs of neighbours of the class, ``own`` of neighbours with their originals."""
 
 _BLOCK = 256
 _ROUNDING = 1e-9
-"""Of a mean of cosines."""
+"""Tolerance for rounding of a mean of cosines."""
 
 
 @dataclass(frozen=True)
 class GeometryConfig:
-    """What decides an artifact of this module beside its inputs: the encoder."""
+    """Settings of an artifact of this module, in addition to its inputs: the encoder."""
 
     encoder: EncoderSpec
 
@@ -58,27 +58,27 @@ class GeometryConfig:
 def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
     """Return the task that standardises the vectors of a pool (Timkey & van Schijndel 2021).
 
-    The mean of each dimension over the candidates is subtracted, and the result divided by its standard deviation over
-    the candidates, if that is not zero.
+    Each dimension has its mean over the candidates subtracted, and is divided by its standard deviation over the
+    candidates unless this is zero.
     """
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened, store = open_pool(inputs), store_of(inputs["vectors"])
-        count, total = len(opened.candidates), np.zeros(store.dimension)
-        for _, block in store.blocks(opened.candidates, _BLOCK):
+        reader, store = open_pool(inputs), store_of(inputs["vectors"])
+        count, total = len(reader.candidates), np.zeros(store.dimension)
+        for _, block in store.blocks(reader.candidates, _BLOCK):
             total += block.sum(axis=0, dtype=np.float64)
         mean, squares = total / count, np.zeros(store.dimension)
-        for _, block in store.blocks(opened.candidates, _BLOCK):
+        for _, block in store.blocks(reader.candidates, _BLOCK):
             squares += np.square(block - mean).sum(axis=0)
         deviation = np.sqrt(squares / count)
         deviation[deviation == 0] = 1
-        rows = np.union1d(opened.candidates, opened.query_rows).astype(np.uint32)
-        shards = np.searchsorted(opened.corpus.starts, rows, "right") - 1
+        rows = np.union1d(reader.candidates, reader.query_rows).astype(np.uint32)
+        shards = np.searchsorted(reader.corpus.starts, rows, "right") - 1
         write_rows(out, rows, shards)
         for shard in np.unique(shards).tolist():
-            (of_shard,) = store.blocks(rows[shards == shard], len(rows))
-            moved = ((of_shard.vectors - mean) / deviation).astype(np.float32)
-            write_shard(out, shard, of_shard.rows, moved, "float32")
+            (shard_block,) = store.blocks(rows[shards == shard], len(rows))
+            standardised = ((shard_block.vectors - mean) / deviation).astype(np.float32)
+            write_shard(out, shard, shard_block.rows, standardised, "float32")
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
@@ -93,16 +93,16 @@ def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mode
         store, members = store_of(inputs["vectors"]), Members.read(inputs["corpus"])
         queries = open_pool(inputs).query_rows
         present = np.isin(members.rows, queries) & ~np.isin(members.rows, store.missing(queries))
-        counted = zip(*np.unique(members.names[present], return_counts=True), strict=True)
-        names = [str(name) for name, count in counted if count > 1]
+        counts = zip(*np.unique(members.names[present], return_counts=True), strict=True)
+        names = [str(name) for name, count in counts if count > 1]
         described = []
         with Progress(len(names), f"similarities of {model.name}", "classes") as progress:
             for name in names:
-                places = np.flatnonzero((members.names == name) & present)
-                order = np.argsort(members.of[places])
-                neighbours = unit_vectors(store, members.rows[places])
-                originals = unit_vectors(store, np.sort(members.of[places]))
-                described.append((name, len(places), *_similarities(neighbours, originals, order)))
+                positions = np.flatnonzero((members.names == name) & present)
+                order = np.argsort(members.original_of[positions])
+                neighbours = unit_vectors(store, members.rows[positions])
+                originals = unit_vectors(store, np.sort(members.original_of[positions]))
+                described.append((name, len(positions), *_similarities(neighbours, originals, order)))
                 progress.add(1)
         columns = list(zip(*described, strict=True)) or [()] * len(SIMILARITY)
         out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
@@ -114,14 +114,14 @@ def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mode
 
 
 def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:
-    """Return the vectors of rising rows, float32 ``[rows, dimension]``, scaled to length 1; a zero vector stays."""
+    """Return the vectors of rising rows scaled to length 1, float32 ``[rows, dimension]``; zero vectors stay."""
     vectors = np.concatenate([block.vectors for block in store.blocks(rows, 65_536)])
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32)
 
 
 def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
-    """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` belong to ``originals``.
+    """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` correspond to ``originals``.
 
     Sums over all pairs follow from sums over vectors: the sum of squared cosines is the squared norm of ``U^T U``.
     """
@@ -130,32 +130,32 @@ def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.i
     count = len(unit) * (len(unit) - 1) // 2
     mean = float(np.square(unit.sum(axis=0)).sum() - lengths.sum()) / 2 / count
     squares = float(np.square(unit.T @ unit).sum() - np.square(lengths).sum()) / 2 / count
-    pairs, above, lowest, highest = np.zeros(len(BINS) - 1, np.int64), 0, 1.0, -1.0
+    pairs, above_mean, lowest, highest = np.zeros(len(BINS) - 1, np.int64), 0, 1.0, -1.0
     for start in range(0, len(unit) - 1, _BLOCK):
         products = unit[start : start + _BLOCK] @ unit[start:].T
         cosines = np.clip(products[np.triu_indices(len(products), 1, products.shape[1])], -1, 1)
-        above += int(np.count_nonzero(cosines > mean + _ROUNDING))
+        above_mean += int(np.count_nonzero(cosines > mean + _ROUNDING))
         lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
         pairs += np.histogram(cosines, BINS)[0]
-    to_original = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
-    histograms = (pairs.tolist(), np.histogram(to_original, BINS)[0].tolist())
+    own_cosines = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
+    histograms = (pairs.tolist(), np.histogram(own_cosines, BINS)[0].tolist())
     deviation = max(squares - mean**2, 0.0) ** 0.5
-    return (mean, deviation, lowest, highest, above / count, float(to_original.mean()), *histograms)
+    return (mean, deviation, lowest, highest, above_mean / count, float(own_cosines.mean()), *histograms)
 
 
 def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return the share of the nearest neighbours that each neighbour of a class has in common with its original.
+    """Return rows of originals, rising, and the share of nearest vectors in common with their neighbour of a class.
 
-    Of both, the ``depth`` nearest other vectors count (AOP, section 6.3). Where each is the other's first neighbour, at
-    most ``depth - 1`` can be common. The shares are of the originals' rows, which rise.
+    The ``depth`` nearest other vectors of both are compared (AOP, section 6.3). If original and neighbour are each
+    other's nearest vector, they have at most ``depth - 1`` vectors in common.
     """
     entries = read_ranking(ranking)
-    near = entries.rank <= depth
-    named = pool.artifact.arrow("queries.arrow").column("field").is_valid().to_numpy()
+    is_near = entries.rank <= depth
+    is_neighbour = pool.artifact.arrow("queries.arrow").column("field").is_valid().to_numpy()
     positives = pool.qrels.column("row").to_numpy().astype(np.int64)
-    original = np.where(named, positives, pool.query_rows)  # of each query
-    pairs = original[entries.query[near]] << 32 | entries.row[near]
-    of_neighbours = named[entries.query[near]]
-    common = np.intersect1d(pairs[of_neighbours], pairs[~of_neighbours]) >> 32
-    owners = np.unique(original)
-    return owners, np.bincount(np.searchsorted(owners, common), minlength=len(owners)) / depth
+    original = np.where(is_neighbour, positives, pool.query_rows)  # of each query
+    pairs = original[entries.query[is_near]] << 32 | entries.row[is_near]
+    from_neighbour = is_neighbour[entries.query[is_near]]
+    shared = np.intersect1d(pairs[from_neighbour], pairs[~from_neighbour]) >> 32
+    originals = np.unique(original)
+    return originals, np.bincount(np.searchsorted(originals, shared), minlength=len(originals)) / depth

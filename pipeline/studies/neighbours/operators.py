@@ -1,7 +1,7 @@
 """The 32 classes of textual neighbours (Singh & Singh 2022, table 1): one table of name, category and edits.
 
-A class edits the title, the abstract or both; without an edit a text stays as it is. An edit that has nothing to work
-on returns the text, so a class can leave a paper unchanged: then the paper has no neighbour of that class.
+A class edits the title, the abstract or both; without an edit a text stays as it is. An edit without anything to change
+returns the text; a paper that a class leaves unchanged has no neighbour of this class.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Paper:
 
     @property
     def text(self) -> Text:
-        """Title and abstract as they are."""
+        """Title and abstract, unchanged."""
         return Text(self.title.text, self.abstract.text)
 
 
@@ -60,9 +60,9 @@ class NeighbourClass:
     title: Edit | None = None
 
     def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
-        """Return what the class makes of a paper: its own text, where the class finds nothing to change.
+        """Return the neighbour of a paper: its own text if the class has nothing to change.
 
-        Id, seed and class decide every random choice.
+        Random choices depend on id, seed and class.
         """
         rng = generator(seed, f"neighbour {self.name}", paper_id)
         title = self.title(paper.title, paper, rng) if self.title else paper.title.text
@@ -84,7 +84,7 @@ def _sort(longest_first: bool) -> Edit:
 
 
 def _shuffle(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    return " ".join(words.sentences[number] for number in rng.permutation(len(words.sentences)))
+    return " ".join(words.sentences[position] for position in rng.permutation(len(words.sentences)))
 
 
 def _delete_third(third: int) -> Edit:
@@ -98,70 +98,70 @@ def _delete_third(third: int) -> Edit:
 
 
 def _delete(tags: str) -> Edit:
-    return lambda words, _paper, _rng: words.without(words.places(tags))
+    return lambda words, _paper, _rng: words.without(words.positions(tags))
 
 
 def _delete_random(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    numbers = [number for number, tag in enumerate(words.tags) if tag != pos.MARK]
-    return words.without(set(rng.choice(numbers, 3 * len(numbers) // 10, replace=False).tolist()))
+    positions = [position for position, tag in enumerate(words.tags) if tag != pos.MARK]
+    return words.without(set(rng.choice(positions, 3 * len(positions) // 10, replace=False).tolist()))
 
 
 def _delete_phrases(top: bool) -> Edit:
     def edit(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
         spans = (span for span, phrase in words.phrases if not top or phrase in paper.top)
-        return words.without({number for span in spans for number in span})
+        return words.without({position for span in spans for position in span})
 
     return edit
 
 
 def _misspell(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
     changes = {}
-    for number in words.places(pos.NOUN):
-        word = words.tokens[number]
+    for position in words.positions(pos.NOUN):
+        word = words.tokens[position]
         if len(word) >= 4:
             deleted = rng.choice(len(word), 1 if len(word) <= 5 else 2, replace=False)
-            changes[number] = "".join(np.delete(list(word), deleted))
+            changes[position] = "".join(np.delete(list(word), deleted))
     return words.edited(changes)
 
 
 def _repeat_noun(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    numbers = words.places(pos.NOUN)
-    if not numbers:
+    positions = words.positions(pos.NOUN)
+    if not positions:
         return words.text
-    noun = words.tokens[int(rng.choice(numbers))]
-    return words.edited({number: f"{noun} {noun}" for number, token in enumerate(words.tokens) if token == noun})
+    noun = words.tokens[int(rng.choice(positions))]
+    return words.edited({position: f"{noun} {noun}" for position, token in enumerate(words.tokens) if token == noun})
 
 
 def _add_nouns(words: Words, paper: Paper, _rng: np.random.Generator) -> str:
-    counts = Counter(paper.abstract.tokens[number] for number in paper.abstract.places(pos.NOUN))
+    counts = Counter(paper.abstract.tokens[position] for position in paper.abstract.positions(pos.NOUN))
     return " ".join([words.text, *(noun for noun, _ in counts.most_common(len(counts) // 2))])
 
 
 def _replace_adjectives(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
     changes = {}
-    for number in words.places(pos.ADJECTIVE):
-        word = words.tokens[number]
+    for position in words.positions(pos.ADJECTIVE):
+        word = words.tokens[position]
         if antonym := antonyms().get(word.casefold()):
-            changes[number] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
+            changes[position] = antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
     return words.edited(changes)
 
 
 def _upper(nouns: bool) -> Edit:
     return lambda words, _paper, _rng: words.edited(
-        {number: words.tokens[number].upper() for number, tag in enumerate(words.tags) if (tag == pos.NOUN) == nouns}
+        {index: words.tokens[index].upper() for index, tag in enumerate(words.tags) if (tag == pos.NOUN) == nouns}
     )
 
 
 def _widen_spaces(words: Words, _paper: Paper, rng: np.random.Generator) -> str:
-    letters = list(words.text)
-    spaces = [space for space, letter in enumerate(letters) if letter.isspace()]
-    for space in rng.choice(spaces, len(spaces) // 2, replace=False) if spaces else ():
-        letters[space] = " " * int(rng.integers(2, 6))
-    return "".join(letters)
+    characters = list(words.text)
+    positions = [position for position, character in enumerate(characters) if character.isspace()]
+    for position in rng.choice(positions, len(positions) // 2, replace=False) if positions else ():
+        characters[position] = " " * int(rng.integers(2, 6))
+    return "".join(characters)
 
 
 def _keep_nouns(words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
-    return " ".join(words.tokens[number] for number in words.places(pos.NOUN))
+    return " ".join(words.tokens[position] for position in words.positions(pos.NOUN))
 
 
 def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
@@ -170,7 +170,7 @@ def _erase(_words: Words, _paper: Paper, _rng: np.random.Generator) -> str:
 
 @functools.cache
 def antonyms() -> dict[str, str]:
-    """Return the most common WordNet antonym of each adjective that has one, both in lower case but for names."""
+    """Return the most common WordNet antonym of each adjective that has one; all but names are in lower case."""
     lines = Path(__file__).with_name("antonyms.tsv").read_text(encoding="utf-8").splitlines()
     pairs = (line.partition("\t") for line in lines if not line.startswith("#"))
     return {adjective: antonym for adjective, _, antonym in pairs}
@@ -200,14 +200,14 @@ _TABLE = (
     NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", _delete(pos.NOUN)),
     NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", _delete_phrases(False)),
     NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _erase, _delete(pos.NOUN)),
-    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep nouns alone", _keep_nouns),
+    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep only the nouns", _keep_nouns),
     NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", _replace_adjectives),
     NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", _delete(pos.DETERMINER)),
     NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", title=_delete(pos.ADJECTIVE)),
     NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", title=_delete(pos.NOUN)),
     NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", title=_delete(pos.VERB)),
     NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", title=_delete(pos.DETERMINER)),
-    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, wherever it stands", title=_repeat_noun),
+    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, at each occurrence", title=_repeat_noun),
     NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", title=_add_nouns),
     NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", title=_upper(True)),
     NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", title=_upper(False)),

@@ -1,4 +1,4 @@
-"""The recipe of the study, and the tasks it needs."""
+"""The recipe of the study and its tasks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from pipeline.studies.neighbours.geometry import similarity_task, standardised_t
 from pipeline.studies.neighbours.operators import CLASSES
 
 DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 20}
-"""Ranks kept of each query: T100, NN10_Ret and AOP-20 need no more."""
+"""Depth of the rankings of each kind of pool; T100, NN10_Ret and AOP-20 need no more."""
 
 STANDARDISED = " standardised"
-"""Ends the name of a system whose vectors are standardised."""
+"""Suffix of the name of a system whose vectors are standardised."""
 
 FEWEST = 3
-"""Systems that a rank correlation needs."""
+"""Minimum number of systems of a rank correlation."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class Recipe:
     @property
     def settings(self) -> NeighboursConfig:
         """Settings of the corpora of neighbours."""
-        queries = self.queries  # read in any case, so that it is checked before anything is made
+        queries = self.queries  # always read, so that it is checked before anything is made
         papers = "all" if self.candidates == "all" else queries
         return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
 
     @property
     def queries(self) -> Count:
-        """Neighbours of each class that are queries."""
+        """Number of neighbours of each class that are queries."""
         queries: Count = convert(self.papers, Count, "papers")
         return queries
 
     @property
     def limitations(self) -> list[str]:
-        """What the tables of overlaps say of their candidates, where these are not the paper's."""
+        """Note for the tables of overlaps, if their candidates differ from those of the paper."""
         if self.candidates == "all" or self.queries == "all":
             return []
         return [
@@ -105,7 +105,7 @@ class Recipe:
 def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
     """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
 
-    With a column ``measure``, as ``mdcr show --format csv`` writes it, the rows of MAP count.
+    If the file has a column ``measure``, as written by ``mdcr show --format csv``, only the rows of MAP are used.
     """
     try:
         rows = pl.read_csv(Path(file).expanduser(), infer_schema=False)
@@ -114,21 +114,21 @@ def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{file} cannot be read ({reason})", "Give a CSV with the columns system and value") from error
-    named = ((from_csv_cell(system or ""), value) for system, value in means.iter_rows())
-    quality = {system: value for system, value in named if system in systems}
+    system_values = ((from_csv_cell(system or ""), value) for system, value in means.iter_rows())
+    quality = {system: value for system, value in system_values if system in systems}
     if len(quality) < FEWEST:
-        has = ", ".join(means["system"].cast(pl.String).fill_null("(none)")) or "no system"
+        names = ", ".join(means["system"].cast(pl.String).fill_null("(none)")) or "no system"
         raise InputError(
-            f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)} (it has {has})",
+            f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)} (it has {names})",
             f"Name systems as --model does: {', '.join(systems)}",
         )
     return quality
 
 
 class RankedPool(NamedTuple):
-    """A system on a pool: its ranking and scores (none of an overlap).
+    """A system on a pool: its ranking and its scores (overlaps have none).
 
-    An encoder has a model, unless its vectors are standardised, and what embeds the pool's papers.
+    An encoder, unless its vectors are standardised, also has its model and the task that embeds the papers of the pool.
     """
 
     pool: Task
@@ -154,18 +154,18 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
         yield [_neighbours_task(workspace, recipe, name)]
         corpus = neighbours_of(workspace, recipe, name)
         rankings = ranked_pools(workspace, recipe, corpus)
-        yield [score for ranked in rankings for score in ranked.scores]
-        yield [ranked.ranking for ranked in rankings if not ranked.scores]
+        yield [score for ranked_pool in rankings for score in ranked_pool.scores]
+        yield [ranked_pool.ranking for ranked_pool in rankings if not ranked_pool.scores]
         yield [task for _, task in similarity_tasks(corpus, rankings)]
 
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
-    """Return the corpus of neighbours of one corpus, both of which must have been made."""
+    """Return the corpus of neighbours of one corpus; both must exist."""
     return made(workspace, _neighbours_task(workspace, recipe, name))
 
 
 def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
-    """Return every system on every pool of one corpus of neighbours. Overlaps are not scored."""
+    """Return the ranking of every system on every pool of one corpus of neighbours; overlaps are not scored."""
     systems, rankings = parse_systems(recipe.systems), []
     for kind, depth in DEPTHS.items():
         for pool in _pools(recipe, corpus, kind):
@@ -180,14 +180,14 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
                 if recipe.standardise and kind.startswith("titles"):
                     standardised = standardised_task(corpus, pool, vectors, model)
                     ranking = dense_ranking_task(corpus, pool, {"paper": standardised}, model, depth=depth)
-                    name = system.name + STANDARDISED
-                    scores = score_tasks(ranking, pool, corpus, system=name, sample=1, depth=depth)
-                    rankings.append(RankedPool(pool, name, ranking, scores))
+                    system_name = system.name + STANDARDISED
+                    scores = score_tasks(ranking, pool, corpus, system=system_name, sample=1, depth=depth)
+                    rankings.append(RankedPool(pool, system_name, ranking, scores))
     return rankings
 
 
 def _pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
-    """Return the pools of one kind; an overlap has one for each class that some paper has a neighbour of."""
+    """Return the pools of one kind; there is an overlap for each class with at least one neighbour."""
     counts = corpus.manifest.counts["neighbours"]
     names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
     queries = recipe.titles if kind.startswith("titles") else recipe.queries
@@ -196,11 +196,11 @@ def _pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
 
 
 def similarity_tasks(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
-    """Return the encoders with the task that describes the cosines within each class."""
+    """Return the name of each encoder with the task that describes the cosines within each class."""
     return [
-        (ranked.system, similarity_task(corpus, ranked.pool, ranked.vectors, ranked.model))
-        for ranked in rankings
-        if ranked.kind == "neighbours" and ranked.model and ranked.vectors
+        (ranked_pool.system, similarity_task(corpus, ranked_pool.pool, ranked_pool.vectors, ranked_pool.model))
+        for ranked_pool in rankings
+        if ranked_pool.kind == "neighbours" and ranked_pool.model and ranked_pool.vectors
     ]
 
 

@@ -1,4 +1,4 @@
-"""The study ``neighbours``: its tables, beside the paper's where a corpus is comparable, and the parts of its page."""
+"""The study ``neighbours``: tables, beside published figures if a corpus is comparable, and parts of the page."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
 from pipeline.studies.neighbours.plan import RankedPool, Recipe, batches
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
-"""The tasks by kind of pool."""
+"""Names of the tasks by kind of pool."""
 
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
-"""AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5), both bounds left out."""
+"""Open interval of AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5)."""
 
 _PUBLISHED = ("scibert", "specter")
-"""Entries of models.toml whose figures the paper gives."""
+"""Entries of models.toml with figures in the paper."""
 
 _TITLES = {"mrr": "MRR", "precision@1": "S1", "recall@10": "S10", "recall@100": "T100"}
 QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
-"""Quartiles of the rank of a title's paper by the name of their column."""
-_MORE = ("S1", "S10", *QUARTILES)
+"""Quartiles of the rank of a title's paper, by column name."""
+_FURTHER = ("S1", "S10", *QUARTILES)
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
 _DRAWS = pl.List(pl.Float64)
@@ -47,33 +47,33 @@ _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Read the artifacts of the study and make its tables and figures."""
-    corpora, means, of_categories, cosines = {}, [], [], []
+    corpora, means, category_frames, cosines = {}, [], [], []
     entries: list[TextEntry] = []
     plots: list[StudyFigure] = []
-    for number, name in enumerate(recipe.corpora):
+    for position, name in enumerate(recipe.corpora):
         corpora[name] = corpus = plan.neighbours_of(workspace, recipe, name)
         rankings = plan.ranked_pools(workspace, recipe, corpus)
-        of_neighbours = list[pl.DataFrame]()
-        for ranked in rankings:
-            values = values_of(workspace, corpus, ranked)
-            means.append(means_of(values, name, ranked, recipe.seed))
-            if ranked.kind not in TASKS:
-                of_neighbours.append(values.with_columns(system=pl.lit(ranked.system)))
-        neighbours, papers = pl.concat(of_neighbours), figures.drawn_papers(corpus, recipe.queries, recipe.seed)
-        shown = neighbours.filter(pl.col("original").is_in(papers))
-        entries += figures.text_entries(name, corpus, papers, shown)
+        neighbour_frames = list[pl.DataFrame]()
+        for ranked_pool in rankings:
+            values = values_of(workspace, corpus, ranked_pool)
+            means.append(means_of(values, name, ranked_pool, recipe.seed))
+            if ranked_pool.kind not in TASKS:
+                neighbour_frames.append(values.with_columns(system=pl.lit(ranked_pool.system)))
+        neighbours, papers = pl.concat(neighbour_frames), figures.drawn_papers(corpus, recipe.queries, recipe.seed)
+        shown_values = neighbours.filter(pl.col("original").is_in(papers))
+        entries += figures.text_entries(name, corpus, papers, shown_values)
         for system, task in plan.similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
         for (system,), values in neighbours.group_by("system", maintain_order=True):
-            seed = recipe.seed + number  # draws of each corpus are independent
-            of_categories.append(category_means(values, name, str(system), seed))
-    every = pl.concat(means)
-    of_titles = every.filter(pl.col("category") == "")
-    classes = every.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
-    by_category = with_means(pl.concat(of_categories))
+            seed = recipe.seed + position  # resamples of each corpus are independent
+            category_frames.append(category_means(values, name, str(system), seed))
+    all_means = pl.concat(means)
+    title_means = all_means.filter(pl.col("category") == "")
+    classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
+    by_category = with_means(pl.concat(category_frames))
     tables = [
-        titles(with_means(of_titles), recipe),
+        titles(with_means(title_means), recipe),
         categories(by_category, recipe),
         optimality(by_category, recipe),
         by_class(classes, recipe),
@@ -85,24 +85,24 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
     parts: list[Part] = [heat]
     if any(map(len, cosines)):
-        together = pl.concat(cosines)
-        tables.append(similarities(together))
+        all_cosines = pl.concat(cosines)
+        tables.append(similarities(all_cosines))
         measures = ("mean", "above mean", "mean with the original")
         index = ["corpus", "system", "category", "name"]
-        long = together.unpivot(measures, index=index, variable_name="measure")
-        percent = long.with_columns(pl.col("value") * 100)
+        unpivoted = all_cosines.unpivot(measures, index=index, variable_name="measure")
+        percent = unpivoted.with_columns(pl.col("value") * 100)
         parts += [
-            figures.distributions(together),
+            figures.distributions(all_cosines),
             figures.heat("Similarities by class (percent)", percent, measures),
         ]
     parts.append(figures.browser(entries))
     sources = [corpus.name for corpus in corpora.values()]
     drawings = [*figures.drawings(heat), *plots]
-    return StudyResult(tables, drawings, sources, parts=parts, best=best_of_titles(of_titles))
+    return StudyResult(tables, drawings, sources, parts=parts, best=best_of_titles(title_means))
 
 
 def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
-    """Return what one system has on one pool: ``original`` (its row), ``name``, ``measure``, ``value`` (a fraction)."""
+    """Return measures of one system on one pool: ``original`` (row), ``name``, ``measure``, ``value`` (fraction)."""
     pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
     if ranked.kind == "overlap":
         (ranking,) = workspace.make([ranked.ranking])
@@ -125,26 +125,26 @@ def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool, seed: int) -
     """Return the means of :func:`values_of` in percent, a row for each class and measure.
 
     Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
-    ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (null of a quartile).
+    ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
     """
     means = values.group_by("name", "measure", maintain_order=True).agg(
         pl.col("value").mean() * 100, queries=pl.len(), of_queries=pl.col("value") * 100
     )
-    drawn = [mean_of_means({corpus: values.to_numpy()[None]}, seed) for values in means["of_queries"]]
-    ends = {end: np.array([getattr(row, end)[0] for row in drawn]) for end in ("low", "high")}
-    draws = pl.Series([row.draws[0] for row in drawn], dtype=_DRAWS).cast(_DRAWS)  # rows of one width are an Array
+    intervals = [mean_of_means({corpus: values.to_numpy()[None]}, seed) for values in means["of_queries"]]
+    ends = {end: np.array([getattr(mean, end)[0] for mean in intervals]) for end in ("low", "high")}
+    draws = pl.Series([mean.draws[0] for mean in intervals], dtype=_DRAWS).cast(_DRAWS)  # equal lengths become an Array
     means = means.drop("of_queries").with_columns(**ends, draws=draws)
     if ranked.kind in TASKS:
         means = pl.concat([means, quartiles_of(values)], how="diagonal")
-    named = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
-    columns = {key: pl.lit(text) for key, text in named.items()}
+    facts = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
+    columns = {key: pl.lit(fact) for key, fact in facts.items()}
     return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
 
 
 def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
     """Return the quartiles of the ranks of titles' papers: ``name``, ``measure``, ``value``, ``queries``.
 
-    A title has one positive, so its rank is one over the reciprocal rank; 0 is a paper beyond the ranking's depth.
+    A title has one positive, so its rank is the inverse of the reciprocal rank; 0 means a rank beyond the depth.
     """
     beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
     rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
@@ -159,17 +159,17 @@ def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) -> pl.DataFrame:
-    """Return the mean over the classes of each category of :func:`values_of` in percent; a paper is one draw in all.
+    """Return the mean over the classes of each category of :func:`values_of` in percent, resampled by paper.
 
     Columns: ``corpus``, ``system``, ``category``, ``measure``, ``value``, ``low``, ``high``, ``draws``.
     """
     rows = []
-    of_categories = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
-    for (category, measure), classes in of_categories:
+    by_category = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
+    for (category, measure), classes in by_category:
         groups, units = dict[str, Floats](), dict[str, list[str]]()
-        for (name,), of_class in classes.group_by("name", maintain_order=True):
-            groups[str(name)] = 100 * of_class["value"].to_numpy()[None]
-            units[str(name)] = of_class["original"].cast(pl.String).to_list()
+        for (name,), class_values in classes.group_by("name", maintain_order=True):
+            groups[str(name)] = 100 * class_values["value"].to_numpy()[None]
+            units[str(name)] = class_values["original"].cast(pl.String).to_list()
         means = mean_of_means(groups, seed, units=units)
         rows.append((corpus, system, category, measure, *means.at(0), means.draws[0]))
     columns = ["corpus", "system", "category", "measure", "value", "low", "high"]
@@ -177,15 +177,15 @@ def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) ->
 
 
 def with_means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the means over the corpora, where there are several, with intervals of their independent draws."""
-    figure, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
-    keys, rows = frame.drop("corpus", "queries", *figure, strict=False).columns, []
+    """Add the means over the corpora, if there are several, with intervals from their independent resamples."""
+    figure_columns, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
+    keys, rows = frame.drop("corpus", "queries", *figure_columns, strict=False).columns, []
     for key, corpora in frame.group_by(keys, maintain_order=True) if several else ():
-        draws = [of_corpus.to_numpy() for of_corpus in corpora["draws"] if of_corpus is not None]
-        least = min(map(len, draws), default=0)
-        ends = percentiles(np.mean([of_corpus[:least] for of_corpus in draws], axis=0)) if least else (None, None)
+        draws = [values.to_numpy() for values in corpora["draws"] if values is not None]
+        count = min(map(len, draws), default=0)
+        ends = percentiles(np.mean([values[:count] for values in draws], axis=0)) if count else (None, None)
         rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": corpora["value"].mean(),
-                     **dict(zip(figure[1:], ends, strict=False))})  # fmt: skip
+                     **dict(zip(figure_columns[1:], ends, strict=False))})  # fmt: skip
     means = pl.DataFrame(rows, {name: kind for name, kind in frame.schema.items() if name != "draws"})
     return pl.concat([frame.drop("draws"), means])
 
@@ -199,38 +199,41 @@ def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
 
 
 def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 3: a row for each corpus and system, the paper's below."""
-    paired = [*itertools.product(TASKS.values(), ("MRR", "T100")), *itertools.product(TASKS.values(), _MORE)]
-    keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in paired}
+    """Return table 3: a row for each corpus and system, published rows below."""
+    columns = [
+        *itertools.product(TASKS.values(), ("MRR", "T100")),
+        *itertools.product(TASKS.values(), _FURTHER),
+    ]
+    keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in columns}
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
         f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
         f"{_BRACKETS}"
     )
-    return _wide("titles", "Titles as queries", values, cells, list(keys), [note], _published(recipe, keys))
+    return _table_of_cells("titles", "Titles as queries", values, cells, list(keys), [note], _published(recipe, keys))
 
 
 def best_of_titles(values: pl.DataFrame) -> str:
-    """Return the system with the best MRR of task I, mean over the corpora; of equals the first."""
+    """Return the system with the best MRR of task I, mean over the corpora; the first of ties."""
     means = values.filter(task="I", measure="MRR").group_by("system", maintain_order=True).agg(pl.col("value").mean())
     system, value = means.sort("value", descending=True, maintain_order=True).row(0)
     count = values["corpus"].n_unique()
-    over = f", mean over {count} corpora" if count > 1 else ""
-    return f"{system}: MRR {value:.1f} (titles as queries, task I{over})"
+    suffix = f", mean over {count} corpora" if count > 1 else ""
+    return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
 def categories(means: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 4: AOP-10 by category (:func:`category_means`), the paper's rows below."""
+    """Return table 4: AOP-10 by category (:func:`category_means`), published rows below."""
     cells = means.filter(measure="AOP-10")
     published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    named, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
-    return _wide("categories", "AOP-10 by category", cells, named, CATEGORIES, notes, published)
+    named_cells, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
+    return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes, published)
 
 
 def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 5: AOP-20 by category (:func:`category_means`), with a mark where the paper calls it optimal."""
+    """Return table 5: AOP-20 by category (:func:`category_means`), with a mark if it is optimal (:data:`OPTIMAL`)."""
     lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
     category, means = pl.col("category"), by_category.filter(measure="AOP-20")
     low, high = category.replace_strict(lows), category.replace_strict(highs)
@@ -238,7 +241,7 @@ def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
     cells = means.with_columns(column="category", mark=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
     ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
     notes = [f"* optimal: {ranges}. {_BRACKETS}", *recipe.limitations]
-    return _wide("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
+    return _table_of_cells("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
 
 
 def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -252,7 +255,7 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
 
 
 def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
-    """Return how many neighbours each class has."""
+    """Return the number of neighbours of each class."""
     frame = pl.concat(
         pl.DataFrame({
             "corpus": corpus, "class": list(artifact.manifest.counts["neighbours"]),
@@ -260,17 +263,17 @@ def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
         })
         for corpus, artifact in corpora.items()
     )  # fmt: skip
-    total = frame.group_by("class", maintain_order=True).agg(pl.col(OUTCOMES).sum())
+    totals = frame.group_by("class", maintain_order=True).agg(pl.col(OUTCOMES).sum())
     note = (
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
         "not English have no neighbours."
     )
-    shown = total.rename({"without_words": "without words"})
+    shown = totals.rename({"without_words": "without words"})
     return StudyTable.of("counts", "Neighbours by class", frame, [note], shown=shown)
 
 
 def similarities(cosines: pl.DataFrame) -> StudyTable:
-    """Return the similarities by category: means over classes and corpora, extremes over all."""
+    """Return the similarities by category: means over classes and corpora, lowest and highest over all."""
     extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
     means = cosines.group_by("system", "category", maintain_order=True).agg(
         **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
@@ -285,21 +288,21 @@ def correlation(
 ) -> StudyTable:
     """Return brittleness beside the quality of each system, and their rank correlation.
 
-    Brittleness is what highly and partially similar neighbours lack to 100% in a measure; classes and corpora count
-    alike. Of ``NN1_Ret`` it is the share that does not find its paper first.
+    Brittleness is 100% minus the mean of a measure over highly and partially similar neighbours, with equal weights of
+    classes and corpora. For ``NN1_Ret`` it is the share of neighbours that do not rank their paper first.
     """
     precision, notes = np.array([100 * value for value in quality.values()]), []
     columns: dict[str, object] = {"system": list(quality), "MAP": precision}
     for measure in ("NN1_Ret", "AOP-10"):
         similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
         means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
-        brittle = np.array([100 - means[system] for system in quality])
-        columns[f"brittleness, {measure}"] = brittle
-        value, low, high = rank_correlation(brittle, precision)
-        shown = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
+        brittleness = np.array([100 - means[system] for system in quality])
+        columns[f"brittleness, {measure}"] = brittleness
+        value, low, high = rank_correlation(brittleness, precision)
+        result = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
         if not np.isnan(value):
-            shown = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_chance(brittle, precision, seed):.2f}"
-        notes.append(f"Rank correlation of brittleness by {measure} with MAP: {shown}.")
+            result = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_p_value(brittleness, precision, seed):.2f}"
+        notes.append(f"Rank correlation of brittleness by {measure} with MAP: {result}.")
     notes.append(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
@@ -308,14 +311,14 @@ def correlation(
     return StudyTable.of("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
 
 
-def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
-    """Return the p-value of a rank correlation: how many orders of the systems correlate as much, either way."""
+def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
+    """Return the two-sided p-value of a rank correlation by a permutation test over the systems."""
     from scipy.stats import permutation_test, rankdata
 
-    ranks, others = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
+    first_ranks, second_ranks = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
     test = permutation_test(
-        (ranks,),
-        lambda order, axis: (order * others).sum(axis=axis),
+        (first_ranks,),
+        lambda order, axis: (order * second_ranks).sum(axis=axis),
         permutation_type="pairings",
         vectorized=True,
         random_state=generator(seed, "rank correlation"),
@@ -324,7 +327,7 @@ def _chance(first: np.ndarray, second: np.ndarray, seed: int) -> float:
 
 
 def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
-    """Return the paper's figures for the corpora that are comparable; ``{}`` in a key stands for the data set."""
+    """Return the published figures for comparable corpora; ``{}`` in a key is replaced by the data set."""
     rows = [
         (corpus, f"{system} (paper, {dataset})", column, registry.published(system).get(key.format(dataset)))
         for corpus, dataset in recipe.reference.items()
@@ -335,21 +338,21 @@ def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def _wide(
+def _table_of_cells(
     name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str],
-    below: pl.DataFrame | None = None,
+    published: pl.DataFrame | None = None,
 ) -> StudyTable:  # fmt: skip
-    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus, with further rows.
+    """Return cells (``corpus``, ``system``, ``column``, ``value``) and ``published`` ones as a table, corpus by corpus.
 
-    Intervals stand behind the values, and before them the ``mark`` of a cell, where there is one. ``frame`` are its
-    figures.
+    A value is followed by the ``mark`` of its cell, if any, and by its interval. ``frame`` has the figures of the
+    table.
     """
 
     def text(row: Mapping[str, Any]) -> str:
         interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
         return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
 
-    rows = pl.concat([cells] if below is None else [cells, below], how="diagonal").drop_nulls("value")
+    rows = pl.concat([cells] if published is None else [cells, published], how="diagonal").drop_nulls("value")
     texts = pl.Series([text(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
     wide = rows.select("corpus", "system", "column", value=texts).pivot(
         on="column", index=["corpus", "system"], values="value"

@@ -1,4 +1,4 @@
-"""Texts as words with part-of-speech tags by HanTa (Wartena 2019), a hidden Markov model with a model of English."""
+"""Texts as words with part-of-speech tags of HanTa (Wartena 2019), a hidden Markov model trained on English."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ ENGLISH = 0.05
 """Smallest share of the ten function words among the words of an English abstract."""
 
 TAGS = pa.schema([pa.field("title", pa.large_string()), pa.field("abstract", pa.large_string())])
-"""Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for a paper without an English abstract, empty for
-one that is not drawn."""
+"""Tags of a corpus shard, ``tags-00000.arrow``, in row order; null for papers without an English abstract, empty for
+papers that are not drawn."""
 
 PHRASES = pa.schema([pa.field("phrase", pa.large_string(), nullable=False)])
-"""The top half of the noun phrases in the abstracts of a corpus, ``phrases.arrow``, sorted; none if papers are drawn.
+"""The top half of the noun phrases in the abstracts of a corpus, ``phrases.arrow``, sorted; empty if papers are drawn.
 
-The score of a phrase is its occurrences times log2(1 + (N - n + 0.5) / (n + 0.5)), where n of N abstracts have it; of
-equal phrases, most of which occur once, the first in the alphabet count.
+The score of a phrase is its number of occurrences times log2(1 + (N - n + 0.5) / (n + 0.5)), where n of N abstracts
+have it. Ties, mostly of phrases that occur once, are in alphabetical order.
 """
 
 _TOKEN = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")
@@ -57,9 +57,9 @@ _FUNCTION_WORDS = frozenset(["the", "of", "and", "a", "in", "to", "is", "we", "f
 
 _MODEL = "morphmodel_en.pgz"
 _LONGEST = 40
-"""Characters of a token that the tagger may see: its time grows with the square of the length."""
-_TOGETHER = 1_024
-"""Papers that a worker tags at a time."""
+"""Maximum length of a token passed to the tagger, whose time grows with the square of the length."""
+_BLOCK = 1_024
+"""Number of papers that a worker tags at a time."""
 
 _CLASSES = {"NN": NOUN, "NP": NOUN, "AJ": ADJECTIVE, "AV": ADVERB, "AT": DETERMINER, "CR": NUMBER}
 _TAGS = {**dict.fromkeys(("PNP", "PNX", "PNI", "DPS"), PRONOUN), "DT0": DETERMINER}
@@ -95,37 +95,37 @@ class Words:
 
     @functools.cached_property
     def phrases(self) -> list[tuple[range, str]]:
-        """The noun phrases, as token numbers and lower-case text.
+        """The noun phrases, as positions of tokens and lower-case text.
 
-        A noun phrase is a longest run of two or more adjectives and nouns that ends in a noun.
+        A noun phrase is a maximal run of two or more adjectives and nouns that ends in a noun.
         """
         spans = (range(*match.span()) for match in _PHRASE.finditer(self.tags))
-        return [(span, " ".join(self.tokens[number] for number in span).casefold()) for span in spans]
+        return [(span, " ".join(self.tokens[position] for position in span).casefold()) for span in spans]
 
-    def places(self, tags: str) -> list[int]:
-        """Return the numbers of the tokens that have one of some tags."""
-        return [number for number, tag in enumerate(self.tags) if tag in tags]
+    def positions(self, tags: str) -> list[int]:
+        """Return the positions of the tokens that have one of ``tags``."""
+        return [position for position, tag in enumerate(self.tags) if tag in tags]
 
     def edited(self, changes: Mapping[int, str]) -> str:
-        """Return the text with some tokens, by number, replaced; white space becomes single spaces."""
-        numbers = count()
-        text = _TOKEN.sub(lambda match: changes.get(next(numbers), match[0]), self.text)
+        """Return the text with tokens replaced, by position; white space becomes single spaces."""
+        positions = count()
+        text = _TOKEN.sub(lambda match: changes.get(next(positions), match[0]), self.text)
         return " ".join(text.split())
 
-    def without(self, places: Collection[int]) -> str:
-        """Return the text without some tokens, by number."""
-        return self.edited(dict.fromkeys(places, ""))
+    def without(self, positions: Collection[int]) -> str:
+        """Return the text without the tokens at ``positions``."""
+        return self.edited(dict.fromkeys(positions, ""))
 
 
 @dataclass(frozen=True)
 class TagsConfig:
-    """What decides tags beside the corpus.
+    """Settings of tags, in addition to the corpus.
 
     Attributes:
-        tagger: its name and version.
-        rules: version of our rules for tokens and classes.
-        papers: how many are tagged of those with a title and an English abstract.
-        seed: of their draw; None: all are tagged, and the noun phrases counted.
+        tagger: name and version of the tagger.
+        rules: version of our rules for tokens and word classes.
+        papers: number of tagged papers among those with a title and an English abstract.
+        seed: seed of the draw of papers; None: all are tagged, and noun phrases are counted.
     """
 
     tagger: str
@@ -135,20 +135,20 @@ class TagsConfig:
 
 
 def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) -> Task:
-    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, of the papers that it draws."""
+    """Return the task that tags titles and abstracts of a corpus; with a ``seed``, those of drawn papers only."""
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:
         raise InputError("the tagger HanTa must be installed", pip_extra("neighbours")) from error
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        opened = Corpus(inputs["corpus"])
-        chosen = None if seed is None else _draw(opened, papers, seed)
-        tag_block = functools.partial(_tag_block, inputs["corpus"].path, chosen)
-        with Progress(len(opened), "tag", "papers") as progress:
-            for shard, (start, end) in enumerate(zip(opened.starts[:-1], opened.starts[1:], strict=True)):
+        reader = Corpus(inputs["corpus"])
+        drawn = None if seed is None else _draw_rows(reader, papers, seed)
+        tag_block = functools.partial(_tag_block, inputs["corpus"].path, drawn)
+        with Progress(len(reader), "tag", "papers") as progress:
+            for shard, (start, end) in enumerate(zip(reader.starts[:-1], reader.starts[1:], strict=True)):
                 if not out.done(tags_name(shard)):
-                    blocks = [range(first, min(first + _TOGETHER, end)) for first in range(start, end, _TOGETHER)]
+                    blocks = [range(first, min(first + _BLOCK, end)) for first in range(start, end, _BLOCK)]
                     tagged = {}
                     for block, tags in unordered(tag_block, blocks, resources.workers):
                         tagged[block.start] = tags
@@ -156,54 +156,54 @@ def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) 
                     in_order = chain.from_iterable(tagged[first] for first in sorted(tagged))
                     rows = [dict(zip(TAGS.names, tags or (None, None), strict=True)) for tags in in_order]
                     out.arrow(tags_name(shard), pa.Table.from_pylist(rows, TAGS), TAGS)
-        return _choose_phrases(opened, out, chosen)
+        return _write_phrases(reader, out, drawn)
 
     config = TagsConfig(f"HanTa {version}", papers=papers, seed=seed)
     return Task("tags", 2, "corpora/tags", corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def drawn(keys: npt.NDArray[np.uint64], papers: Count, seed: int) -> npt.NDArray[np.int64]:
-    """Return the places of the papers whose neighbours are queries, by the keys of originals.
+def draw_papers(keys: npt.NDArray[np.uint64], papers: Count, seed: int) -> npt.NDArray[np.int64]:
+    """Return the positions of the papers whose neighbours are queries, given the keys of originals.
 
-    Those of a smaller number are the first of those of a larger one.
+    The draw of a smaller number is the start of the draw of a larger one.
     """
     return smallest(priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
 
 
-def _draw(corpus: Corpus, papers: Count, seed: int) -> frozenset[int]:
+def _draw_rows(corpus: Corpus, papers: Count, seed: int) -> frozenset[int]:
     abstracts = (text for shard in range(corpus.shards) for text in corpus.shard(shard).column("abstract").to_pylist())
     english = np.fromiter(map(is_english, abstracts), bool, len(corpus))
     rows = np.flatnonzero(english & (corpus.attributes["title_chars"] > 0))
-    return frozenset(rows[drawn(corpus.attributes["key"][rows], papers, seed)].tolist())
+    return frozenset(rows[draw_papers(corpus.attributes["key"][rows], papers, seed)].tolist())
 
 
-def _tag_block(corpus: Path, chosen: Collection[int] | None, rows: range) -> list[tuple[str, str] | None]:
-    texts = (text for texts in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in texts)
-    return [tag_paper(text, chosen is None or row in chosen) for row, text in zip(rows, texts, strict=True)]
+def _tag_block(corpus: Path, drawn: Collection[int] | None, rows: range) -> list[tuple[str, str] | None]:
+    texts = (text for block in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in block)
+    return [tag_paper(text, drawn is None or row in drawn) for row, text in zip(rows, texts, strict=True)]
 
 
-def _choose_phrases(corpus: Corpus, out: Workdir, chosen: Collection[int] | None) -> Counts:
+def _write_phrases(corpus: Corpus, out: Workdir, drawn: Collection[int] | None) -> Counts:
     counts: Counter[str] = Counter()
     abstracts_with: Counter[str] = Counter()
     tagged = 0
     for shard in range(corpus.shards):
         abstracts = corpus.shard(shard).column("abstract").to_pylist()
         tags = files.read_arrow(out.path / tags_name(shard)).column("abstract").to_pylist()
-        for text, letters in zip(abstracts, tags, strict=True):
-            tagged += letters is not None
-            if letters is not None and chosen is None:
-                phrases = [phrase for _, phrase in Words(text, letters).phrases]
+        for text, tag_string in zip(abstracts, tags, strict=True):
+            tagged += tag_string is not None
+            if tag_string is not None and drawn is None:
+                phrases = [phrase for _, phrase in Words(text, tag_string).phrases]
                 counts.update(phrases)
                 abstracts_with.update(set(phrases))
 
     def score(phrase: str) -> float:
-        having = abstracts_with[phrase]
-        return counts[phrase] * math.log2(1 + (tagged - having + 0.5) / (having + 0.5))
+        frequency = abstracts_with[phrase]
+        return counts[phrase] * math.log2(1 + (tagged - frequency + 0.5) / (frequency + 0.5))
 
-    top = sorted(counts, key=lambda phrase: (-score(phrase), phrase))[: len(counts) // 2]
-    out.arrow("phrases.arrow", pa.table([sorted(top)], PHRASES), PHRASES)
-    counted = {"tagged": tagged} if chosen is None else {"tagged": len(chosen), "not_drawn": tagged - len(chosen)}
-    return {"read": len(corpus), **counted, "not_english": len(corpus) - tagged, "phrases": len(counts)}
+    top_phrases = sorted(counts, key=lambda phrase: (-score(phrase), phrase))[: len(counts) // 2]
+    out.arrow("phrases.arrow", pa.table([sorted(top_phrases)], PHRASES), PHRASES)
+    tag_counts = {"tagged": tagged} if drawn is None else {"tagged": len(drawn), "not_drawn": tagged - len(drawn)}
+    return {"read": len(corpus), **tag_counts, "not_english": len(corpus) - tagged, "phrases": len(counts)}
 
 
 def tags_name(shard: int) -> str:
@@ -220,22 +220,23 @@ def top_phrases(tags: Path) -> frozenset[str]:
 def tag(text: str) -> str:
     """Return one letter (:data:`NOUN` and the others) for each token of a text.
 
-    The tagger's tags are those of the British National Corpus (C5). Verbs include forms of *be* and modals, pronouns
-    possessives (*our*), determiners articles and *this, all, some*; *which* and *not* are other.
+    The tagset of the tagger is that of the British National Corpus (C5). Verbs include forms of *be* and modals,
+    pronouns include possessives (*our*), determiners include articles and *this, all, some*; *which* and *not* are
+    other.
     """
-    letters: list[str] = []
+    tags: list[str] = []
     for sentence in split_sentences(text):
         if words := tokens(sentence):
-            seen = [word if len(word) <= _LONGEST else "x" for word in words]
-            letters += map(_letter, words, _tagger().tag_sent(seen, taglevel=0))
-    return "".join(letters)
+            tagger_words = [word if len(word) <= _LONGEST else "x" for word in words]
+            tags += map(_letter, words, _tagger().tag_sent(tagger_words, taglevel=0))
+    return "".join(tags)
 
 
-def tag_paper(text: Text, wanted: bool = True) -> tuple[str, str] | None:
-    """Return the tags of title and abstract, empty unless ``wanted``; None without an English abstract."""
+def tag_paper(text: Text, needed: bool = True) -> tuple[str, str] | None:
+    """Return the tags of title and abstract, empty unless ``needed``; None without an English abstract."""
     if not is_english(text.abstract):
         return None
-    return (tag(text.title), tag(text.abstract)) if wanted else ("", "")
+    return (tag(text.title), tag(text.abstract)) if needed else ("", "")
 
 
 def _letter(word: str, tag: str) -> str:

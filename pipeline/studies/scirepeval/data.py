@@ -71,8 +71,8 @@ class Judged:
         pairs: judged pairs, grouped by query: ``query`` and ``candidate`` (ids in the task) and ``grade``. Reviewer
             matching has the grade by hard labels, and in the column ``soft`` the grade by soft labels.
         keys: key of each paper.
-        texts: ad-hoc queries by id; empty where queries are papers.
-        groups: papers of each reviewer; empty where candidates are papers.
+        texts: ad-hoc queries by id; empty if queries are papers.
+        groups: papers of each reviewer, by id; empty unless the task is reviewer matching.
     """
 
     pairs: pl.DataFrame
@@ -110,7 +110,7 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
 
 
 def queries(entry: Entry, folder: Folder) -> dict[str, str]:
-    """Return the ad-hoc queries of a task by id; empty where its queries are papers."""
+    """Return the ad-hoc queries of a task by id; empty if its queries are papers."""
     if entry.format != "search":
         return {}
     if sample := folder.sample(entry):

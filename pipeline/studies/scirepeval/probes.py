@@ -155,12 +155,12 @@ def _draw_parts(labels: Indicator, size: int, repetitions: int, task: str) -> It
 def _draw_per_label(labels: Indicator, size: int, repetitions: int) -> Iterator[tuple[Ints, Counter[str]]]:
     for repetition in range(repetitions):
         random = np.random.RandomState(SEED + repetition)  # as the published evaluation
-        counts, chosen = Counter[str](), set[int]()
+        counts, rows = Counter[str](), set[int]()
         for column in labels.T:
             holders = np.flatnonzero(column)
             counts["labels_below_shot"] += len(holders) < size
-            chosen.update(random.choice(holders, min(size, len(holders)), replace=False).tolist())
-        yield np.array(list(chosen), np.int64), counts
+            rows.update(random.choice(holders, min(size, len(holders)), replace=False).tolist())
+        yield np.array(list(rows), np.int64), counts
 
 
 def _grid_search(probe: Any, values: Floats, train: Vectors, workers: int) -> GridSearchCV:

@@ -164,8 +164,8 @@ def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, s
     ]
     if samples:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
-    all_cells = cells | (printed_cells if any(printed_cells.values()) else {})
-    table = grid("SciRepEval: averages over tasks", "system", all_cells, notes)
+    cells |= printed_cells if any(printed_cells.values()) else {}
+    table = grid("SciRepEval: averages over tasks", "system", cells, notes)
     return StudyTable("averages", table, pl.DataFrame(rows, infer_schema_length=None))
 
 
@@ -200,7 +200,7 @@ def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Stud
         cells[f"{kind}, {group}", column] = None if row["value"] is None else Cell(row["value"], published=fraction)
     notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
-        "to the published figure, which is of one task a row."
+        "to the published figure, for which the paper takes one task per row."
     ]
     table = grid("SciRepEval: confusion of formats", "tasks", cells, notes)
     return StudyTable("codes", table, pl.DataFrame(rows, infer_schema_length=None))
@@ -284,15 +284,15 @@ def _parameters(model: Model) -> int | None:
     """Return the number of parameters of a model, by the header of each file of weights, or else by its size."""
     parts = (model, *model.parts)
     checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.checkpoint, part.adapter)))}
-    numbers = list[int]()
+    sizes = list[int]()
     for path in (path for checkpoint in checkpoints for path in hub.weights(checkpoint.folder, checkpoint.layout)):
         if path.suffix == ".safetensors":
             with path.open("rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            numbers += [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
+            sizes += [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
         elif path.suffix != ".json":  # the index of several files
-            numbers.append(path.stat().st_size // 4)
-    return sum(numbers) if numbers else None
+            sizes.append(path.stat().st_size // 4)
+    return sum(sizes) if sizes else None
 
 
 def leaks(artifacts: Mapping[str, Artifact]) -> StudyTable:

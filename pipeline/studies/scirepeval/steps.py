@@ -62,10 +62,10 @@ def encoders(name: str, extra_file: str = "") -> Encoders:
 
     An encoder with a prompt for a format uses it: ``task=classification``. ``ot(ENCODER)`` has the vectors of ENCODER.
     """
-    inner = _transport_encoder(name)
-    row = multi_format(extra_file).get(name) or {kind: registry.for_task(inner or name, kind) for kind in FORMATS}
+    ot_encoder = _transport_encoder(name)
+    row = multi_format(extra_file).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
-    if inner and not models["proximity"].several:
+    if ot_encoder and not models["proximity"].several:
         raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")
     if "query" in row:
         models["search"] = dataclasses.replace(models["search"], query=row["query"])
@@ -138,7 +138,7 @@ class TaskPapers(Release):
         return PaperBuffer(self.folder.root / part, self.max_text).batches(papers)
 
     def queries(self) -> QuerySet | None:
-        """Return the ad-hoc queries of all tasks, without judgements; None where no task has any."""
+        """Return the ad-hoc queries of all tasks, without judgements; None if no task has any."""
         texts = {
             f"{entry.name}/{name}": normalise(text)
             for entry in self.entries

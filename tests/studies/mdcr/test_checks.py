@@ -96,7 +96,7 @@ def test_tables_are_means_of_the_queries(precisions: checks.Precisions, printed:
         assert row["low"] < row["value"] < row["high"]
     gains = {(row["system"], row["column"]): row["value"] for row in printed["bias"]}
     for (system, name), gain in gains.items():
-        if name in precisions.chosen:
+        if name in precisions.negative_systems:
             assert gain == pytest.approx(mean(precisions, f"without {name}", system) - own[system])
             assert gain >= 0
     others = ["bm25:k1=2,b=0.9", "bm25:k1=0.1,b=0.1"]  # bm25 gave the only other list

@@ -45,11 +45,11 @@ def test_the_corpus_holds_originals_titles_and_neighbours(corpus: Artifact) -> N
     ids = list(texts)
     assert ids == sorted(ids)
     assert {ids[row] for row in members.originals} == ORIGINALS
-    for row, of, name in zip(members.rows, members.of, members.names, strict=True):
+    for row, of, name in zip(members.rows, members.original_of, members.names, strict=True):
         text, original = texts[ids[row]], texts[ids[of]]
         assert ids[row] == f"{ids[of]}#{name}"
         assert text == Text(original.title, "") if name == "T" else text != original
-    assert {ids[row] for row in members.of[members.names == "T"]} == ORIGINALS
+    assert {ids[row] for row in members.original_of[members.names == "T"]} == ORIGINALS
     assert texts["b#T_ARot"].abstract == "It is good. The end of it. We train the deep model."
     counts = corpus.manifest.counts
     assert counts["dropped"] == {"no_title": 1, "no_abstract": 1}

@@ -54,7 +54,7 @@ def test_similarities_are_of_a_pools_queries(runner: Runner, corpus: Artifact, q
         places = np.flatnonzero((members.names == row["name"]) & drawn)
         neighbours, originals = (
             np.concatenate([unit_vectors(store, rows[[place]]) for place in places])
-            for rows in (members.rows, members.of)
+            for rows in (members.rows, members.original_of)
         )
         pairs = np.array([first @ second for first, second in itertools.combinations(neighbours, 2)])
         own = (neighbours * originals).sum(axis=1)
@@ -76,7 +76,7 @@ def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifa
         return {entry["row"] for entry in entries if entry["query"] == query_of[row] and entry["rank"] <= depth}
 
     chosen = np.flatnonzero(members.names == "T_ADelRand")
-    by_original = sorted(zip(members.of[chosen].tolist(), members.rows[chosen].tolist(), strict=True))
+    by_original = sorted(zip(members.original_of[chosen].tolist(), members.rows[chosen].tolist(), strict=True))
     rows, shares = overlap(ranking, pool, depth)
     assert rows.tolist() == [original for original, _ in by_original]
     assert shares.tolist() == [len(nearest(original) & nearest(row)) / depth for original, row in by_original]
