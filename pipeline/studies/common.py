@@ -82,9 +82,9 @@ def pool_result(
 ) -> StudyResult:
     """Return the result that all studies of pools have in common; a study may replace some of it.
 
-    It has the tables of all summaries (``scores``, ``scores-2``), a figure of each measure for each summary, the corpus
-    and the pools as sources, and the best row of the last summary. The page has charts, heat maps of fields, ``parts``
-    and a browser of queries.
+    It has the tables of all summaries (``scores``, ``scores-2``) and a figure of each measure for each summary. Its
+    sources are the corpus and the pools; its best row is that of the last summary. The page has charts, heat maps of
+    fields, ``parts`` and a browser of queries.
 
     ``runs`` come from :func:`scored_runs`; ``measures`` are canonical names; ``types`` are the typed candidates of each
     pool, by the pool's name.

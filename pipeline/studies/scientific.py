@@ -96,7 +96,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
 
-    The interval of a rank excludes systems that differ significantly on the set; that of the mean averages the ends.
+    The interval of a rank leaves out the places of significantly better and worse systems on the set. That of the mean
+    averages the ends.
     """
     averages = {key: setup_average for key, setup_average in average(scores, draws).items() if key[2] == measure}
     setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
@@ -113,8 +114,8 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
         for label, figures in zip(labels, set_ranks.T, strict=True)
     ]
     notes = [
-        f"Ranks by {label_of(measure)}; 1 is best. Intervals leave out who is told apart on a set: paired permutation "
-        f"tests of all pairs, Holm's correction, p < {draws.alpha:g}.",
+        f"Ranks by {label_of(measure)}; 1 is best. Intervals leave out the places of significantly better and worse "
+        f"systems: paired permutation tests of all pairs, Holm's correction, p < {draws.alpha:g}.",
     ]
     return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
 

@@ -1,7 +1,7 @@
 """The study ``crossover``: from which number of candidates on does dense retrieval overtake sparse?
 
 The design is crossed: every query has pools of every size, every kind of negatives and every sample of candidates. The
-difference of two systems in MAP is modelled as a line over the logarithm of the size, whose intercept and slope vary
+difference of two systems in MAP is modelled as a line over the logarithm of the size. Its intercept and slope vary
 between queries and between samples.
 """
 

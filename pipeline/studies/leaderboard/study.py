@@ -137,8 +137,9 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
     notes = (
         f"Percent [95% interval]; rank [{1 - recipe.alpha:.0%} interval, of all systems together]. A value opens its "
         "provenance and command. Systems of a benchmark that share a letter are not told apart: paired permutation "
-        f"tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out who is told "
-        "apart. Leak: training data with citations as late as the queries; –: unknown.",
+        f"tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out the "
+        "places of significantly better and worse systems. Leak: training data with citations as late as the "
+        "queries; –: unknown.",
     )
     choosers = dict.fromkeys(("benchmark", *_OF_BENCHMARK), "=") | _CHOOSERS
     frame = pl.DataFrame(rows, infer_schema_length=None)
