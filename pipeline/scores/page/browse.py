@@ -1,4 +1,4 @@
-"""Data of the browsers of a page, packed: positives, ranks and best entries of every ranking, and texts.
+"""Packed data of the browsers of a page: positives, ranks and best entries of every ranking, and texts.
 
 A block is ``{"header": ..., "columns": {name: [kind, start, length]}}`` on one line of JSON, then the columns. Numbers
 are little-endian and aligned to 4 bytes; texts are UTF-8, one a line.
@@ -34,7 +34,7 @@ TOP = 10
 """Entries of each ranking that a page shows; positives have their ranks at any depth."""
 
 ALL = 5_000
-"""Ranked queries of all systems up to which a page holds every pool; each takes about 1 kB."""
+"""Maximum number of ranked queries of all systems for which a page contains every pool; each takes about 1 kB."""
 
 _Rows = npt.NDArray[np.int64]
 
@@ -43,10 +43,10 @@ class Typed(NamedTuple):
     """The candidates of each query of a pool, with their types.
 
     Attributes:
-        kinds: the types, each with its meaning; the first is that of positives.
+        kinds: the types and their meanings; the first is that of positives.
         query: int64 ``[entries]``, positions of the queries.
-        row: int64 ``[entries]``, candidates.
-        kind: int64 ``[entries]``, place of the type in ``kinds``; a candidate of several has several entries.
+        row: int64 ``[entries]``, corpus rows of the candidates.
+        kind: int64 ``[entries]``, position in ``kinds``; a candidate has an entry for each of its types.
     """
 
     kinds: Mapping[str, str]
@@ -55,7 +55,7 @@ class Typed(NamedTuple):
     kind: _Rows
 
     def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
-        """Return query, row and types (a bit each) of each candidate, rising."""
+        """Return query, row and types (a bit each) of each distinct candidate, in rising order."""
         packed, candidate = np.unique(pairs(self.query, self.row), return_inverse=True)
         types = np.zeros(len(packed), np.uint32)
         np.bitwise_or.at(types, candidate, np.uint32(1) << self.kind.astype(np.uint32))
@@ -73,12 +73,11 @@ def browser(
 ) -> Browser:
     """Return the browser of the rankings of one kind of pool.
 
-    It holds every pool if they are small, the largest of each field first. Else it holds one a field, and one at the
-    dataset level: of those that most systems ranked the largest, its first sample. Pools whose corpus is gone are left
-    out.
+    With at most ``most`` ranked queries of all systems, it contains every pool, the largest of each field first. Else
+    it contains one pool for each field and for the dataset level: of those with the most systems, the largest, its
+    first sample. Pools whose corpus is gone are left out.
 
-    Pools are small up to ``most`` ranked queries of all systems together. Rankings show their ``top`` entries, or all
-    candidates of the pools, by name, that ``types`` has.
+    Rankings show their ``top`` entries; with ``types``, by the name of the pool, they show all typed candidates.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
     pools = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
@@ -131,10 +130,10 @@ def _pack_pool(
 ) -> str:
     """Return the rankings of one pool as a block, which ``queries.js`` reads.
 
-    Query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``: its positives, or all candidates where they have
-    ``types`` (a bit each). ``listed`` and ``top`` number the papers; a number beyond the last stands for none, so that
-    16 bits are enough for most pools. ``ranks`` ``[systems, listed]`` count from 1; 0 was not retrieved. ``values``
-    ``[measures, systems, queries]`` are NaN where a query was not scored.
+    Query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``: its positives, or all candidates if they have
+    ``types`` (a bit each). ``listed`` and ``top`` are positions of papers; the number of papers means none, so that 16
+    bits suffice for most pools. ``ranks`` ``[systems, listed]`` count from 1; 0: not retrieved. ``values`` ``[measures,
+    systems, queries]`` are NaN for queries without score.
     """
     count, labels = len(pool.query_rows), runs["label"].to_list()
     rankings = open_rankings(runs, pool)
@@ -173,10 +172,10 @@ def _pack_pool(
 
 
 def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
-    """Return the interval of the mean difference of each two systems, as :func:`pipeline.scores.compare.compare`.
+    """Return the interval of the mean difference of each pair of systems, as :func:`pipeline.scores.compare.compare`.
 
     Returns:
-        float32 ``[measures, pairs, 2]``; NaN: a measure or all but one query were not scored.
+        float32 ``[measures, pairs, 2]``; NaN: no scores of the measure, or of one query only.
     """
     first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
     intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
@@ -194,7 +193,7 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
 
 
 def _first_entries(run: Run, top: int) -> _Rows:
-    """Return the rows of the best entries, int64 ``[queries, top]``; -1 where there are fewer."""
+    """Return the rows of the best entries, int64 ``[queries, top]``, padded with -1."""
     query, rank = query_of(run.offsets), within(run.offsets)
     best, shown = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
     best[query[shown], rank[shown]] = run.rows[shown]
@@ -204,7 +203,7 @@ def _first_entries(run: Run, top: int) -> _Rows:
 def _value_array(
     scores: pl.DataFrame, labels: Sequence[str], measures: Sequence[str], queries: int
 ) -> npt.NDArray[np.float64]:
-    """Return float64 ``[measures, systems, queries]``; NaN: not scored."""
+    """Return scores, float64 ``[measures, systems, queries]``; NaN: not scored."""
     values = np.full((len(measures), len(labels), queries), np.nan)
     for (measure, label), rows in scores.group_by("measure", "label"):
         if measure in measures:
@@ -227,13 +226,13 @@ def _paper_columns(corpus: Corpus, rows: npt.NDArray[Any], prefix: str) -> dict[
 
 
 _KINDS = {"uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "int16": "Int16", "float32": "Float32"}
-"""Kinds of numbers, and the JavaScript array of each (its name without ``Array``)."""
+"""The JavaScript array (its name without ``Array``) for each dtype."""
 
 Column = Sequence[str] | npt.NDArray[Any]
 
 
 def pack(header: Any, columns: Mapping[str, Column]) -> str:
-    """Return a block as base64; the same input gives the same text."""
+    """Return a block, compressed by gzip and encoded as base64; the text depends only on the input."""
     layout: dict[str, tuple[str, int, int]] = {}
     body = bytearray()
     for name, column in columns.items():
@@ -256,7 +255,7 @@ def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
 
 
 def pack_texts(texts: TextBrowser) -> str:
-    """Return a browser of texts as a block; a piece of text that occurs often is stored once."""
+    """Return a browser of texts as a block that contains each distinct piece of text once."""
     pieces: dict[str, int] = {}
 
     def as_pieces(spans: Spans) -> list[tuple[int, str]]:

@@ -1,8 +1,8 @@
-"""What a page consists of. A report or a study gives parts; :func:`pipeline.scores.page.write.as_html` sets them.
+"""Parts of a page. Reports and studies create them; :func:`pipeline.scores.page.write.as_html` turns them into HTML.
 
-Any text may come from a paper: parts hold plain text, and whoever sets it escapes it. The ``title`` of a part is its
-heading, ``provenance`` what its figures were made from, ``note`` which data it has. ``views`` have a name, such as a
-measure, by which the reader chooses one.
+Parts contain plain text, which may come from papers; the conversion escapes it. The ``title`` of a part is its heading,
+``provenance`` states the source of its figures, ``note`` the data it contains. The reader selects one of its ``views``
+by name, such as a measure.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class TablePart:
     """A table with sortable columns and a filter.
 
     Attributes:
-        name: stem of its downloads, one a page.
-        table: what it shows; one download is its LaTeX.
-        csv: the other download, its figures.
-        source: its provenance, unless one of its notes says so.
-        choosers: columns by whose values a reader chooses rows, by label: those equal to one (``=``), or up to or from
-            a limit (``≤``, ``≥``).
-        records: what the first figure of each line opens, a record a line; empty: figures open nothing.
+        name: stem of the names of its downloads, unique on the page.
+        table: the table, also offered as LaTeX.
+        csv: text of the CSV download, its figures.
+        source: its provenance, unless one of its notes states it.
+        choosers: comparisons by which the reader filters rows, by column label: equal to a value (``=``), or at most or
+            at least a limit (``≤``, ``≥``).
+        records: details that the first figure of each line opens; empty: figures open nothing.
     """
 
     name: str
@@ -38,13 +38,13 @@ class TablePart:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A sortable row for each system and pool; each figure opens its own provenance.
+    """A sortable table with a row for each system and pool; each figure opens its provenance.
 
     Attributes:
-        records: of :func:`pipeline.scores.summary.records`, without figures of single samples.
+        records: records of :func:`pipeline.scores.summary.records`, without figures of single samples.
         measures: canonical names, in order.
-        alpha: figures whose adjusted p-value is below it are marked.
-        csv: the download.
+        alpha: figures with an adjusted p-value below it are marked.
+        csv: text of the CSV download.
     """
 
     title: str
@@ -59,12 +59,12 @@ class Series:
     """Points of one system.
 
     Attributes:
-        label: its name.
+        label: name of the system.
         x: positions.
         values: fractions.
-        low: lower ends of their intervals; None: no interval.
+        low: lower ends of the intervals; None: no interval.
         high: upper ends.
-        curve: positions and values of a curve through the points, in place of lines between them.
+        curve: positions and values of a curve, in place of lines between the points.
     """
 
     label: str
@@ -80,11 +80,11 @@ class Chart:
     """A chart with intervals and hover.
 
     Attributes:
-        x_label: of the positions.
-        unit: of the values, such as ``%``.
-        views: series by the name of a view.
-        log: whether positions have a logarithmic axis.
-        ticks: positions that are labelled, such as ``{1000: "1k"}``; empty: the library chooses.
+        x_label: label of the position axis.
+        unit: unit of the values, such as ``%``.
+        views: series by view.
+        log: whether the position axis is logarithmic.
+        ticks: labels of positions, such as ``{1000: "1k"}``; empty: the library chooses.
         categories: labels of the positions 0, 1, ...; values then run along the horizontal axis.
     """
 
@@ -103,10 +103,10 @@ class HeatMap:
     """A table whose cells are coloured by value.
 
     Attributes:
-        corner: label of the row labels.
-        rows: their labels.
-        columns: labels.
-        views: rows of values by the name of a view; None: not measured.
+        corner: label of the column of row labels.
+        rows: row labels.
+        columns: column labels.
+        views: rows of values by view; None: not measured.
     """
 
     title: str
@@ -119,7 +119,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Image:
-    """A drawing, as the text of an SVG file."""
+    """A drawing; ``svg`` is the text of an SVG file."""
 
     title: str
     svg: str
@@ -128,10 +128,10 @@ class Image:
 
 @dataclass(frozen=True)
 class Browser:
-    """Queries one by one: positives, what each system ranked where, two systems side by side.
+    """A browser of queries: positives, rankings of each system, two systems side by side.
 
     Attributes:
-        pools: packed rankings of each pool (:mod:`pipeline.scores.page.browse`), by its name for the reader.
+        pools: packed rankings (:mod:`pipeline.scores.page.browse`) by the displayed name of the pool.
     """
 
     title: str
@@ -140,10 +140,10 @@ class Browser:
 
 
 Mark = Literal["", "underline", "strike", "bold"]
-"""How a piece of a text is set off; empty: not."""
+"""Style of a piece of text; empty: plain."""
 
 Spans = Sequence[tuple[str, Mark]]
-"""A text in pieces, white space included."""
+"""A text in styled pieces, white space included."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ class TextTable:
 
     Attributes:
         title: caption.
-        columns: labels.
-        rows: cells, one for each column; the first is the row's label.
-        texts: what each row opens, one for each row; empty: rows open nothing.
+        columns: column labels.
+        rows: cells, one for each column; the first is the label of the row.
+        texts: a text that each row opens; empty: rows open nothing.
     """
 
     title: str
@@ -168,11 +168,11 @@ class TextEntry:
     """One text.
 
     Attributes:
-        chosen: its value of each chooser.
-        heading: names it among those of one choice.
+        chosen: its values of the choosers.
+        heading: its name in the list of texts.
         spans: the text.
-        listings: shown below it.
-        facts: name and value, shown above it.
+        listings: tables shown below it.
+        facts: names and values shown above it.
     """
 
     chosen: Sequence[str]
@@ -184,12 +184,12 @@ class TextEntry:
 
 @dataclass(frozen=True)
 class TextBrowser:
-    """Texts one by one, with marked spans.
+    """A browser of texts with marked spans.
 
     Attributes:
-        choosers: names of the selections that narrow the list of texts, such as ``Facet``.
-        marks: what each mark means.
-        readings: the texts, in order; whoever makes the part samples what is too much for a page.
+        choosers: names of the selections that filter the list of texts, such as ``Facet``.
+        marks: meaning of each mark.
+        readings: the texts, in order; the creator of the part samples if there are too many for a page.
     """
 
     title: str
@@ -200,7 +200,7 @@ class TextBrowser:
 
 
 LISTED = ("corpus", "year", "systems", "best row")
-"""What an index says of each page."""
+"""Columns of the index of pages."""
 
 Part = TablePart | Leaderboard | Chart | HeatMap | Image | Browser | TextBrowser
 
@@ -211,10 +211,10 @@ class Page:
 
     Attributes:
         title: heading.
-        about: a line below it.
-        parts: in order.
-        facts: provenance of the whole page: name and value.
-        listing: what an index of pages says of it, by the names of :data:`LISTED`.
+        about: a line below the heading.
+        parts: parts in order.
+        facts: provenance of the whole page: names and values.
+        listing: its entry in the index of pages, by the names of :data:`LISTED`.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The page of a report: leaderboard, curves, fields, tables, and its queries one by one."""
+"""The page of a report: leaderboard, charts, tables, and a browser of its queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.scores.tables import label_of, percent
 def page_of(
     runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
 ) -> Page:
-    """Return the page of a report on one kind of pool; ``samples`` are the figures of each sample alone."""
+    """Return the page of a report on one kind of pool; ``samples`` are the figures of each single sample."""
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
     scope_text = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
@@ -44,7 +44,7 @@ def page_of(
 
 
 def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the best row by the first measure shown: of the mean over fields, else of the largest pool."""
+    """Return the best system by the first measure: in the mean over fields, else on the largest pool."""
     first = summary.filter(measure=summary["measure"][0])
     candidates = first.filter(pl.col("field") == AVERAGE)
     if candidates.is_empty():
@@ -56,7 +56,7 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
 
 
 def _tables(selected: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
-    """Yield each table with all of its figures to download, and before those of fields their heat map."""
+    """Yield each table with all its figures as CSV; a heat map comes before a table of fields."""
     tables = selected.partition_by("table", maintain_order=True)
     for number, table in enumerate(tables, 1):
         if table["over"][0] == "fields":

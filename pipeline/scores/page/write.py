@@ -1,4 +1,4 @@
-"""Pages as HTML: one file with its styles, scripts, chart library and data; it fetches nothing. Their index."""
+"""Pages as HTML, and their index. A page is one file with styles, scripts, chart library and data; it loads nothing."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ from pipeline.scores.render import render_table
 from pipeline.scores.tables import Cell, Table, Value, groups, label_of, percent
 
 NAME = "index.html"
-"""The file of a page, and of an index of pages."""
+"""File name of a page, and of the index of pages."""
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
 _MIN_FILTER_ROWS = 8
-"""Rows from which on a table has a filter."""
+"""Minimum rows of a table with a filter."""
 
 
 class _PageBuilder:
-    """A page while it is set.
+    """A page under construction.
 
     Attributes:
-        main: what scripts read at once, one compressed block.
-        blocks: compressed blocks by element id, decoded when they are needed.
+        main: data that scripts read on load, one block.
+        blocks: further blocks (:func:`pack`) by element id, decoded on demand.
     """
 
     def __init__(self) -> None:
         self.main: dict[str, Any] = {"charts": [], "heats": [], "records": [], "files": {}, "pools": []}
         self.blocks: dict[str, str] = {}
 
-    def set(self, part: Part) -> str:
-        """Return the markup of a part."""
+    def build(self, part: Part) -> str:
+        """Return a part as HTML, and collect its data."""
         return _BUILDERS[type(part)][1](self, part)
 
     def _table(self, part: TablePart) -> str:
@@ -151,16 +151,16 @@ _BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
     Browser: ("Browse", _PageBuilder._browser),
     TextBrowser: ("Browse", _PageBuilder._texts),
 }
-"""Under which word of the navigation a part has its link, and what sets it."""
+"""Heading in the navigation, and method, for each type of part."""
 
 
 def as_html(page: Page) -> str:
-    """Return a page as the text of one HTML file; the same page gives the same text."""
+    """Return a page as the text of one HTML file; the text depends only on the page."""
     builder = _PageBuilder()
     sections, links = [], dict[str, list[str]]()
     for number, part in enumerate(page.parts):
         title = part.table.title if isinstance(part, TablePart) else part.title
-        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{builder.set(part)}</section>')
+        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{builder.build(part)}</section>')
         link_text = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
         links.setdefault(_BUILDERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(link_text)}</a>')
     blocks = {"main": pack(builder.main, {}), **builder.blocks}
@@ -269,18 +269,18 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
 
 
 def _cells(values: Sequence[Value], record: int | None) -> str:
-    """Return the cells of a line; its first figure opens a record."""
+    """Return the cells of a line as HTML; its first figure opens the record of this number."""
     first = next((column for column, value in enumerate(values) if isinstance(value, Cell)), None)
     return "".join(_cell(value, record if column == first else None) for column, value in enumerate(values))
 
 
 def _breakable(text: str) -> str:
-    """Return text that may break behind a comma, as long names of systems must."""
+    """Return escaped text that may break after commas, for long names of systems."""
     return re.sub(r",(?=\S)", ",<wbr>", escape(text))
 
 
 def _cell(value: Value, record: int | None = None, name: str = "") -> str:
-    """Return a cell; a figure may be a button that opens a record, with a name of its own."""
+    """Return a cell as HTML; a figure with a record is a button, which ``name`` describes."""
     if not isinstance(value, Cell):
         return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
     figure, label = percent(value.value), escape(f"{name or percent(value.value)}: provenance")
@@ -291,7 +291,7 @@ def _cell(value: Value, record: int | None = None, name: str = "") -> str:
 
 
 def _annotations(cell: Cell) -> str:
-    """Return the marks of a figure, its spread, and its difference to a published one."""
+    """Return the marks, the spread, and the difference to the published figure as HTML."""
     mark = f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
     deviation = "" if cell.deviation is None else f"± {percent(cell.deviation)} "
     spread = f' <span class="interval">{deviation}{cell.interval}</span>' if deviation or cell.interval else ""
@@ -300,7 +300,7 @@ def _annotations(cell: Cell) -> str:
 
 
 def _leaderboard(part: Leaderboard, start: int) -> str:
-    """Return a row for each system, field and size; records of one row differ in their measure."""
+    """Return a table with a row for each system, field and size; a row combines the records of all measures."""
     rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
     best: dict[tuple[str, int | None, str], float] = {}
     for number, record in enumerate(part.records):
@@ -336,7 +336,7 @@ def _leaderboard(part: Leaderboard, start: int) -> str:
 
 
 def _figure_cell(part: Leaderboard, number: int, start: int, best: bool) -> str:
-    """Return the cell of a record, which it opens."""
+    """Return the cell of a record as HTML; it opens the record."""
     record = part.records[number]
     p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
     marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
@@ -346,15 +346,15 @@ def _figure_cell(part: Leaderboard, number: int, start: int, best: bool) -> str:
 
 
 def write_page(page: Page, folder: Path) -> Path:
-    """Write a page as ``index.html`` of a folder, and return it."""
+    """Write a page as :data:`NAME` into a folder, and return its path."""
     files.write_text(folder / NAME, as_html(page))
     return folder / NAME
 
 
 def write_index(folder: Path) -> Path:
-    """Write the index of all pages in the folders of a folder, by name, and return it.
+    """Write the index of all pages in the subfolders of a folder, by name, and return its path.
 
-    It has what is :data:`LISTED`, the date and the contents of each.
+    It has the columns :data:`LISTED`, the date and the contents.
     """
     pages = {path.parent.name: _index_entry(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
     rows = "".join(
@@ -373,7 +373,7 @@ def write_index(folder: Path) -> Path:
 
 
 def _index_entry(path: Path) -> list[str]:
-    """Return what a page says for an index, when it was written, and its title and description."""
+    """Return the row of a page in the index: :data:`LISTED`, date, title and description."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
     meta = {name: unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
