@@ -30,7 +30,7 @@ Settings = Mapping[str, Any]
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
     """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.store.SCORES_SCHEMA`."""
-    return values(labelled(choose(stored(root), root, **chosen)), named=True)
+    return values(labelled(choose(stored(root), root, **chosen)), with_ids=True)
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
