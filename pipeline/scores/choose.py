@@ -45,8 +45,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
             where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
             ``systems`` (names; ``bm25`` includes ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index
-            includes exact search), ``missing_positives``; ``measures``, each scored for at
-            least one row. None: any.
+            includes exact search), ``missing_positives``; ``measures``, each scored for at least one row. None: any.
 
     Raises:
         InputError: nothing matches; the message lists the values that exist.
