@@ -196,7 +196,7 @@ class Workspace:
         """
         from pipeline.scores.store import values
 
-        return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), named=True)
+        return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), with_ids=True)
 
     def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.

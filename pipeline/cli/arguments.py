@@ -54,12 +54,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     pool = _command(commands, "pool", "draw queries, candidates and qrels", on_cpu)
     _pool_options(pool)
     _strict_option(pool)
-    for name, what in (
+    for name, summary in (
         ("embed", "embed the papers of the pools"),
         ("index", "build the indexes of the pools"),
         ("search", "rank the candidates of the pools"),
     ):
-        command = _command(commands, name, what)
+        command = _command(commands, name, summary)
         _system_options(command, stage=name)
         _strict_option(command)
         command.add_argument(
@@ -70,13 +70,13 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     tune = _command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)", on_cpu)
     _pool_options(tune, drawn=False)
     _strict_option(tune)
-    for name, what in (
+    for name, summary in (
         ("score", "score the rankings of the pools"),
         ("eval", "make whatever is missing, and print the table"),
     ):
-        command = _command(commands, name, what)
-        about = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
-        command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
+        command = _command(commands, name, summary)
+        help_text = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
+        command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=help_text)
         _scoring_options(command, required=False)
         _display_options(command, _FORMATS)
         _benchmark_options(command)
@@ -91,10 +91,10 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     report.add_argument("--output", type=Path, help="folder for the files (default: runs/reports)")
     reading = "memory workers device json"
     show = _command(commands, "show", "print scores, corpora, pools or artifacts", reading)
-    about = (
+    help_text = (
         "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts, vectors, "
     )
-    show.add_word("what", about + "fields or measures")
+    show.add_word("what", help_text + "fields or measures")
     show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
     show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
@@ -115,8 +115,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     _choice_options(compare, systems=False)
 
     evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "json")
-    about = "TREC, .json, .lz4 (ranx) or .parquet; may be repeated"
-    evaluate.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=about)
+    help_text = "TREC, .json, .lz4 (ranx) or .parquet; may be repeated"
+    evaluate.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=help_text)
     evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help="TREC, BEIR's .tsv, or .json")
     evaluate.add_argument("--measures", help="further measures with commas; mdcr show measures lists them")
     evaluate.add_argument("--output", type=Path, help="folder for its page and tables (default: one in runs/reports)")
@@ -129,8 +129,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     study.add_argument("--model", help="systems in place of the recipe's")
     study.add_argument("--year", help="publication year in place of the recipe's")
     study.add_argument("--input", type=Path, help="folder in place of the recipe's")
-    about = "other settings; several with ;"
-    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
+    help_text = "other settings; several with ;"
+    study.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
     study.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/NAME)")
     study.add_argument("--list", action="store_true", help="list what the input folder contains, and stop")
 
@@ -138,12 +138,12 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     train = _command(commands, "train", "train an encoder by a recipe; prints its folder, which --model takes")
     train.add_word("recipe", "a TOML file with its settings, or the name of one of ours", required=True)
     train.add_argument("--corpus", help="corpus in place of the recipe's")
-    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
+    train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
 
-    what = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
-    board = _command(commands, "leaderboard", what, "memory workers json")
-    about = "submission to verify and count, or a folder of them; may be repeated"
-    board.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help=about)
+    text = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
+    board = _command(commands, "leaderboard", text, "memory workers json")
+    help_text = "submission to verify and count, or a folder of them; may be repeated"
+    board.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help=help_text)
     card = _command(
         commands, "card", "write the card of one encoder: its results against BM25, recipe and costs", "json"
     )
@@ -160,10 +160,10 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     _scoring_options(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "json")
-    about = "list (default), or the name of one, for its recipe and its sources"
-    models.add_word("what", about)
-    about = "run the whole pipeline on the papers that come with it (medicine, psychology)"
-    _command(commands, "demo", about, "memory workers device verbose")
+    help_text = "list (default), or the name of one, for its recipe and its sources"
+    models.add_word("what", help_text)
+    help_text = "run the whole pipeline on the papers that come with it (medicine, psychology)"
+    _command(commands, "demo", help_text, "memory workers device verbose")
     _command(commands, "doctor", "report what this machine has, and what is missing", "json")
     _command(commands, "open", "open the newest page in a browser", "")
     gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
@@ -172,8 +172,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
 
 
 def _command(commands: argparse._SubParsersAction[Parser], name: str, summary: str, options: str = _ALL) -> Parser:
-    about = summary[0].upper() + summary[1:] + "."
-    command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False, formatter_class=Help)
+    description = summary[0].upper() + summary[1:] + "."
+    command = commands.add_parser(name, help=summary, description=description, allow_abbrev=False, formatter_class=Help)
     common = command.add_argument_group("how it runs (changes no result)")
     common.add_argument("--root", type=Path, default=Path(), help="workspace with corpora/, indexes/ and runs/")
     for option in (name for name in RUNNING if name in [*options.split(), "quiet"]):
@@ -208,19 +208,19 @@ def _triplet_options(command: Parser) -> None:
     command.add_argument("--balanced", action="store_true", help="as many queries of one field as of another")
     command.add_argument("--queries", help="number of queries, or all (default)")
     command.add_argument("--seed", type=int, help="seed of every draw (default: 13)")
-    about = "FILE with ids of papers that are in no triplet; may be repeated"
-    command.add_argument("--exclude", action="append", default=[], metavar="FILE", help=about)
+    help_text = "FILE with ids of papers that are in no triplet; may be repeated"
+    command.add_argument("--exclude", action="append", default=[], metavar="FILE", help=help_text)
     command.add_argument("--from", metavar="SYSTEM", help="mined: the system that ranks (default: bm25)")
-    about = "first and last rank of hard negatives: 10,100 (mined), 3999,4000 in the citation embedding (scincl)"
-    command.add_argument("--ranks", help=about)
-    for kind, what in (
+    help_text = "first and last rank of hard negatives: 10,100 (mined), 3999,4000 in the citation embedding (scincl)"
+    command.add_argument("--ranks", help=help_text)
+    for kind, text in (
         ("easy", "negatives at random"),
         ("same-field", "negatives at random of its field"),
         ("other-field", "negatives at random of other fields"),
         ("hard", "negatives that a cited paper cites, or from the ranking"),
         ("pair", "positives without a negative"),
     ):
-        command.add_argument(f"--{kind}", type=int, metavar="N", help=f"{what}, of each query (default: the recipe's)")
+        command.add_argument(f"--{kind}", type=int, metavar="N", help=f"{text}, of each query (default: the recipe's)")
 
 
 def _corpus_options(command: argparse.ArgumentParser) -> None:
@@ -234,27 +234,27 @@ def _corpus_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--duplicates-by", help="doi, title (and year), or both (default)")
     group = command.add_argument_group("options of sources")
     for name, uses in all_options().items():
-        about = {option.help: [source for source, other in uses if other.help == option.help] for _, option in uses}
+        sources_of = {option.help: [source for source, same in uses if same.help == option.help] for _, option in uses}
         shared = len(uses) == len(SOURCES)
-        text = "; ".join(what if shared else f"{', '.join(sources)}: {what}" for what, sources in about.items())
+        text = "; ".join(what if shared else f"{', '.join(sources)}: {what}" for what, sources in sources_of.items())
         action = "store" if uses[0][1].parse else "store_true"
         group.add_argument("--" + name.replace("_", "-"), action=action, help=text)
 
 
 def _strict_option(command: argparse.ArgumentParser) -> None:
-    about = "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
-    command.add_argument("--strict", action="store_true", help=about)
+    help_text = "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
+    command.add_argument("--strict", action="store_true", help=help_text)
 
 
 def _add_pools(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
     """Add options of pool settings; ``defaults``: their help states the default."""
     for setting in (SETTINGS[name] for name in names):
         flag = setting.kind is bool
-        about = f"{setting.help} (default: {setting.usual})" if defaults and not flag else setting.flag or setting.help
+        text = f"{setting.help} (default: {setting.usual})" if defaults and not flag else setting.flag or setting.help
         keywords: dict[str, Any] = {"action": "store_const", "const": not setting.default} if flag else {}
         if setting.kind == tuple[Path, ...]:
             keywords = {"action": "append", "metavar": "FILE"}
-        group.add_argument(f"--{setting.option}", dest=setting.name, help=about, **keywords)
+        group.add_argument(f"--{setting.option}", dest=setting.name, help=text, **keywords)
 
 
 def _pool_options(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
@@ -291,14 +291,14 @@ def _system_options(command: argparse.ArgumentParser, *, required: bool = True, 
     )
     group.add_argument("--ray-address", help="cluster of --engine ray (default: auto, else local)")
     if stage != "embed":
-        about = "BM25: postings (default) or lucene; the ranking is the same"
-        group.add_argument("--bm25-engine", default="postings", help=about)
+        help_text = "BM25: postings (default) or lucene; the ranking is the same"
+        group.add_argument("--bm25-engine", default="postings", help=help_text)
     _pool_options(command)
 
 
 def _batch_options(command: argparse.ArgumentParser) -> None:
-    about = "embed, index, search, score, eval for the whole chain, or train"
-    command.add_argument("--stage", required=True, help=about)
+    help_text = "embed, index, search, score, eval for the whole chain, or train"
+    command.add_argument("--stage", required=True, help=help_text)
     command.add_argument("--train", metavar="RECIPE", help="train: its recipe, as mdcr train takes it")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="train: other settings")
     group = command.add_argument_group("what a slice asks for (more: table [slurm] of the recipe, docs/clusters.md)")
@@ -320,10 +320,10 @@ def _benchmark_options(command: argparse.ArgumentParser) -> None:
 
 def _export_options(command: Parser) -> None:
     command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
-    about = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
-    about += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    help_text = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
+    help_text += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
     command.add_argument(
-        "--format", help=about + "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet"
+        "--format", help=help_text + "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet"
     )
     command.add_argument("--output", type=Path, help="folder for the files (default: runs/exports)")
     command.add_argument("--benchmark", type=Path, help="benchmark: its folder in the MDCR layout (docs/mdcr.md)")
@@ -334,8 +334,8 @@ def _export_options(command: Parser) -> None:
 def _scoring_options(command: argparse.ArgumentParser, *, required: bool = True) -> None:
     _system_options(command, required=required)
     _strict_option(command)
-    about = "further measures with commas, such as recall@50,f1; mdcr show measures lists them"
-    command.add_argument("--measures", help=about)
+    help_text = "further measures with commas, such as recall@50,f1; mdcr show measures lists them"
+    command.add_argument("--measures", help=help_text)
     command.add_argument(
         "--missing-positives",
         default="ignore",

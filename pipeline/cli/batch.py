@@ -48,9 +48,9 @@ def collect(options: argparse.Namespace) -> None:
     if submission is None and options.stage in ("score", "eval"):
         from pipeline.cli.results import print_scores
 
-        made = {task.id for task in targets}
+        ids = {task.id for task in targets}
         evaluations = read.evaluations(options, runner)
-        print_scores(runner, [evaluation for evaluation in evaluations if evaluation.scores[0].id in made], options)
+        print_scores(runner, [evaluation for evaluation in evaluations if evaluation.scores[0].id in ids], options)
 
 
 def jobs(options: argparse.Namespace) -> None:

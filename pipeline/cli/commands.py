@@ -153,8 +153,8 @@ def score(options: argparse.Namespace) -> None:
     runner = read.repaired(options)
     evaluations = read.evaluations(options, runner)
     tasks = [task for evaluation in evaluations for task in evaluation.scores]
-    made = {artifact.id for artifact in read.make(runner, tasks, options, stores=True)}
-    scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made]
+    made_ids = {artifact.id for artifact in read.make(runner, tasks, options, stores=True)}
+    scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made_ids]
     if scored:
         print_scores(runner, scored, options, recalls(runner, scored))
 
@@ -175,11 +175,11 @@ def tune(options: argparse.Namespace) -> None:
             "Give a number to both: --queries=200 here and in mdcr eval",
         )
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
-    made = read.make(runner, tasks, options, stores=True)
+    artifacts = read.make(runner, tasks, options, stores=True)
     if options.json and not options.dry_run:
-        print_json({"tunings": [_tuning_record(artifact) for artifact in made]})
+        print_json({"tunings": [_tuning_record(artifact) for artifact in artifacts]})
         return
-    for artifact in made:
+    for artifact in artifacts:
         _show_grid(artifact, runner.root / REPORTS / artifact.name)
 
 

@@ -77,8 +77,8 @@ def _faiss() -> Finding:
     if not builds:
         remedy = f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
         return Finding("Faiss", False, "not installed", remedy)
-    several = f"All give the module faiss: {pip('uninstall')} all but one" if len(builds) > 1 else ""
-    return Finding("Faiss", not several, ", ".join(builds), several)
+    conflict = f"All give the module faiss: {pip('uninstall')} all but one" if len(builds) > 1 else ""
+    return Finding("Faiss", not conflict, ", ".join(builds), conflict)
 
 
 def _gpus() -> list[Finding]:

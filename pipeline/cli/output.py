@@ -46,12 +46,12 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
             print(" " * indent + rest)
 
 
-def print_artifacts(kind: str, made: Sequence[Artifact], options: argparse.Namespace) -> None:
+def print_artifacts(kind: str, artifacts: Sequence[Artifact], options: argparse.Namespace) -> None:
     """Print the counts of artifacts, or their records as JSON."""
     if options.json and not options.dry_run:
-        print_json({kind: [as_record(artifact) for artifact in made]})
+        print_json({kind: [as_record(artifact) for artifact in artifacts]})
         return
-    for artifact in made:
+    for artifact in artifacts:
         print_counts(f"{artifact.manifest.stage} {artifact.name}", artifact)
 
 

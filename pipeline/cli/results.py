@@ -30,7 +30,7 @@ from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import name_of, score_files
 from pipeline.scores.labels import labelled
-from pipeline.scores.layout import SHOWN, build_tables, select_measures
+from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
 from pipeline.scores.page.report import page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
@@ -191,7 +191,7 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
 def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataFrame | None = None) -> list[Report]:
     """Return a report for each kind of pool; ``scores`` are those of the rankings, None: they are read."""
     measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
-    requested = [str(measure) for measure in parse_measures(measures)] if measures else SHOWN
+    requested = [str(measure) for measure in parse_measures(measures)] if measures else TABLE_MEASURES
     sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
     for of_kind in runs.partition_by("kind", maintain_order=True):

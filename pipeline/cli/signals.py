@@ -30,17 +30,17 @@ def install() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in _GRACE:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+    for signum in _GRACE:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
     sys.unraisablehook = _unraisable
     threading.Thread(target=_exit_after_grace, args=(reader,), daemon=True).start()
 
 
 def ignore() -> None:
     """Ignore signals from now on: the command has ended."""
-    for number in _GRACE:
-        signal.signal(number, signal.SIG_IGN)
+    for signum in _GRACE:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def received() -> int | None:
@@ -48,19 +48,19 @@ def received() -> int | None:
     return _received[0] if _received else None
 
 
-def report(number: int) -> int:
+def report(signum: int) -> int:
     """Print once that a signal ended this command, and return the exit code."""
     if _reported.acquire(blocking=False):
-        how = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+        how = "" if signum == signal.SIGINT else f" by {signal.Signals(signum).name}"
         line = f"mdcr: stopped{how}; the same command resumes where it stopped\n"
         with contextlib.suppress(OSError):
             os.write(2, line.encode())
-    return 128 + number
+    return 128 + signum
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
+def _interrupt(signum: int, _frame: FrameType | None) -> None:
     ignore()
-    _received.append(number)
+    _received.append(signum)
     raise Interrupted
 
 
@@ -71,7 +71,7 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _exit_after_grace(reader: int) -> None:
-    while (number := os.read(reader, 1)[0]) not in _GRACE:
+    while (signum := os.read(reader, 1)[0]) not in _GRACE:
         pass
-    time.sleep(_GRACE[signal.Signals(number)])
-    os._exit(report(number))
+    time.sleep(_GRACE[signal.Signals(signum)])
+    os._exit(report(signum))

@@ -20,9 +20,9 @@ from pipeline.train.stage import DRAW, draw_task, formats_entry, model_folder, t
 def triplets(options: argparse.Namespace) -> None:
     """Draw training triplets."""
     runner = read.repaired(options)
-    given = {name: getattr(options, name) for name in DRAW if getattr(options, name, None)}
+    settings = {name: getattr(options, name) for name in DRAW if getattr(options, name, None)}
     corpus = find_corpus(runner.root, options.corpus)
-    task = draw_task(Workspace(runner), corpus, options.triplets, given)
+    task = draw_task(Workspace(runner), corpus, options.triplets, settings)
     for artifact in read.make(runner, [task], options):
         if options.json:
             print_json({"triplets": as_record(artifact)})

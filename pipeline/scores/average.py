@@ -143,10 +143,10 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
         values = [np.stack([sample_values for _, sample_values in samples.values()]) for samples in samples_of.values()]
         means = np.stack([samples_values.mean(axis=0) for samples_values in values])
         if draws.resample == "queries":
-            drawn = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
+            resampled_means = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
         else:
-            drawn = _means_over_samples(values, draws, seed, setup)
-        for (key, samples), mean, resampled in zip(samples_of.items(), means, drawn, strict=True):
+            resampled_means = _means_over_samples(values, draws, seed, setup)
+        for (key, samples), mean, resampled in zip(samples_of.items(), means, resampled_means, strict=True):
             averages[setup, *key] = Average(
                 values=mean,
                 figures=np.array([values.mean() for _, values in samples.values()]),

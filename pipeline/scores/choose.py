@@ -30,7 +30,7 @@ Settings = Mapping[str, Any]
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
     """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.store.SCORES_SCHEMA`."""
-    return values(labelled(choose(stored(root), root, **chosen)), named=True)
+    return values(labelled(choose(stored(root), root, **chosen)), with_ids=True)
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
@@ -45,8 +45,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
             where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
             ``systems`` (names; ``bm25`` includes ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index
-            includes exact search), ``missing_positives``; ``measures``, each scored for at
-            least one row. None: any.
+            includes exact search), ``missing_positives``; ``measures``, each scored for at least one row. None: any.
 
     Raises:
         InputError: nothing matches; the message lists the values that exist.

@@ -36,13 +36,13 @@ def pool_of(row: Mapping[str, Any]) -> str:
 
 def difference_table(differences: pl.DataFrame, title: str) -> Table:
     """Return differences (:data:`pipeline.scores.compare.DIFFERENCES`) as a table, a row for each pool and measure."""
-    several = differences.select("field", "size").unique().height > 1
+    several_pools = differences.select("field", "size").unique().height > 1
     rows = {
-        f"{pool_of(row)}, {label_of(row['measure'])}" if several else label_of(row["measure"]): row
+        f"{pool_of(row)}, {label_of(row['measure'])}" if several_pools else label_of(row["measure"]): row
         for row in differences.iter_rows(named=True)
     }
     values = {differences[name][0]: f"{name}_value" for name in ("first", "second")}
-    return _build_table(title, "pool, measure" if several else "measure", rows, values, differences)
+    return _build_table(title, "pool, measure" if several_pools else "measure", rows, values, differences)
 
 
 def pair_tables(differences: pl.DataFrame) -> list[Table]:
@@ -82,11 +82,11 @@ def _build_table(
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     row, margin = differences.row(0, named=True), differences["margin"][0]
-    several = differences.select("first", "second").n_unique() > 1
-    less = "" if several else f", {row['second']} less {row['first']}"
-    winner = "the first named" if several else row["second"]
+    several_pairs = differences.select("first", "second").n_unique() > 1
+    less = "" if several_pairs else f", {row['second']} less {row['first']}"
+    winner = "the first named" if several_pairs else row["second"]
     kinds, tests = " or ".join(sorted(set(differences["interval"]))), max(differences["tests"])
-    family = "pairs and pools" if several else "pools"
+    family = "pairs and pools" if several_pairs else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
@@ -247,9 +247,9 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
 
 
 def _ranks_text(positives: Sequence[Mapping[str, Any]]) -> str:
-    shown = list(map(_rank_pair, positives[:_RANKED]))
-    hidden = len(positives) - len(shown)
-    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
+    pairs = list(map(_rank_pair, positives[:_RANKED]))
+    hidden = len(positives) - len(pairs)
+    return ", ".join(pairs) + (f" and {hidden} more" if hidden else "")
 
 
 def _rank_pair(positive: Mapping[str, Any]) -> str:

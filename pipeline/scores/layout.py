@@ -17,7 +17,7 @@ from pipeline.scores.store import load_runs
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
-SHOWN = ("map", "ndcg", "recall@30")
+TABLE_MEASURES = ("map", "ndcg", "recall@30")
 """Measures of a table by default: those of Medić & Šnajder 2022."""
 
 _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
@@ -26,7 +26,7 @@ _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 
 def tables(
     scores: pl.DataFrame,
-    measures: Sequence[str] = SHOWN,
+    measures: Sequence[str] = TABLE_MEASURES,
     *,
     baseline: str | None = USUAL,
     draws: Draws = PROTOCOL,

@@ -263,8 +263,8 @@ def _map_texts(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
             f"{label} {percent(value)} [{percent(low)}, {percent(high)}]"
             for label, value, low, high in zip(labels, means.value, means.low, means.high, strict=True)
         )
-        where = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
-        yield f"{where}: {', '.join(figures)}"
+        scope_text = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
+        yield f"{scope_text}: {', '.join(figures)}"
 
 
 _KINDS = {"OpenAlex": r"W\d+", "arXiv": r"(\d{4}\.\d{4,5}|[a-z-]+(\.[A-Z]{2})?/\d{7})(v\d+)?", "number": r"\d+"}

@@ -222,9 +222,9 @@ def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]
     for label, row in zip(labels, rows, strict=True):
         fraction = share(row["with_abstract"], row["papers"])
         bar = "█" * round(_BAR * row["papers"] / largest)
-        shown = f"{fraction:>10.0%}" if fraction is not None else " " * 10
+        percentage = f"{fraction:>10.0%}" if fraction is not None else " " * 10
         kept = f"{row['prefiltered']:>14,}" if counted else ""
-        lines.append(f"  {label:{width}}{row['papers']:>14,}{shown}{kept}  {bar}".rstrip())
+        lines.append(f"  {label:{width}}{row['papers']:>14,}{percentage}{kept}  {bar}".rstrip())
     return lines
 
 

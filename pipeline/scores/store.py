@@ -194,10 +194,10 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     return Rankings(pool, Qrels.from_table(pool.qrels, queries), by_label)
 
 
-def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
+def values(chosen: pl.DataFrame, *, with_ids: bool = False) -> pl.DataFrame:
     """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
 
-    ``query_id`` is null unless ``named``.
+    ``query_id`` is null unless ``with_ids``.
 
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
@@ -207,7 +207,7 @@ def values(chosen: pl.DataFrame, *, named: bool = False) -> pl.DataFrame:
     for run in chosen.iter_rows(named=True):
         scores = _read_scores(run)
         if run["pool"] not in ids_of:
-            pool = open_pool(run) if named else None
+            pool = open_pool(run) if with_ids else None
             ids_of[run["pool"]] = [] if pool is None else pool.query_ids()
         ids = ids_of[run["pool"]]
         query_id = pl.Series(ids, dtype=pl.String).gather(scores["query"]) if ids else pl.lit(None, pl.String)

@@ -370,5 +370,5 @@ def _cell(value: Any) -> Any:
 
 def flat(summary: pl.DataFrame) -> pl.DataFrame:
     """Return the figures of a summary in full precision, without facts of their rankings: the CSV file of a study."""
-    several = [pl.col("samples").list.len(), pl.col("pools").list.join(";")]
-    return summary.select("label", *_FIGURES).with_columns(several).rename({"label": "system"})
+    lists = [pl.col("samples").list.len(), pl.col("pools").list.join(";")]
+    return summary.select("label", *_FIGURES).with_columns(lists).rename({"label": "system"})

@@ -50,12 +50,12 @@ class Cell:
 
     @property
     def interval(self) -> str:
-        """The interval in brackets; empty where there is none."""
+        """The interval in brackets; empty without one."""
         return "" if self.low is None or self.high is None else f"[{percent(self.low)}, {percent(self.high)}]"
 
     @property
     def difference(self) -> str:
-        """The difference to the published figure in parentheses; empty where there is none."""
+        """The difference to the published figure in parentheses; empty without one."""
         return "" if self.published is None else f"({100 * (self.value - self.published):+.1f})"
 
     def __str__(self) -> str:

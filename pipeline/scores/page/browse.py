@@ -195,8 +195,8 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
 def _first_entries(run: Run, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``, padded with -1."""
     query, rank = query_of(run.offsets), within(run.offsets)
-    best, shown = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
-    best[query[shown], rank[shown]] = run.rows[shown]
+    best, within_top = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top
+    best[query[within_top], rank[within_top]] = run.rows[within_top]
     return best
 
 

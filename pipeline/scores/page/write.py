@@ -67,13 +67,13 @@ class _PageBuilder:
     def _table(self, part: TablePart) -> str:
         notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
         provenance = next((note for note in part.table.notes if note not in notes), part.source)
-        below = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+        notes_html = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
         records = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
         self.main["records"] += [dict(record) for record in part.records]
         return (
             self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
             + _table(part.table, part.choosers, records)
-            + below
+            + notes_html
             + _provenance(provenance)
         )
 
