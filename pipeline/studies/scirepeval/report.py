@@ -1,4 +1,4 @@
-"""Tables of figures: averages, differences, correlations and costs (Singh et al. 2023, table 2).
+"""Tables of figures: averages, differences and costs (Singh et al. 2023, table 2).
 
 Figures are a frame with one row for each system and reported figure. Columns: ``system``, ``task``, ``title``,
 ``format``, ``in_train``, ``averaged`` (whether averages include it), ``measure`` (all measures, if the figure is their
@@ -26,6 +26,7 @@ from pipeline.scores.page.parts import Chart, HeatMap, Part
 from pipeline.scores.tables import Cell, Column, Value, grid, percent
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import series
+from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
 
@@ -37,11 +38,6 @@ Row = dict[str, Any]
 
 _MEAN = ("value", "low", "high", "figures")
 _FACTS_HEADER = "trained, files, items, mean time"
-
-LEAST_SYSTEMS = 3
-"""Minimum number of systems of a correlation."""
-_LARGEST_SUBSET, _DECIMALS = 4, 12
-"""Maximum number of figures of a subset; number of decimals at which means are compared."""
 
 
 def read_figures(artifacts: FigureArtifacts, folder: Folder) -> pl.DataFrame:
@@ -321,7 +317,7 @@ def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable:
 
 def heats(figures: pl.DataFrame, confusion: StudyTable | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
-    systems, (names, values) = _systems(figures), _by_label(figures)
+    systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         yield correlation_heat(figures, source)
@@ -330,64 +326,6 @@ def heats(figures: pl.DataFrame, confusion: StudyTable | None, source: str) -> I
         rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
         cells = pl.Series(confusion.frame["value"]).reshape((len(rows), -1)).to_list()
         yield HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source)
-
-
-def correlation_table(figures: pl.DataFrame) -> StudyTable:
-    """Return, for each figure, the figure that correlates most with it over systems; the CSV file has all pairs."""
-    labels, matrix = _correlations(figures)
-    np.fill_diagonal(matrix, np.nan)
-    cells = ((*pair, value) for pair, value in zip(itertools.product(labels, labels), matrix.flat, strict=True))
-    pairs = pl.DataFrame(cells, ["figure", "other", "correlation"], orient="row").fill_nan(None)
-    highest = pl.col("correlation").max()
-    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
-    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
-    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
-    subset = smallest_subset(figures)
-    notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
-    pairs, title = pairs.filter(pl.col("figure") != pl.col("other")), "SciRepEval: correlation of figures over systems"
-    return StudyTable.of("correlations", title, pairs, notes, decimals=2, shown=rows)
-
-
-def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
-    """Return the correlation of each two figures over systems (Singh et al. 2023, appendix G)."""
-    names, matrix = _correlations(figures)
-    cells = pl.DataFrame(matrix).fill_nan(None).rows()
-    return HeatMap("Correlation of tasks over systems", "task", names, names, {"correlation": cells}, source)
-
-
-def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return labels and Pearson's correlations over systems, ``[figures, figures]``; NaN for a constant figure."""
-    names, values = _by_label(figures)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
-
-
-def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
-    """Return the smallest subset of at most four figures whose mean ranks the systems like the mean of all; None: none.
-
-    Systems that tie by one mean must tie by the other. Of several such subsets, the one is returned whose means differ
-    from those of all figures by the most constant amount (least variance).
-    """
-    from scipy.stats import rankdata
-
-    names, values = _by_label(figures)
-    means = values.mean(axis=1)
-    order = rankdata(means.round(_DECIMALS))
-    for size in range(1, _LARGEST_SUBSET + 1):
-        distances = {}
-        for subset in itertools.combinations(range(len(names)), size):
-            change = values[:, subset].mean(axis=1) - means
-            if (rankdata((means + change).round(_DECIMALS)) == order).all():
-                distances[subset] = float(change.var().round(_DECIMALS))
-        if distances:
-            return [names[number] for number in min(distances, key=distances.__getitem__)]
-    return None
-
-
-def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
-    """Return the labels of the figures, and float64 ``[systems, figures]``."""
-    systems = figures.partition_by("system", maintain_order=True)
-    return systems[0]["label"].to_list(), np.array([system["value"] for system in systems])
 
 
 def _systems(figures: pl.DataFrame) -> list[str]:

@@ -22,8 +22,9 @@ from pipeline.encode import names
 from pipeline.encode.registry import part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
+from pipeline.studies.scirepeval.correlations import smallest_subset
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means, smallest_subset
+from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.steps import encoders, multi_format, single_encoder
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, document, entries, read_doc
