@@ -172,6 +172,20 @@ def detectable(variance: float, queries: int, alpha: float, power: float = POWER
     return (tail + normal.inv_cdf(power)) * float(np.sqrt(variance / remaining)) if remaining > 0 else np.nan
 
 
+def smallest_shown(error: float, alpha: float, power: float = POWER) -> float:
+    """Return the smallest mean difference that a paired two-sided test shows with probability ``power``.
+
+    It is the sum of the normal quantiles of ``1 - alpha / 2`` and ``power``, times the standard error.
+
+    Args:
+        error: standard error of the mean difference (:func:`pipeline.measure.statistics.standard_error`).
+        alpha: level of the test; the first step of Holm's correction over m tests has ``0.05 / m``.
+        power: probability that a difference of this size is found.
+    """
+    normal = NormalDist()
+    return (normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) * error
+
+
 def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.integer]) -> Interval:
     """Return the share of flagged items, with its 95% interval over clusters; NaN without items.
 

@@ -57,8 +57,13 @@ def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> t
     Up to 13 queries, all patterns are tried if there are at most ``permutations``; else patterns are drawn.
     """
     require_queries(queries, permutations)
-    exact = queries <= _EXACT_QUERIES and 2**queries <= permutations
+    exact = is_exact(queries, permutations)
     return (_all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)), exact
+
+
+def is_exact(queries: int, permutations: int) -> bool:
+    """Return whether all sign patterns of ``queries`` are tried instead of drawn."""
+    return queries <= _EXACT_QUERIES and 2**queries <= permutations
 
 
 def _all_signs(queries: int) -> Iterator[Floats]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.measure.resampling import Floats as Floats
-from pipeline.measure.resampling import dots, resampled, sign_patterns
+from pipeline.measure.resampling import dots, is_exact, resampled, sign_patterns
 
 Groups = Mapping[str, Floats]
 """Values of queries by group (field, fold), float64 ``[rows, queries]``; all groups have the same rows.
@@ -33,6 +33,10 @@ RESAMPLES = 1_000
 TAIL_RESAMPLES = 10_000
 """Resamples for intervals with extreme quantiles: BCa, and levels above 95%."""
 PERMUTATIONS = 10_000
+_FAMILY = 50
+"""Tests of a family that the permutations of one test serve: larger families get more, as p-values are multiplied."""
+_SMALL = 0.005
+"""P-values below which the permutations of a large family are drawn."""
 LEVEL = 0.95
 PERCENTILE_QUERIES = 100
 """Minimum queries for percentile intervals, which are too short for fewer."""
@@ -134,18 +138,21 @@ def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails
 
 
 def paired_permutation(
-    differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS
+    differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS, tests: int = 1
 ) -> Floats:
     """Test whether two systems differ by flipping the signs of their differences, query by query.
 
     The test is two-sided, on the mean difference. Up to 13 queries, all patterns of signs are tried and the p-value is
-    exact. Beyond, patterns are drawn and the observed one counts as one of them, so p-values are above 0.
+    exact. Beyond, patterns are drawn and the observed one counts as one of them, so p-values are above 0. In a large
+    family, p-values below 0.5% are computed again from more patterns (:func:`permutations_of`); both steps keep the
+    level (Besag & Clifford 1991).
 
     Args:
         differences: value of one system minus that of the other, float64 ``[comparisons, queries]``.
         seed: the user's seed.
         item: name of the set of queries (a field).
         permutations: number of drawn patterns.
+        tests: number of tests over which p-values are corrected.
 
     Returns:
         p-values, float64 ``[comparisons]``; 1 if no query differs.
@@ -153,6 +160,14 @@ def paired_permutation(
     Raises:
         InputError: there are no queries, or ``permutations`` is below 1.
     """
+    p_values = _p_values(differences, seed, item, permutations)
+    small, more = p_values < _SMALL, permutations_of(tests, permutations)
+    if more > permutations and small.any():
+        p_values[small] = _p_values(differences[small], seed, item, more)
+    return p_values
+
+
+def _p_values(differences: Floats, seed: int, item: object, permutations: int) -> Floats:
     comparisons, queries = differences.shape
     total = differences.sum(axis=1)
     # Patterns that give the observed sum by another order of additions must count as equal to it.
@@ -160,10 +175,23 @@ def paired_permutation(
     extreme = np.zeros(comparisons, dtype=np.int64)
     patterns, exact = sign_patterns(queries, permutations, seed, item)
     for flipped in patterns:
-        sums = total[:, None] - 2 * dots(differences, flipped)
+        sums = total[:, None] - 2 * (differences @ flipped.T)
         extreme += np.count_nonzero(np.abs(sums) >= threshold[:, None], axis=1)
     p_values: Floats = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
     return p_values
+
+
+def permutations_of(tests: int, permutations: int = PERMUTATIONS) -> int:
+    """Return the sign patterns for a family of tests, so that Holm's correction leaves the smallest p-value below 1%.
+
+    Up to 50 tests, these are ``permutations``; larger families get the multiple that keeps their number per 50 tests.
+    """
+    return permutations * -(-max(tests, 1) // _FAMILY)
+
+
+def least_p_value(queries: int, permutations: int) -> float:
+    """Return the smallest p-value that :func:`paired_permutation` can give for ``queries``."""
+    return 2.0 / 2**queries if is_exact(queries, permutations) else 1 / (permutations + 1)
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
@@ -304,6 +332,7 @@ def paired_differences(
     resamples: int | None = None,
     permutations: int = PERMUTATIONS,
     level: float = LEVEL,
+    tests: int = 1,
 ) -> Differences:
     """Return the differences of two systems.
 
@@ -316,11 +345,12 @@ def paired_differences(
         resamples: resamples of the bootstrap; None as in :func:`mean_of_means`.
         permutations: sign patterns of the test.
         level: level of the interval.
+        tests: number of tests over which the p-values are corrected.
     """
     means = mean_of_means(changes, seed, units=units, resamples=resamples, level=level)
     gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
     counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
-    p_values = permutation_of_means(changes, seed, units=units, item=item, permutations=permutations)
+    p_values = permutation_of_means(changes, seed, units=units, item=item, permutations=permutations, tests=tests)
     return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes, units), *counts)
 
 
@@ -331,15 +361,19 @@ def permutation_of_means(
     units: Units | None = None,
     item: str | None = None,
     permutations: int = PERMUTATIONS,
+    tests: int = 1,
 ) -> Floats:
     """Return p-values of the rows' mean differences over groups by :func:`paired_permutation`, float64 ``[rows]``.
 
     Signs are flipped query by query, or unit by unit; the weight of a query is inverse to the size of its group.
+    ``tests`` counts the family over which the p-values are corrected.
     """
     name = next(iter(changes)) if len(changes) == 1 else "fields"
     weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
     flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else by_unit(weighted, units)[0].sum(0)
-    return paired_permutation(flipped, seed=seed, item=name if item is None else item, permutations=permutations)
+    return paired_permutation(
+        flipped, seed=seed, item=name if item is None else item, permutations=permutations, tests=tests
+    )
 
 
 def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
@@ -357,6 +391,14 @@ def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
         deviation = spread.std(axis=1, ddof=1) if count > 1 else np.zeros(len(values))
         effects.append(np.divide(means, deviation, out=np.full(len(values), np.nan), where=deviation > 0))
     return np.asarray(np.mean(effects, axis=0))
+
+
+def standard_error(changes: Groups) -> Floats:
+    """Return the standard error (``n - 1``) of the rows' mean over groups, float64 ``[rows]``; NaN for one query."""
+    if min(values.shape[1] for values in changes.values()) < 2:
+        return np.full(len(next(iter(changes.values()))), np.nan)
+    variances = [values.var(axis=1, ddof=1) / values.shape[1] for values in changes.values()]
+    return np.asarray(np.sqrt(np.sum(variances, axis=0)) / len(variances))
 
 
 def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:

@@ -11,8 +11,15 @@ import polars as pl
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.corpus.pool import Pool
+from pipeline.measure.estimates import smallest_shown
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, permutation_of_means, standardised_effect
+from pipeline.measure.statistics import (
+    equivalence,
+    permutation_of_means,
+    permutations_of,
+    standard_error,
+    standardised_effect,
+)
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -50,6 +57,9 @@ DIFFERENCES = {
     "p_adjusted": pl.Float64,
     "tests": pl.Int64,
     "effect": pl.Float64,
+    "error": pl.Float64,
+    "detectable": pl.Float64,
+    "permutations": pl.Int64,
     "margin": pl.Float64,
     "p_equivalent": pl.Float64,
     "finding": pl.String,
@@ -64,7 +74,10 @@ DIFFERENCES = {
 ``difference`` is the second less the first; ``low`` and ``high`` bound its bootstrap interval. ``resample`` names the
 units that are resampled, ``interval`` the kind of interval. ``p_value`` is from the paired permutation test;
 ``p_adjusted`` is corrected by Holm over the ``tests`` of its measure (the mean over fields is tested separately).
-``effect`` is :func:`pipeline.measure.statistics.standardised_effect`. ``p_equivalent`` is from the test of equivalence
+``effect`` is :func:`pipeline.measure.statistics.standardised_effect`; ``error`` is
+the standard error of the difference, and ``detectable`` the smallest difference that these queries show with power .8
+at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_shown`). ``permutations`` counts the drawn
+sign patterns (:func:`pipeline.measure.statistics.permutations_of`). ``p_equivalent`` is from the test of equivalence
 within the ``margin``, null without one. ``finding`` is one of :data:`FINDINGS`. ``wins`` counts the queries on which
 the second is better. ``changes`` are the differences of the queries, mean over samples.
 """
@@ -114,12 +127,13 @@ def compare_pairs(
     scores: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
     """Return the differences of all pairs of systems (:func:`compare`), with Holm's correction over pools and pairs."""
-    pairs = itertools.combinations(systems, 2)
-    return _with_findings(pl.concat([_compare_pair(scores, *pair, measures, draws) for pair in pairs]), draws)
+    pairs = list(itertools.combinations(systems, 2))
+    tests = len(pairs) * scores.select("field", "size").n_unique()
+    return _with_findings(pl.concat([_compare_pair(scores, *pair, measures, tests, draws) for pair in pairs]), draws)
 
 
 def _compare_pair(
-    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None, draws: Draws
+    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None, tests: int, draws: Draws
 ) -> pl.DataFrame:
     shared_scores, labels = paired(scores, first, second)
     common = in_order(shared_scores.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
@@ -133,7 +147,8 @@ def _compare_pair(
     groups = [([setup], scope_of[setup]) for setup in setups]
     groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
     seed = draws.seed_of(scores)
-    return pl.concat([_differences(averages, group, where, labels, names, seed, draws) for group, where in groups])
+    of_groups = (_differences(averages, group, where, labels, names, seed, tests, draws) for group, where in groups)
+    return pl.concat(of_groups)
 
 
 def _differences(
@@ -143,6 +158,7 @@ def _differences(
     labels: tuple[str, str],
     measures: Sequence[str],
     seed: int,
+    tests: int,
     draws: Draws,
 ) -> pl.DataFrame:
     """Return the differences of some measures on one pool, or of the mean over the fields of several."""
@@ -167,13 +183,15 @@ def _differences(
         "queries": all_changes.shape[1], "interval": draws.kind(all_changes.shape[1], len(setups)),
         "level": draws.level, "resample": draws.resample, "measure": measures,
         "first_value": first_value, "second_value": second_value, "difference": difference, "low": low, "high": high,
-        "p_value": permutation_of_means(changes, seed, permutations=draws.permutations),
+        "p_value": permutation_of_means(changes, seed, permutations=draws.permutations, tests=tests),
         "p_adjusted": None, "tests": None, "effect": standardised_effect(changes),
+        "error": standard_error(changes), "detectable": None,
+        "permutations": permutations_of(tests, draws.permutations),
         "margin": draws.margin,
         "p_equivalent": equivalence(changes, draws.margin) if draws.margin else None, "finding": None,
         "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
         "changes": list(all_changes),
-    }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect").fill_nan(None))  # fmt: skip
+    }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect", "error").fill_nan(None))  # fmt: skip
 
 
 def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
@@ -181,13 +199,17 @@ def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
-    return corrected(differences, ["measure"]).with_columns(
+    corrected_tests = corrected(differences, ["measure"])
+    errors = corrected_tests.select("error", "tests").iter_rows()
+    detectable = [None if error is None else smallest_shown(error, draws.alpha / tests) for error, tests in errors]
+    return corrected_tests.with_columns(
+        pl.Series("detectable", detectable, pl.Float64),
         pl.when(pl.col("p_adjusted") < draws.alpha)
         .then(pl.when(gain > 0).then(better).otherwise(worse))
         .when(pl.col("p_equivalent") < draws.alpha)
         .then(equivalent)
         .otherwise(unknown)
-        .alias("finding")
+        .alias("finding"),
     )
 
 

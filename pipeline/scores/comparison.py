@@ -12,7 +12,9 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
 from pipeline.core.text import printable
+from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
+from pipeline.measure.statistics import least_p_value
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
@@ -61,7 +63,7 @@ def _build_table(
 ) -> Table:
     """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
     equivalence = () if differences["margin"][0] is None else ("p, equivalent",)
-    labels = (*values, "difference", "effect", "p", *equivalence, "wins", "ties", "losses", "finding")
+    labels = (*values, "difference", "effect", "p", *equivalence, "wins", "ties", "losses", "finding", "detectable")
     lines = [
         TableRow(
             label,
@@ -73,6 +75,7 @@ def _build_table(
                 *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
                 *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
                 row["finding"],
+                "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
             ),
         )
         for label, row in rows.items()
@@ -93,11 +96,24 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
         f"Percent; differences in points{less}. Brackets: {row['level']:.0%} interval over "
         f"{RESAMPLED[row['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
-        "better.",
+        f"better. detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
+        *_bound(differences),
     ]
     if margin is not None:
         notes.append(f"p, equivalent: two one-sided t-tests with margin {100 * margin:g}.")
     return tuple(notes)
+
+
+def _bound(differences: pl.DataFrame) -> Iterator[str]:
+    """Yield the note on tests whose smallest possible p-value cannot be significant after the correction."""
+    few = differences.select("queries", "permutations", "tests", "level").unique().sort("queries").iter_rows()
+    for queries, permutations, tests, level in few:
+        least = least_p_value(queries, permutations)
+        if least * tests >= 1 - level:
+            yield (
+                f"{queries:,} queries cannot show a difference: their smallest p-value is {least:.2g}, "
+                f"which the correction multiplies by up to {tests}."
+            )
 
 
 def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -176,7 +192,7 @@ def page_of(
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
         f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
-        f"{draws.permutations:,} permutations; seed {draws.seed_of(runs)}"
+        f"{differences['permutations'].max():,} permutations; seed {draws.seed_of(runs)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
     rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)

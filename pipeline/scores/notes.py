@@ -83,7 +83,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     alpha, margin = table["alpha"][0], table["margin"][0]
     parts = [
         f"† differs from {base}: paired permutation test over "
-        f"queries ({table['permutations'][0]:,} sign flips, seed {table['bootstrap_seed'][0]}){correction}, "
+        f"queries ({tested['permutations'].max():,} sign flips, seed {table['bootstrap_seed'][0]}){correction}, "
         f"p < {alpha:g}."
     ]
     if not (averages := tested.filter(macro)).is_empty():

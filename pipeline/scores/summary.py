@@ -16,7 +16,7 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.text import csv_cell
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, permutation_of_means
+from pipeline.measure.statistics import equivalence, permutation_of_means, permutations_of
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,
@@ -272,25 +272,31 @@ def _tests(
     field.
     """
     setups = list(dict.fromkeys(key[0] for key in averages))
-    tested: dict[Key, dict[str, Any]] = {}
+    changes_of: dict[Setup, dict[Key, list[Floats]]] = {}
     for setup in dict.fromkeys(key[0] for key in figures):
         fields = setups if setup == MACRO else [setup]
-        changes: dict[Key, list[Floats]] = {}
         for key in (key for key in figures if key[0] == setup):
             of_fields = [averages[field, *key[1:]] for field in fields]
             bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
             pairs = [(figure, base) for figure, base in zip(of_fields, bases, strict=True) if base is not None]
             if len(pairs) == len(fields) and all(figure.samples == base.samples for figure, base in pairs):
-                changes[key] = [figure.values - base.values for figure, base in pairs]
-        if changes:
-            groups = {
-                field[0] or "": np.stack([rows[position] for rows in changes.values()])
-                for position, field in enumerate(fields)
-            }
-            p_values = permutation_of_means(groups, seed, permutations=draws.permutations).tolist()
-            p_equivalents = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(changes)
-            for key, p_value, p_equivalent in zip(changes, p_values, p_equivalents, strict=True):
-                tested[key] = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
+                changes = [figure.values - base.values for figure, base in pairs]
+                changes_of.setdefault(setup, {})[key] = changes
+    tests = len([setup for setup in changes_of if setup != MACRO])
+    if draws.family == "table":
+        tests *= len({label for changes in changes_of.values() for _, label, _ in changes})
+    tested: dict[Key, dict[str, Any]] = {}
+    for setup, changes_by_key in changes_of.items():
+        fields = setups if setup == MACRO else [setup]
+        groups = {
+            field[0] or "": np.stack([rows[position] for rows in changes_by_key.values()])
+            for position, field in enumerate(fields)
+        }
+        p_values = permutation_of_means(groups, seed, permutations=draws.permutations, tests=tests).tolist()
+        p_equivalents = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(p_values)
+        for key, p_value, p_equivalent in zip(changes_by_key, p_values, p_equivalents, strict=True):
+            test = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
+            tested[key] = test | {"permutations": permutations_of(tests, draws.permutations)}
     return tested
 
 

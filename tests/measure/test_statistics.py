@@ -168,3 +168,12 @@ def test_bad_arguments_are_refused() -> None:
         paired_permutation(np.ones((1, 20)), seed=1, permutations=0)
     with pytest.raises(InputError, match="between 0 and 1, got 95"):
         confidence_interval(np.ones((1, 10)), np.ones((1, 3)), level=95)
+
+
+def test_the_permutations_grow_with_the_family() -> None:
+    changes = np.vstack([np.full(100, 0.1), np.random.default_rng(3).normal(0, 1, (4, 100))])
+    usual = paired_permutation(changes, seed=1)
+    assert paired_permutation(changes, seed=1, tests=50).tolist() == usual.tolist()
+    family = paired_permutation(changes, seed=1, tests=2_000)
+    assert 2_000 * usual[0] > 0.05 > 2_000 * family[0] == 2_000 / 400_001
+    assert family[1:].tolist() == usual[1:].tolist()

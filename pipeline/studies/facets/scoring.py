@@ -138,7 +138,8 @@ def paired_tests(
     changes: Groups, measure: str, seed: int, units: Units | None = None, item: str | None = None
 ) -> pl.DataFrame:
     """Return the columns of :func:`pipeline.measure.statistics.paired_differences`, with ``p_adjusted`` over rows."""
-    tests = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item)
+    rows = len(next(iter(changes.values())))
+    tests = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item, tests=rows)
     return pl.DataFrame({
         "low": tests.low, "high": tests.high, "difference": tests.value, "effect": tests.effect,
         "p": tests.p_value, "p_adjusted": holm(tests.p_value), "wins": tests.wins, "losses": tests.losses,
