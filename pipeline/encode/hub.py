@@ -71,7 +71,9 @@ class Checkpoint:
         lacking = [f"{path.name}/*" for path in shape.weighted_modules(self.folder) if not list(path.glob("*model.*"))]
         for name in self.layout.weights:
             if self.hub and (lacking or not weights(self.folder, self.layout)):
-                _download(self.hub, self.revision, [f"{name}*", "{}-*{}".format(*os.path.splitext(name)), *lacking])
+                home = "" if (first := _home(self.folder, self.layout)) == self.folder else f"{first.name}/"
+                patterns = [f"{home}{name}*", "{}{}-*{}".format(home, *os.path.splitext(name)), *lacking]
+                _download(self.hub, self.revision, patterns)
                 lacking = []
         if not weights(self.folder, self.layout):
             raise _unreachable(self.hub, self.revision)
@@ -87,7 +89,7 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
         folder = Path(snapshot_download(hub, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
-    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (folder / layout.config).is_file()
+    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and _has_config(folder, layout)
     return Checkpoint(hub, folder.name, folder, layout) if complete and _has_tokenizer(folder, layout) else None
 
 
@@ -177,6 +179,7 @@ def fused_adapters(folder: Path) -> list[Path]:
 
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
     """Return the weight files of a folder, and their index if they are sharded; empty if one is missing."""
+    folder = _home(folder, layout)
     for name in layout.weights:
         if (folder / name).is_file():
             return [folder / name]
@@ -199,8 +202,13 @@ def identity_files_only(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
         yield Path(temporary)
 
 
+def _home(folder: Path, layout: Layout) -> Path:
+    """Return the folder of configuration, tokenizer and weights."""
+    return shape.first_module(folder)[1] if layout is MODEL else folder
+
+
 def _check(folder: Path, layout: Layout) -> None:
-    if not (folder / layout.config).is_file():
+    if not _has_config(folder, layout):
         raise InputError(f"{folder} holds no {layout.what} (no {layout.config})", "Give a folder that was saved as one")
     if not _has_tokenizer(folder, layout):
         raise InputError(
@@ -208,18 +216,24 @@ def _check(folder: Path, layout: Layout) -> None:
             "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
         )
     for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
-        if shape.read(folder / name, kind).get("auto_map"):
+        if shape.read(_home(folder, layout) / name, kind).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)
 
 
+def _has_config(folder: Path, layout: Layout) -> bool:
+    static = layout is MODEL and shape.first_module(folder)[0] == shape.STATIC  # it has none
+    return static or (_home(folder, layout) / layout.config).is_file()
+
+
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:
-    return layout is not MODEL or any((folder / name).is_file() for name in _TOKENIZER)
+    return layout is not MODEL or any((_home(folder, layout) / name).is_file() for name in _TOKENIZER)
 
 
 def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
     yield from weights(folder, layout)
     names = (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout is MODEL else ()))
-    yield from (folder / name for name in names if (folder / name).is_file())
+    home = _home(folder, layout)
+    yield from (home / name for name in names if (home / name).is_file())
     if layout is MODEL:
         yield from shape.module_files(folder)
 

@@ -154,6 +154,10 @@ def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     if adapter is not None:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
     _check_pooling(name, values, of_folder["pooling"] if checkpoint.folder.is_dir() else MODULES)
+    if shape.first_module(checkpoint.folder)[0] == shape.STATIC and values["pooling"] != MODULES:
+        raise InputError(
+            f"pooling of {name} must be modules, got {values['pooling']} of a {shape.STATIC}", "Leave it out"
+        )
     recipes.check_template(values["template"])
     passage, query_paper = values.pop("passage_prefix", None), values.pop("query_paper_prefix", None)
     if query_paper == values.get("paper_prefix", ""):

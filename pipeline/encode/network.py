@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -87,10 +88,10 @@ class Network(ABC):
         workers: int,
     ) -> None:
         transformer, *later = modules
-        network: Any = transformer.model
+        positions = getattr(getattr(transformer.model, "config", None), "max_position_embeddings", None)
         if not tokenizer.is_fast:
             raise InputError("the model has no fast tokenizer", "Convert it to a tokenizer.json")
-        limit = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None) or 2**31)
+        limit = min(tokenizer.model_max_length, positions or 2**31)
         if longest > limit:
             raise InputError(f"max_length {longest} is more than the model's {limit}", f"Set it to {limit}")
         self._pad = tokenizer.pad_token_id or 0
@@ -109,10 +110,11 @@ class Network(ABC):
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention, batch size, bytes of the weights and threads."""
         name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
+        network = self._modules[0].model
         return {
             "device": name,
-            "compute": str(self._modules[0].model.dtype).removeprefix("torch."),
-            "attention": self._modules[0].model.config._attn_implementation,
+            "compute": str(next(network.parameters()).dtype).removeprefix("torch."),
+            "attention": network.config._attn_implementation if hasattr(network, "config") else "none",
             "batch_tokens": self._batch_tokens,
             "weight_bytes": sum(weight.nbytes for weight in self._modules.parameters()),
             "threads": self._workers,
@@ -329,7 +331,8 @@ def load_saved(cls: Callable[..., Any], folder: Path, task: str = "feature-extra
     """
     with opening(folder) as temporary:
         loaded = cls(str(temporary), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)
-        check_transformer(folder, loaded[0], task)
+        if not isinstance(loaded[0], StaticEmbedding):
+            check_transformer(folder, loaded[0], task)
     return loaded
 
 
@@ -343,8 +346,12 @@ def check_transformer(folder: Path, module: Any, task: str = "feature-extraction
         raise InputError(f"transformer_task of {folder} must be {task}, got {module.transformer_task}", shape.AGAIN)
     if "text" not in module.modality_config or "message" in module.modality_config:
         raise InputError(f"{folder} must read plain text, got {[*module.modality_config]}", "Use another model")
-    tokens = max(module.tokenizer.get_vocab().values()) + 1
-    embedded = module.model.get_input_embeddings().num_embeddings
+    check_vocabulary(folder, module.tokenizer, module.model.get_input_embeddings().num_embeddings)
+
+
+def check_vocabulary(folder: Path, tokenizer: Any, embedded: int) -> None:
+    """Raise InputError if a tokenizer has more tokens than its network has embeddings."""
+    tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > embedded:
         raise InputError(
             f"the tokenizer of {folder} must have at most the {embedded:,} tokens of its network, got {tokens:,}",

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
 _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 """Distances by their names in sentence-transformers and MTEB."""
-_PAPER_PROMPTS = ("document", "passage", "corpus")
 _LENGTH = 512
+_UNLIMITED = 2**31 - 1
 _MULTI_VECTOR = 6
 """First version of sentence-transformers with multi-vector encoders."""
 _PLAIN = "Give a model that needs no such setting"
@@ -70,17 +70,17 @@ def of_folder(folder: Path) -> dict[str, Any]:
 
     A folder without ``modules.json`` gets the SPECTER recipe: title, separator, abstract; first token; squared L2. A
     folder with it runs its own modules on title, space, abstract. As in ``encode_document`` and ``encode_query`` of
-    sentence-transformers, papers get the prompt ``document``, ``passage`` or ``corpus``, ad-hoc queries ``query``, and
-    both the default prompt otherwise. ``mdcr train`` writes more settings into ``config_sentence_transformers.json``:
-    template, and without modules also pooling, adapter and PALs.
+    sentence-transformers, papers get the prompt ``document`` and ad-hoc queries ``query``. These two always exist
+    there, so no other prompt is taken, not even the default one. ``mdcr train`` writes more settings into
+    ``config_sentence_transformers.json``: template, and without modules also pooling, adapter and PALs.
 
     Raises:
         InputError: the folder is malformed, or needs a setting that is not supported.
     """
     own = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
     if not shape.modules(folder) and "pooling" not in own:
-        limit = shape.read(folder / "config.json", shape.Config).get("max_position_embeddings") or _LENGTH
-        return {"template": "title-sep-abstract", "pooling": "cls", "max_length": min(_LENGTH, limit), "distance": "l2"}
+        length = min(_LENGTH, _limit(folder))
+        return {"template": "title-sep-abstract", "pooling": "cls", "max_length": length, "distance": "l2"}
     values = _described(folder, "SentenceTransformer")
     similarity = values.get("similarity_fn_name") or "cosine"
     if similarity not in _DISTANCES:
@@ -90,10 +90,18 @@ def of_folder(folder: Path) -> dict[str, Any]:
     settings |= (
         {"adapter": str(folder / shape.inside(own["adapter"], folder / shape.MODEL_FILE))} if "adapter" in own else {}
     )
-    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
-    for key, names in (("paper_prefix", _PAPER_PROMPTS), ("query_prefix", ("query",))):
-        prompt = next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
-        settings |= {key: prompt} if prompt else {}
+    prompts = values.get("prompts") or {}
+    for key, name in (("paper_prefix", "document"), ("query_prefix", "query")):
+        settings |= {key: prompts[name]} if prompts.get(name) else {}
+    default = values.get("default_prompt_name")
+    unread = [
+        name for name in ("passage", "corpus", default) if name not in ("document", "query") and prompts.get(name)
+    ]
+    if unread:
+        say_once(
+            f"{folder}: encode_document and encode_query take no prompt {' or '.join(unread)}, so it is put before no "
+            "text; give it as paper_prefix or query_prefix"
+        )
     return {**settings, "distance": _DISTANCES[similarity]}
 
 
@@ -151,15 +159,24 @@ def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
 
 def _length(folder: Path) -> int:
     """Return the maximum number of tokens, by the rules of sentence-transformers; 512 if the folder sets none."""
-    transformer = shape.read(shape.transformer_file(folder), shape.Transformer)
+    kind, first = shape.first_module(folder)
+    if kind == shape.STATIC:
+        truncation = shape.read(first / "tokenizer.json", shape.TokenizerModel).get("truncation") or {}
+        return int(truncation.get("max_length", _UNLIMITED))
+    path = shape.transformer_file(first)
+    transformer = shape.read(path, shape.Transformer)
     if transformer.get("processing_kwargs"):
-        raise InputError(f"{shape.transformer_file(folder)} sets processing_kwargs, which is not supported", _PLAIN)
+        raise InputError(f"{path} sets processing_kwargs, which is not supported", _PLAIN)
+    return int(transformer.get("max_seq_length") or _limit(first))
+
+
+def _limit(folder: Path) -> int:
+    """Return the smaller of the tokenizer's limit and the network's positions; 512 if neither is given."""
     limits = (
         shape.read(folder / "tokenizer_config.json", shape.Tokenizer).get("model_max_length"),
         shape.read(folder / "config.json", shape.Config).get("max_position_embeddings"),
     )
-    limit = min([limit for limit in limits if limit and 0 < limit < 2**31], default=_LENGTH)
-    return int(transformer.get("max_seq_length") or limit)
+    return int(min([limit for limit in limits if limit and 0 < limit < 2**31], default=_LENGTH))
 
 
 def _described(folder: Path, kind: str) -> Any:

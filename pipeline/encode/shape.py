@@ -45,6 +45,16 @@ class Tokenizer(TypedDict, total=False):
     tokenizer_class: str | None
 
 
+class _Truncation(TypedDict, total=False):
+    max_length: _Count
+
+
+class TokenizerModel(TypedDict, total=False):
+    """``tokenizer.json``."""
+
+    truncation: _Truncation | None
+
+
 class _Module(TypedDict, total=False):
     type: str
     path: str
@@ -140,6 +150,9 @@ def inside(name: str, path: Path) -> str:
 MODULE_FILE = "modules.json"
 """List of the modules of a folder that sentence-transformers saved."""
 
+STATIC = "StaticEmbedding"
+"""Class of a module that averages an embedding of each token."""
+
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
 _WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
 _ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
@@ -151,8 +164,8 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
     """Return the class, without its package, and the folder of each module; empty without ``modules.json``.
 
     Raises:
-        InputError: a class is not of sentence-transformers, the transformer is not in the folder itself, or a
-            configuration is missing or malformed.
+        InputError: a class is not of sentence-transformers, the first one is not supported, or a configuration is
+            missing or malformed.
     """
     module_list = []
     for module in read(folder / MODULE_FILE, list[_Module]):
@@ -170,9 +183,18 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
                 )
             activation(read(module_folder / "config.json", _SHAPES[kind]).get("activation_function"), module_folder)
         module_list.append((kind, module_folder))
-    if (folder / MODULE_FILE).is_file() and (not module_list or module_list[0] != ("Transformer", folder)):
-        raise InputError(f"{folder / MODULE_FILE} must begin with a Transformer in the folder itself", AGAIN)
+    first = module_list[0][0] if module_list else "no module"
+    if (folder / MODULE_FILE).is_file() and first not in ("Transformer", STATIC):
+        raise InputError(f"{folder / MODULE_FILE} must begin with a Transformer or {STATIC}, got {first}", CODE)
     return module_list
+
+
+def first_module(folder: Path) -> tuple[str, Path]:
+    """Return the class of the first module, and its folder: that of network and tokenizer.
+
+    It is the folder itself, except in models that were saved before version 2 of sentence-transformers.
+    """
+    return next(iter(modules(folder)), ("Transformer", folder))
 
 
 def activation(class_name: str | None, folder: Path) -> None:
@@ -182,15 +204,15 @@ def activation(class_name: str | None, folder: Path) -> None:
 
 
 def weighted_modules(folder: Path) -> list[Path]:
-    """Return the folders of modules with weights, without the transformer's."""
+    """Return the folders of modules with weights, without that of the first one."""
     return [module_folder for kind, module_folder in modules(folder)[1:] if kind not in _WITHOUT_WEIGHTS]
 
 
 def module_files(folder: Path) -> list[Path]:
-    """Return the files that sentence-transformers loads beside transformer and tokenizer."""
-    listed = modules(folder)
-    paths = [folder / MODULE_FILE, folder / MODEL_FILE, transformer_file(folder)] if listed else [folder / MODEL_FILE]
-    for module_folder in {module_folder: None for _, module_folder in listed if module_folder != folder}:
+    """Return the files that sentence-transformers loads beside network and tokenizer."""
+    listed, first = modules(folder), first_module(folder)[1]
+    paths = [folder / MODULE_FILE, folder / MODEL_FILE, transformer_file(first)] if listed else [folder / MODEL_FILE]
+    for module_folder in {module_folder: None for _, module_folder in listed if module_folder not in (folder, first)}:
         module_paths = [path for path in sorted(module_folder.rglob("*")) if path.suffix in _LOADED]
         with_safetensors = {path.parent for path in module_paths if path.suffix == ".safetensors"}
         paths += [path for path in module_paths if not (path.suffix == ".bin" and path.parent in with_safetensors)]

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
 from torch import nn
 from torch.nn import functional
+from transformers import PreTrainedTokenizerFast
 
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
+from pipeline.encode import shape
 from pipeline.encode.adapter import activate, choose_pals, name_pals
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
@@ -24,6 +26,7 @@ from pipeline.encode.network import (
     SAMPLE,
     Network,
     check_transformer,
+    check_vocabulary,
     load_saved,
     loading,
     opening,
@@ -113,6 +116,28 @@ class SpanPooling(nn.Module):  # type: ignore[misc]
         return {**features, "sentence_embedding": pooled}
 
 
+class Static(nn.Module):  # type: ignore[misc]
+    """A static embedding that reads padded batches, as a transformer does; its vectors do not depend on padding."""
+
+    def __init__(self, module: StaticEmbedding, folder: Path) -> None:
+        super().__init__()
+        self.model = module.embedding
+        module.tokenizer.post_processor = None  # it adds special tokens, which sentence-transformers leaves out
+        self.tokenizer = PreTrainedTokenizerFast(tokenizer_object=module.tokenizer)
+        check_vocabulary(folder, self.tokenizer, module.num_embeddings)
+
+    def get_embedding_dimension(self) -> int:
+        """Return the components of a vector."""
+        return int(self.model.embedding_dim)
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Add ``sentence_embedding``, ``[texts, dimension]``: the mean over a text's tokens, zero without any."""
+        is_token = features["attention_mask"].bool()
+        starts = is_token.sum(dim=1).cumsum(dim=0).roll(1)
+        starts[0] = 0
+        return {**features, "sentence_embedding": self.model(features["input_ids"][is_token], starts)}
+
+
 def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
     """Return the modules of a specification, in float32: those of the folder, or transformer, pooling, normalisation.
 
@@ -122,8 +147,10 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
     pooling = spec.pooling if isinstance(spec, TransformerSpec) else ""
     options = {**OPTIONS, "dtype": torch.float32}
     if pooling == MODULES:
-        return [*load_saved(SentenceTransformer, folder)]
-    with opening(folder) as temporary:
+        first, *later = load_saved(SentenceTransformer, folder)
+        return [Static(first, folder) if isinstance(first, StaticEmbedding) else first, *later]
+    with opening(folder) as copied:
+        temporary = copied / shape.first_module(folder)[1].relative_to(folder)
         name_pals(folder, temporary, getattr(spec, "pals", ""))
         transformer = Transformer(
             str(temporary),

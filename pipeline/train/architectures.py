@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from torch import nn
 from transformers import set_seed
 
@@ -73,6 +74,8 @@ class Architecture:
         self._folder = base.checkpoint.ready()
         set_seed(seed)
         modules = open_modules(self._folder, base.spec)
+        if not isinstance(modules[0], Transformer):
+            raise InputError(f"{base.name} cannot be trained: it is a {shape.STATIC}", "Give a model such as minilm")
         self.network: Any = modules[0].model
         self._switch: Callable[[str], None] = lambda _: None
         if name not in ("cls", "lora") and any(list(module.parameters()) for module in modules[1:]):
@@ -181,8 +184,8 @@ class Architecture:
 
     def _save_adapters(self, folder: Path) -> None:
         """Write the base unchanged, its adapters, and their fusions."""
-        for name in [path.name for path in hub.weights(self._folder)] + ["config.json"]:
-            (folder / name).write_bytes((self._folder / name).read_bytes())
+        for path in (*hub.weights(self._folder), shape.first_module(self._folder)[1] / "config.json"):
+            (folder / path.name).write_bytes(path.read_bytes())
         (folder / "adapters").mkdir(exist_ok=True)
         for code in _NAMES:
             self.network.save_adapter(str(folder / "adapters" / code), code)

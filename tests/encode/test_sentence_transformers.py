@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,21 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling
-from transformers import T5Config, T5Model
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling, StaticEmbedding
+from transformers import AutoTokenizer, T5Config, T5Model
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from tests.encode.tiny import change, keep_case, load, save_bert, save_in_cache, words
 
-TEXTS = [Text(words(1), ""), Text("", words(9, 3)), Text(words(4), words(60, 5)), Text("W5 W6", words(600) + " W7")]
+TEXTS = [
+    Text("", ""),
+    Text(words(1), ""),
+    Text("", words(9, 3)),
+    Text(words(4), words(60, 5)),
+    Text("W5 W6", words(600) + " W7"),
+]
 LEGACY = {"cls": "cls_token", "lasttoken": "lasttoken"} | {
     mode: f"{mode}_tokens" for mode in ("max", "mean", "mean_sqrt_len", "weightedmean")
 }
@@ -56,6 +63,29 @@ def as_binary(folder: Path) -> Path:
     return folder
 
 
+def before_2(folder: Path) -> Path:
+    """Move its transformer into a folder of its own, as versions before 2 saved it, without other settings."""
+    first = folder / "0_Transformer"
+    first.mkdir()
+    for path in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
+        path.rename(first / path.name)
+    (first / "config_sentence_transformers.json").unlink()
+    (folder / "config.json").write_text('{"__version__": "1.1.0"}')
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([{**modules[0], "path": first.name}, *modules[1:]]))
+    return folder
+
+
+def static(folder: Path, *modules: Any, truncation: dict[str, Any] | None = None) -> Path:
+    """Save an embedding of each token with the tokenizer of a BERT, and the modules that follow it."""
+    tokenizer = AutoTokenizer.from_pretrained(save_bert(folder.with_name("bert")))
+    torch.manual_seed(3)
+    first = StaticEmbedding(tokenizer, embedding_dim=24)
+    SentenceTransformer(modules=[first, *modules], device="cpu", prompts=PROMPTS).save(str(folder))
+    change(folder / "tokenizer.json", truncation=truncation)
+    return folder
+
+
 def t5(folder: Path) -> Path:
     """Save an encoder and decoder, whose encoder alone is read."""
     torch.manual_seed(2)
@@ -84,8 +114,13 @@ VARIANTS: dict[str, Callable[[Path], Path]] = {
     "prompts": lambda path: save(path, MEAN, prompts=PROMPTS),
     "prompts out of the mean": lambda path: save(path, Pooling(32, "mean", include_prompt=False), prompts=PROMPTS),
     "layer norm": lambda path: save(path, MEAN, LayerNorm(32)),
-    "default prompt": lambda path: save(
-        path, MEAN, prompts={"query": "w3 ", "other": "w4 w5 "}, default_prompt_name="other"
+    "default prompt": lambda path: save(path, MEAN, prompts={"other": "w4 w5 "}, default_prompt_name="other"),
+    "prompt of passages": lambda path: save(path, MEAN, prompts={"query": "w3 ", "passage": "w4 w5 "}),
+    "before version 2": lambda path: before_2(legacy(save(path, MEAN), "mean")),
+    "static": static,
+    "static and dense": lambda path: static(path, Dense(24, 16), Normalize()),
+    "static of 9 tokens": lambda path: static(
+        path, truncation={"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
     ),
     "encoder of two": t5,
 }
@@ -96,12 +131,11 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, name: str) -
     folder = VARIANTS[name](tmp_path / "model")
     peer = SentenceTransformer(str(folder), device="cpu")
     model, encoder = load(folder)
-    assert model.spec.max_length == peer.max_seq_length
+    assert peer.max_seq_length in (model.spec.max_length, math.inf)
     joined = [" ".join(filter(None, text)) for text in TEXTS]
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (len(TEXTS), encoder.dimension)
-    papers = peer.encode(joined) if name == "default prompt" else peer.encode_document(joined)
-    np.testing.assert_allclose(vectors, papers, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(vectors, peer.encode_document(joined), rtol=1e-4, atol=1e-4)
     queries = encoder.encode([Text(text, "") for text in joined], "query")
     np.testing.assert_allclose(queries, peer.encode_query(joined), rtol=1e-4, atol=1e-4)
 
@@ -163,7 +197,8 @@ def test_a_setting_that_is_not_understood_is_refused(
         (3, "sentence_transformers.models.NoSuchModule", "cannot be loaded"),
         (3, "custom_code.Normalize", r"module 'custom_code.Normalize', which is never run"),
         (1, "sentence_transformers.models.Transformer", "cannot be loaded .*sentence_embedding"),
-        (1, "sentence_transformers.models.BoW", "must begin with a Transformer"),
+        (1, "sentence_transformers.models.BoW", "must begin with a Transformer or StaticEmbedding, got BoW"),
+        (1, "sentence_transformers.models.StaticEmbedding", "cannot be loaded .*embeddings"),
     ],
 )
 def test_modules_that_are_not_understood_are_refused(tmp_path: Path, keep: int, kind: str, message: str) -> None:
@@ -173,6 +208,18 @@ def test_modules_that_are_not_understood_are_refused(tmp_path: Path, keep: int, 
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(InputError, match=message):
         load(folder)
+
+
+@pytest.mark.parametrize("limits", [(512, 128), (64, 512)], ids=["of the tokenizer", "of the network"])
+@pytest.mark.parametrize("described", [True, False])
+def test_the_smaller_of_two_limits_is_the_length(tmp_path: Path, limits: tuple[int, int], described: bool) -> None:
+    folder = save_bert(tmp_path / "model", positions=limits[0])
+    change(folder / "tokenizer_config.json", model_max_length=limits[1])
+    if described:
+        SentenceTransformer(modules=[Transformer(str(folder)), MEAN], device="cpu").save(str(folder))
+        (folder / "sentence_bert_config.json").write_text("{}")
+    model, encoder = load(folder)
+    assert model.spec.max_length == min(limits) == max(map(len, encoder.prepare(TEXTS).ids))
 
 
 def test_options_replace_settings_of_the_folder_one_by_one(described: Path) -> None:
