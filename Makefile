@@ -60,7 +60,7 @@ help:  ## this list
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
 	@echo "                 PRECISION=fp32|fp16|bf16   BM25_ENGINE=postings|lucene   PROBE=5 (seconds of plan)"
-	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 FAMILY=table MARGIN=1.0 RESAMPLE=queries|papers|both FORMAT=terminal|markdown|csv|latex"
+	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 MARGIN=1.0 RESAMPLE=queries|papers|both FORMAT=terminal|markdown|csv|latex"
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"

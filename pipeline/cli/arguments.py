@@ -95,8 +95,6 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts, vectors, "
     )
     show.add_word("what", help_text + "fields or measures")
-    show.add_argument("--output", type=Path, help="corpus: folder to write its figures into")
-    show.add_argument("--spot", type=int, help="vectors: papers of each store to encode again (default: 3)")
     show.add_argument("--check", type=Path, metavar="CSV", help="table: exit with 3 if figures differ from this table")
     show.add_argument("--tolerance", type=float, help="difference --check allows (default: 0.01)")
     for command, formats in ((report, _FILES), (show, _FORMATS)):
@@ -362,9 +360,6 @@ def _display_options(command: argparse.ArgumentParser, formats: str) -> None:
     group = command.add_argument_group("how scores are shown")
     group.add_argument("--format", help=formats)
     group.add_argument("--baseline", help="row to test the others against, by name or label (default: bm25)")
-    group.add_argument(
-        "--family", help="tests that Holm's correction takes together: those of a system (default), or the whole table"
-    )
     group.add_argument("--margin", type=float, help=_MARGIN)
     group.add_argument("--resample", help=_RESAMPLE)
     group.add_argument("--sort", metavar="MEASURE", help="rows by this measure, best first (default: as --model)")

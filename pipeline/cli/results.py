@@ -140,7 +140,7 @@ def write_report(options: argparse.Namespace) -> None:
     runs = _choose_runs(root, choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
-    display = {"by": options.sort, "against": options.baseline, "family": options.family, "margin": margin}
+    display = {"by": options.sort, "against": options.baseline, "margin": margin}
     display["resample"] = options.resample
     suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
@@ -205,10 +205,8 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
 
 def draws_of(options: argparse.Namespace) -> Draws:
     """Return the settings of intervals and tests; the option ``--margin`` is in points."""
-    family, margin, resample = (getattr(options, name, None) for name in ("family", "margin", "resample"))
-    return Draws(
-        family=family or "system", margin=None if margin is None else margin / 100, resample=resample or "queries"
-    )
+    margin, resample = (getattr(options, name, None) for name in ("margin", "resample"))
+    return Draws(margin=None if margin is None else margin / 100, resample=resample or "queries")
 
 
 def check_display(options: argparse.Namespace) -> None:

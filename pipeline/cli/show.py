@@ -12,8 +12,7 @@ from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import published
 from pipeline.core.errors import CorruptError, InputError, require_known
-from pipeline.core.files import disk_errors
-from pipeline.core.progress import say, warn
+from pipeline.core.progress import warn
 from pipeline.core.workspace import (
     CORPORA,
     FITS,
@@ -29,18 +28,17 @@ from pipeline.core.workspace import (
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
-_DISPLAY = ("measures", "format", "baseline", "family", "margin", "resample", "sort")
+_DISPLAY = ("measures", "format", "baseline", "margin", "resample", "sort")
 """Options for displaying tables."""
 
 _OPTIONS: dict[str, set[str]] = {
     "corpora": {"corpus"},
-    "corpus": {"corpus", "output"},
+    "corpus": {"corpus"},
     "pools": {"corpus", *SETTINGS},
     "last": set(_DISPLAY),
-    "vectors": {"corpus", "spot"},
+    "vectors": {"corpus"},
 }
-"""Options that each kind of thing accepts; a table accepts all but :data:`_NOT_OF_TABLES`."""
-_NOT_OF_TABLES = {"output", "spot"}
+"""Options that each kind of thing accepts; a table accepts all."""
 _ALWAYS_ACCEPTED = {"command", "words", "what", "root", *RUNNING}
 """Options that all kinds accept, and other attributes of parsed options."""
 
@@ -74,28 +72,20 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     """Refuse an option that has no effect on the kind of thing shown."""
     always_accepted = _ALWAYS_ACCEPTED | _OPTIONS.get(options.what, set())
     for name, value in vars(options).items():
-        allowed = name in always_accepted or (options.what == "table" and name not in _NOT_OF_TABLES)
+        allowed = name in always_accepted or options.what == "table"
         if not allowed and value not in (None, [], *(() if name in SETTINGS else (False,))):
-            users = "table" if name not in _NOT_OF_TABLES else " or ".join(w for w, n in _OPTIONS.items() if name in n)
-            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", f"It is of mdcr show {users}")
+            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", "It is of mdcr show table")
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
-    """Print the profile of one corpus, and draw its figures into ``--output``."""
+    """Print the profile of one corpus."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.scores.plot import save_profile_plots
     from pipeline.scores.profile import profile, render_profile
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
     statistics = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
-    written = []
-    if options.output:
-        with disk_errors(options.output):
-            written = save_profile_plots(statistics, options.output)
     print_json(statistics) if options.json else print(render_profile(statistics))
-    for path in written:
-        say(f"wrote {path}")
 
 
 def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -154,10 +144,7 @@ def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.stages.embed import describe_stores
 
     corpus = find_corpus(root, options.corpus).id if options.corpus else None
-    spot = 3 if options.spot is None else options.spot
-    if spot < 0:
-        raise InputError(f"--spot must be at least 0, got {spot}", "0 checks no vector")
-    return list(describe_stores(root, corpus, spot, read.runner(options).resources))
+    return list(describe_stores(root, corpus))
 
 
 def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:

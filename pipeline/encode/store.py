@@ -7,7 +7,7 @@ vectors of its papers in corpus shard 12).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.reader import Rows, Text
-from pipeline.encode.base import Encoder, Matrix, in_order
-from pipeline.encode.spec import Role, Storage
+from pipeline.corpus.reader import Rows
+from pipeline.encode.base import Matrix
+from pipeline.encode.spec import Storage
 from pipeline.encode.views import WHOLE, View
 
 Stored = npt.NDArray[Any]
@@ -322,24 +322,6 @@ def statistics(store: VectorStore) -> Statistics:
         zeros=int(len(lengths) - count),
         mean_cosine=float((total @ total - count) / pairs) if pairs else 0.0,
     )
-
-
-def spot_check(
-    store: VectorStore, rows: Rows, texts: Sequence[Text], encoder: Encoder, role: Role
-) -> tuple[float, float]:
-    """Encode the papers at ``rows`` again, from ``texts``, and compare with the stored vectors.
-
-    Returns:
-        The smallest cosine of a stored and a new vector, and the largest difference of their components.
-    """
-    offsets, stored = store.grouped(rows)
-    positions, vectors = in_order(encoder.encode_batches(texts, role), encoder.dimension)
-    if not np.array_equal(np.bincount(positions, minlength=len(rows)), np.diff(offsets)):
-        return -1.0, float("inf")
-    lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(vectors, axis=1)
-    products = np.einsum("ij,ij->i", stored, vectors)
-    cosines = np.where(lengths > 0, products / np.maximum(lengths, 1e-30), np.all(stored == vectors, axis=1))
-    return float(cosines.min()), float(np.abs(stored - vectors).max())
 
 
 def sample(rows: Rows, count: int, seed: int = 13) -> Rows:

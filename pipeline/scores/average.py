@@ -25,7 +25,6 @@ from pipeline.measure.statistics import (
     interval_kind,
 )
 
-FAMILY = Literal["system", "table"]
 RESAMPLE = Literal["queries", "papers", "both"]
 RESAMPLED = {
     "queries": "queries",
@@ -54,8 +53,6 @@ class Draws:
         level: confidence level of intervals.
         permutations: sign flips of the paired test.
         alpha: significance level; adjusted p-values below it are marked.
-        family: tests that Holm's correction combines, for each measure: those of one ``system`` on all pools of a
-            table, or of the whole ``table``. The mean over fields is a separate family.
         margin: largest negligible difference, a fraction, to be set before the figures are seen; None: no tests of
             equivalence.
         resample: units that the bootstrap resamples: ``queries``; ``papers``, the samples of a pool (random draws of
@@ -67,13 +64,11 @@ class Draws:
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
-    family: FAMILY = "system"
     margin: float | None = None
     resample: RESAMPLE = "queries"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (("resample", self.resample, RESAMPLE), ("family", self.family, FAMILY)):
-            require_known(value, get_args(choices), f"--{name}={value!r} is unknown")
+        require_known(self.resample, get_args(RESAMPLE), f"--resample={self.resample!r} is unknown")
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
         if self.margin is not None and not 0 < self.margin < 1:

@@ -77,8 +77,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     macro = pl.col("field").eq_missing(AVERAGE)
     of_pools = tested.filter(~macro)
     tests = 1 if of_pools.is_empty() else of_pools["tests"].max()
-    pools = "tests of the table" if table["family"][0] == "table" else "pools"
-    correction = f" and Holm's correction over {tests} {pools}" if tests > 1 else ""
+    correction = f" and Holm's correction over {tests} pools" if tests > 1 else ""
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
     alpha, margin = table["alpha"][0], table["margin"][0]
     parts = [
@@ -86,10 +85,8 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         f"queries ({tested['permutations'].max():,} sign flips, seed {table['bootstrap_seed'][0]}){correction}, "
         f"p < {alpha:g}."
     ]
-    if not (averages := tested.filter(macro)).is_empty():
-        count = averages["tests"].max()
-        family = f"with Holm's correction over {count} systems" if count > 1 else "apart"
-        parts.append(f"The mean over fields is tested {family}; fields count alike.")
+    if not tested.filter(macro).is_empty():
+        parts.append("The mean over fields is tested apart; fields count alike.")
     if margin is not None:
         parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {100 * margin:g}, p < {alpha:g}.")
     return " ".join([*parts, untested_note] if untested else parts)

@@ -15,12 +15,10 @@ import polars as pl
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
-from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
 from pipeline.scores.page.parts import Chart, HeatMap, Series
-from pipeline.scores.profile import Profile
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
@@ -160,64 +158,6 @@ def draw_heat(
     axes.set_xticks(range(columns), heat.columns, rotation=30, ha="right")
     axes.set_yticks(range(rows), heat.rows, fontsize=6)
     axes.set_title(f"{view} (%)", fontsize=8)
-    return figure
-
-
-def save_profile_plots(profile: Profile, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw papers by year, papers by field and the degree distributions, and return the files written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    source = f"corpus {profile['corpus']} {profile['artifact']}"
-    with drawing() as figure_class:
-        for name, draw in (("years", _draw_years), ("fields", _draw_fields), ("degrees", _draw_degrees)):
-            written += save(draw(figure_class, profile), folder / f"{profile['corpus']}-{name}", formats, source)
-    return written
-
-
-def _draw_years(figure_class: Any, profile: Profile) -> Any:
-    figure, axes = _new_axes(figure_class, 2.4)
-    rows = [row for row in profile["years"] if row["year"] is not None]
-    years = [row["year"] for row in rows]
-    layers = [("papers", "all papers"), ("with_abstract", "with an abstract"), ("prefiltered", "kept by the prefilter")]
-    for number, (column, label) in enumerate(layers[: 2 if profile["prefiltered"] is None else 3]):
-        axes.bar(years, [row[column] for row in rows], width=1.0, color=COLOURS[(5, 0, 6)[number]], label=label)
-    axes.set_xlabel("year")
-    axes.set_ylabel("papers")
-    axes.set_yscale("symlog", linthresh=10)
-    figure.legend(loc="outside upper center", ncols=3, fontsize=6, handlelength=1.2)
-    return figure
-
-
-def _draw_fields(figure_class: Any, profile: Profile) -> Any:
-    rows = [row for row in profile["fields"] if row["field"] in MAG_FIELDS]
-    figure, axes = _new_axes(figure_class, 3.2)
-    positions = range(len(rows))
-    axes.barh(positions, [row["papers"] for row in rows], color=COLOURS[5], label="all papers")
-    if profile["prefiltered"] is not None:
-        axes.barh(positions, [row["prefiltered"] for row in rows], color=COLOURS[0], label="kept by the prefilter")
-    axes.set_yticks(positions, [row["field"] for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xscale("symlog", linthresh=10)
-    axes.set_xlabel("papers")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=7, handlelength=1.2)
-    return figure
-
-
-def _draw_degrees(figure_class: Any, profile: Profile) -> Any:
-    """Fraction of papers with at least n references or citations, at powers of two."""
-    figure, axes = _new_axes(figure_class, 2.6)
-    papers = max(profile["papers"], 1)
-    for number, (label, row) in enumerate(profile["degrees"].items()):
-        counts = row["histogram"][1:]
-        fractions = [sum(counts[power:]) / papers for power in range(len(counts))]
-        points = [(2**power, value) for power, value in enumerate(fractions) if value]
-        style = {"color": COLOURS[number // 2], "ls": "-" if number % 2 else "--", "lw": 1.2}
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label, **style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("at least")
-    axes.set_ylabel("fraction of papers")
-    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.8)
     return figure
 
 

@@ -66,7 +66,6 @@ SUMMARY = {
     "level": pl.Float64,
     "p_value": pl.Float64,
     "p_adjusted": pl.Float64,
-    "family": pl.String,
     "tests": pl.Int64,
     "margin": pl.Float64,
     "p_equivalent": pl.Float64,
@@ -95,9 +94,10 @@ SUMMARY = {
 sizes) or ``fields``. ``wanted`` is the requested baseline, null without tests; adjusted p-values below ``alpha`` are
 ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes. ``value``
 is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null for one).
-``low`` and ``high`` bound the bootstrap interval; ``resample``, ``family``, ``margin`` and others are those of
+``low`` and ``high`` bound the bootstrap interval; ``resample``, ``margin`` and others are those of
 :class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted`` corrected over
-the ``tests`` of one ``family``, ``p_equivalent`` from the test of equivalence within the ``margin``, if one is set.
+the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within the
+``margin``, if one is set.
 ``trained_on`` is the training data of the encoders, such as ``citations to 2021``. ``best`` marks the best system of
 one depth on one pool. Columns that differ between the rankings of a figure are null.
 """
@@ -170,8 +170,7 @@ def _summarise_kind(
             figures |= _macro_averages(setups, labels, measures, of_table, draws)
         tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
         rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
-    family = ["table", "measure", *(["label"] if draws.family == "system" else [])]
-    summary = corrected(_mark_best(_frame(rows, runs, draws)), family)
+    summary = corrected(_mark_best(_frame(rows, runs, draws)), ["table", "measure", "label"])
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
     return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
 
@@ -283,8 +282,6 @@ def _tests(
                 changes = [figure.values - base.values for figure, base in pairs]
                 changes_of.setdefault(setup, {})[key] = changes
     tests = len([setup for setup in changes_of if setup != MACRO])
-    if draws.family == "table":
-        tests *= len({label for changes in changes_of.values() for _, label, _ in changes})
     tested: dict[Key, dict[str, Any]] = {}
     for setup, changes_by_key in changes_of.items():
         fields = setups if setup == MACRO else [setup]
@@ -316,7 +313,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
             "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
             "samples": samples, "level": draws.level, "alpha": draws.alpha,
-            "family": draws.family, "margin": draws.margin, "best": False, "marked": False,
+            "margin": draws.margin, "best": False, "marked": False,
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},

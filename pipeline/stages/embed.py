@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID, canonical, digest
-from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
@@ -31,10 +31,8 @@ from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, Transformer
 from pipeline.encode.store import (
     VectorStore,
     read_rows,
-    sample,
     shard_name,
     shard_number,
-    spot_check,
     statistics,
     write_rows,
 )
@@ -279,8 +277,8 @@ class CorpusTexts:
         return characters
 
 
-def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resources) -> Iterator[dict[str, Any]]:
-    """Yield a description of each vector store of a workspace; ``spot`` papers of each are encoded again as a check."""
+def describe_stores(root: Path, corpus: str | None) -> Iterator[dict[str, Any]]:
+    """Yield a description of each vector store of a workspace, or of one corpus, given its id."""
     corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
     for folder in sorted((root / VECTORS).glob("[!.]*")):
         segments = list(published(folder))
@@ -310,26 +308,4 @@ def describe_stores(root: Path, corpus: str | None, spot: int, resources: Resour
             source = corpora.get(first.inputs["corpus"])
             texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
             description["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
-            if texts and spot:
-                description["spot_check"] = _spot_check(root, store, segments[0], texts, sample(rows, spot), resources)
         yield description
-
-
-def _spot_check(
-    root: Path, store: VectorStore, segment: Artifact, texts: CorpusTexts, rows: Rows, resources: Resources
-) -> str:
-    """Return how encoding some papers again compares with their stored vectors, or why that is not possible."""
-    manifest = segment.manifest
-    try:
-        model = registry.resolve(manifest.provenance["model"])
-        variants = (model, passage_model(model), query_paper_model(model))
-        model = next((variant for variant in variants if canonical(variant.spec) == manifest.config["encoder"]), model)
-        if canonical(model.spec) != manifest.config["encoder"]:
-            return "the model of that name has changed"
-        fits = {artifact.id: artifact for artifact in published(root / FITS)}
-        fit = fits[manifest.inputs["fit"]] if "fit" in manifest.inputs else None
-        encoder = kinds.find(model.spec.kind).load(model, fit, resources)
-    except (MdcrError, KeyError) as error:
-        return f"not possible: {error}"
-    cosine, difference = spot_check(store, rows, texts(rows), encoder, manifest.config["role"])
-    return f"{len(rows)} papers: cosine {cosine:.6f}, largest difference {difference:.2g}"

@@ -43,7 +43,6 @@ OF_POOLS = [
 OF_WORDS = [
     ("pool --workers two", "--workers must be a whole number, got 'two'"),
     ("eval --model bm25 --device tpu", "there is no device 'tpu'"),
-    ("show vectors --spot -1", "--spot must be at least 0, got -1"),
     ("compare bm25 lsa --most 0", "--most must be at least 1, got 0"),
     ("plan --model lsa --probe -1", "--probe must be more than 0 seconds, got -1"),
     ("pool --workers 0", "--workers must be at least 1, got 0"),
@@ -138,8 +137,6 @@ OF_CORPORA = [
 OF_TABLES = [
     ("show table", "nothing that was scored"),
     ("show table --format pdf", "pdf"),
-    ("show table --spot 4", "--spot has no effect on mdcr show table. It is of mdcr show vectors"),
-    ("show table --output x", "It is of mdcr show corpus"),
     ("show corpora --depth 10", "--depth has no effect on mdcr show corpora"),
     ("show corpus --corpus none", "there is no corpus 'none'"),
     ("show pools --model lsa", "--model has no effect on mdcr show pools"),

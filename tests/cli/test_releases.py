@@ -49,9 +49,8 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     ]
     assert merged["counts"]["dropped"] == {"duplicate_doi": 0, "duplicate_title_and_year": extra}
     assert extra > 10
-    shown = mdcr(tmp_path, *flags("show corpus --corpus merged --output"), str(tmp_path / "figures"))
+    shown = mdcr(tmp_path, *flags("show corpus --corpus merged"))
     assert f"papers {merged['counts']['kept']:>34,}" in shown.stdout
-    assert len(list((tmp_path / "figures").glob("merged-*.svg"))) == 3
     listed = mdcr_json(tmp_path, *flags("show corpora"))["corpora"]
     assert [(row["corpus"], row["papers"]) for row in listed] == [("merged", merged["counts"]["kept"]), ("s2ag", 300)]
     pools = mdcr_json(tmp_path, *flags("pool --corpus merged --year 2019 --size all --queries 5 --samples 1"))["pools"]
@@ -120,6 +119,6 @@ def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
         (segment,) = published(folder_of_store)
         assert segment.manifest.provenance["recorded_model"] in ("v1", "v2")
         assert VectorStore(folder_of_store, [segment]).dimension == 8
-    shown = mdcr_json(tmp_path, *flags("show vectors --spot 2"))["vectors"]
+    shown = mdcr_json(tmp_path, *flags("show vectors"))["vectors"]
     assert {row["coverage"] for row in shown} == {"100.0%"}
     assert mdcr(tmp_path, "plan", "--model", systems[0], "--json").returncode == 0

@@ -163,9 +163,7 @@ def test_tests_that_cannot_be_significant_are_said() -> None:
     assert "3 queries cannot show a difference: their smallest p-value is 0.25" in table.notes[1]
 
 
-def test_the_margin_and_the_family_are_typed(
-    tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
     def printed(*words: str, code: int = 0) -> str:
         assert main([*words, "--root", str(tmp_path)]) == code
         out, error = capsys.readouterr()
@@ -177,11 +175,10 @@ def test_the_margin_and_the_family_are_typed(
     )
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
     assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
-    assert {row["family"] for row in json.loads(printed("show", "--family", "table", "--json"))["rows"]} == {"table"}
     refused = printed("show", "--margin", "100", code=2)
     assert "got 100. Write --margin 1.0; in Python, Draws(margin=0.01)" in refused
-    report = json.loads(printed("report", "--margin", "2.5", "--family", "table", "--format", "csv", "--json"))
-    assert report["reports"][0].endswith("_family-table_margin-2.5")
+    report = json.loads(printed("report", "--margin", "2.5", "--format", "csv", "--json"))
+    assert report["reports"][0].endswith("_margin-2.5")
 
 
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipeline.corpus.reader import Corpus
-from pipeline.scores.plot import save_profile_plots
 from pipeline.scores.profile import QUANTILES, _decades, _distribution, profile, render_profile
 from tests.builders import make_corpus
 
@@ -126,14 +125,6 @@ def test_text_holds_every_figure(found: dict[str, Any]) -> None:
 def test_an_empty_corpus_has_a_profile(tmp_path: Path) -> None:
     text = render_profile(profile(Corpus(make_corpus(tmp_path, [])), "none", 2**20))
     assert "papers" in text
-
-
-def test_figures_are_written(found: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pip install matplotlib")
-    first = save_profile_plots(found, tmp_path / "a", ("svg",))
-    again = save_profile_plots(found, tmp_path / "b", ("svg",))
-    assert [path.name for path in first] == ["tiny-years.svg", "tiny-fields.svg", "tiny-degrees.svg"]
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
 
 
 def test_a_collection_with_queries_of_its_own_is_not_prefiltered(tmp_path: Path) -> None:

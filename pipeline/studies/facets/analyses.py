@@ -34,8 +34,6 @@ from pipeline.studies.facets.scoring import ALL, paired_tests
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
 
-Sources = Mapping[str, Mapping[str, list[str]]]
-"""Sources that found each candidate when pools were built, by query paper and candidate."""
 
 _ANNOTATOR = re.compile(r"relevance_ann\w+")
 _AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
@@ -186,48 +184,6 @@ def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: st
     queries = len(pool.query_rows)
     run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
     return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
-
-
-def pooling_tables(rankings: Rankings, sources: Sources, measure: str, relevant: int) -> Iterator[StudyTable]:
-    """Yield the figures and ranks of the systems without one source of the pools (Zobel 1998).
-
-    Candidates that only this source found are neither judged nor ranked. Nothing without recorded sources.
-    """
-    frames = []
-    for (system, form, _), (pool, ranking) in rankings.items() if sources else ():
-        judged, ranked = judgements_of(pool), ranked_papers(ranking)
-        query_candidates = zip(judged["paper"], pool.corpus.ids(judged["row"].to_numpy()), strict=True)
-        found_by = [sources.get(paper, {}).get(candidate, ()) for paper, candidate in query_candidates]
-        judged = judged.with_columns(alone=pl.Series([names[0] if len(names) == 1 else "" for names in found_by]))
-        values = measured(judged, ranked, pool, measure)
-        for source in dict.fromkeys(name for papers in sources.values() for names in papers.values() for name in names):
-            alone = judged.filter(alone=source)
-            pruned = ranked.join(alone, on=["query", "row"], how="anti", maintain_order="left")
-            frames.append(pl.DataFrame({
-                "source": source, "system": system, "form": form,
-                "alone": len(alone), "relevant": len(alone.filter(pl.col("grade") >= relevant)),
-                "value": values, "without": measured(judged.filter(pl.col("alone") != source), pruned, pool, measure),
-            }))  # fmt: skip
-    if not frames:
-        return
-    keys = ["source", "system", "form"]
-    counts = pl.concat(rows.head(1) for rows in frames).group_by(keys).agg(pl.col("alone", "relevant").sum())
-    systems = pl.concat(frames).fill_nan(None).drop_nulls().group_by(keys, maintain_order=True)
-    frame = systems.agg(pl.len().alias("queries"), pl.col("value", "without").mean())
-    better = pl.col("value", "without") * sign_of(measure)
-    frame = frame.join(counts, on=keys, maintain_order="left").with_columns(
-        better.rank("min", descending=True).over("source").name.prefix("rank_")
-    )
-    cells: dict[tuple[str, str], Value] = {}
-    for row in frame.iter_rows(named=True):
-        source = f"{row['source']} ({row['relevant']} of {row['alone']})"
-        ranks = "" if row["rank_value"] == row["rank_without"] else f", {row['rank_value']} → {row['rank_without']}"
-        cells[f"{row['system']}, {row['form']}", source] = f"{100 * (row['without'] - row['value']):+.1f}{ranks}"
-    notes = [
-        f"Points of {label_of(measure)} that a system gains if candidates found only by the source (relevant ones of "
-        "them) are left out of pools and rankings, and its rank before and after if it changes; not tested.",
-    ]
-    yield StudyTable("pooling", grid("Systems without a source of the pools", "system, query", cells, notes), frame)
 
 
 def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -71,20 +71,6 @@ class CollectionRecipe:
     def made(self, workspace: Workspace) -> Artifact:
         """Return the corpus, which must have been made."""
         return made(workspace, self.corpus_task)
-
-    def pooled_by(self) -> dict[str, dict[str, list[str]]]:
-        """Return the sources of candidates by query paper (``test-pid2pool-COLLECTION.json``); empty without it."""
-        sources = {}
-        for path in sorted(self.release.folder.glob("test-pid2pool-*.json")):
-            if path.stem.endswith("-ranked"):
-                continue
-            try:
-                pools = msgspec.convert(files.given_json(path), dict[str, dict[str, list[Any]]])
-                for paper, pool in pools.items():
-                    sources[paper] = dict(zip(map(str, pool["cands"]), pool["cand_source"], strict=True))
-            except (msgspec.ValidationError, KeyError, ValueError) as error:
-                raise InputError(f"{path} must give cands and cand_source by paper ({error})", "Correct it") from error
-        return sources
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,6 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *analyses.paired_tables(pairs, measure, recipe.seed),
         *analyses.grade_tables(judged_pools),
         *analyses.citation_tables(judged_pools, ranked, raw_values, measure, recipe.relevant),
-        *analyses.pooling_tables(ranked, recipe.pooled_by(), measure, recipe.relevant),
     ]
     files = {"queries.csv": as_csv(values)}
     for (system, form, facet), (pool, ranking) in ranked.items():

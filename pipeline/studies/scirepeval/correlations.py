@@ -13,8 +13,6 @@ from pipeline.studies.base import StudyTable
 
 LEAST_SYSTEMS = 3
 """Minimum number of systems of a correlation."""
-_LARGEST_SUBSET, _DECIMALS = 4, 12
-"""Maximum number of figures of a subset; number of decimals at which means are compared."""
 
 
 def correlation_table(figures: pl.DataFrame) -> StudyTable:
@@ -27,10 +25,8 @@ def correlation_table(figures: pl.DataFrame) -> StudyTable:
     other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
     nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
     rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
-    subset = smallest_subset(figures)
-    notes = [f"The mean of {' and '.join(subset)} orders the systems like the mean of all."] if subset else []
     pairs, title = pairs.filter(pl.col("figure") != pl.col("other")), "SciRepEval: correlation of figures over systems"
-    return StudyTable.of("correlations", title, pairs, notes, decimals=2, shown=rows)
+    return StudyTable.of("correlations", title, pairs, (), decimals=2, shown=rows)
 
 
 def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
@@ -45,28 +41,6 @@ def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
     names, values = by_label(figures)
     with np.errstate(invalid="ignore", divide="ignore"):
         return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
-
-
-def smallest_subset(figures: pl.DataFrame) -> list[str] | None:
-    """Return the smallest subset of at most four figures whose mean ranks the systems like the mean of all; None: none.
-
-    Systems that tie by one mean must tie by the other. Of several such subsets, the one is returned whose means differ
-    from those of all figures by the most constant amount (least variance).
-    """
-    from scipy.stats import rankdata
-
-    names, values = by_label(figures)
-    means = values.mean(axis=1)
-    order = rankdata(means.round(_DECIMALS))
-    for size in range(1, _LARGEST_SUBSET + 1):
-        distances = {}
-        for subset in itertools.combinations(range(len(names)), size):
-            change = values[:, subset].mean(axis=1) - means
-            if (rankdata((means + change).round(_DECIMALS)) == order).all():
-                distances[subset] = float(change.var().round(_DECIMALS))
-        if distances:
-            return [names[number] for number in min(distances, key=distances.__getitem__)]
-    return None
 
 
 def by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:

@@ -22,7 +22,6 @@ from pipeline.encode import names
 from pipeline.encode.registry import part_names, published, resolve
 from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
-from pipeline.studies.scirepeval.correlations import smallest_subset
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
@@ -58,16 +57,6 @@ def test_the_table_has_the_tasks_of_the_paper() -> None:
     assert rows["value"].to_list() == pytest.approx([0.75, 0.5, (7 * 0.75 + 20 * 0.5) / 27])
     assert best_of(averages) == "a: average 56.5 (mean over tasks)"
     assert best_of(averages.clear()) == ""
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations("abc")))
-def test_the_smallest_subset_holds_whatever_the_order_of_systems(order: tuple[str, ...]) -> None:
-    """Task x has two equal systems, which the mean has not; z is nearer to the mean than y."""
-    values = {"a": (0.5, 0.9, 0.7), "b": (0.5, 0.5, 0.5), "c": (0.1, 0.4, 0.2)}
-    rows = [(system, label, value) for system in order for label, value in zip("xyz", values[system], strict=True)]
-    figures = pl.DataFrame(rows, ["system", "label", "value"], orient="row")
-    assert smallest_subset(figures) == ["z"]
-    assert smallest_subset(figures.filter(pl.col("label") == "x")) == ["x"]
 
 
 def test_two_systems_are_compared_over_figures() -> None:
