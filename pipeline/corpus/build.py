@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress, say
+from pipeline.core.progress import Progress, say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
@@ -27,6 +27,7 @@ from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
 from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
 from pipeline.sources.contexts import ContextSet, read_contexts
+from pipeline.sources.records import UNREADABLE
 
 _RUN_BYTES = 256 * 2**20
 _EXAMPLES_SHOWN, _MAX_EXAMPLES = 5, 100
@@ -48,7 +49,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     total = readable.counts() if isinstance(readable, Joined) else Batch(read=0)
     for part in part_counts:
         total.add_counts(Batch(**{name: part[name] for name in vars(total)}))
-    _say_dropped(total.examples)
+    _say_examples(total.examples, total.noted)
     if isinstance(readable, Joined):
         readable.discard()
 
@@ -59,6 +60,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
             f"{f' (dropped: {reasons})' if reasons else ''}",
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
+    unreadable = _check_readable(total, release)
     runs = run_files(scratch, [part["runs"] for part in part_counts])
     merged = merge_runs(runs, out, SHARD_ROWS, resources)
     examples = total.examples[:_MAX_EXAMPLES]
@@ -67,14 +69,16 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         origin = release.source if isinstance(release, JoinedRelease) else release.parts()[part_of_run(runs[run])]
         paper_id = files.read_arrow(runs[run]).column("paper_id")[position].as_py()
         examples.append(f"duplicate_id: {origin}: {paper_id:.80}")
-        _say_dropped(examples[-1:])
+        _say_examples(examples[-1:], {})
     counts: dict[str, Any] = {"read": total.read, "kept": merged.papers, "dropped": total.dropped + merged.dropped}
     counts |= CitationGraph(merged.shards, scratch, resources.workers, resources.memory // 2).write(out)
     if queries is not None:
         counts |= _write_queries(out, queries, merged.papers)
         total.noted += queries.noted
         examples += queries.examples
-        _say_dropped(queries.examples)
+        _say_examples(queries.examples, {})
+    for problem in unreadable:
+        warn(problem)
     return {
         **counts,
         "noted": total.noted,
@@ -96,9 +100,41 @@ def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resour
     return [counts_by_part[number] for number, _ in parts]
 
 
-def _say_dropped(examples: Sequence[str]) -> None:
+def _say_examples(examples: Sequence[str], noted: Collection[str]) -> None:
+    """Print the first examples of what is dropped, or of values that count as missing (``noted``)."""
     for example in examples[:_EXAMPLES_SHOWN]:
-        say(f"dropped {example}")
+        say(f"{'missing' if example.partition(': ')[0] in noted else 'dropped'} {example}")
+
+
+_MANY, _MOST = 0.1, 0.5
+"""Share of unreadable records beyond which there is a warning, or an error."""
+
+
+def _check_readable(total: Batch, release: Release) -> list[str]:
+    """Return warnings of many unreadable records and of columns without a readable value.
+
+    Raises:
+        InputError: most of the records of a table cannot be read, and the release does not allow it.
+    """
+    warnings = []
+    for label, is_table in (("", False), ("abstracts: ", True), ("citations: ", True)):
+        counts, prefix = (total.noted, f"{label}dropped, ") if is_table else (total.dropped, "")
+        read = total.noted[f"{label}read"] if is_table else total.read
+        dropped = {reason: counts[prefix + reason] for reason in UNREADABLE if counts[prefix + reason]}
+        if sum(dropped.values()) <= _MANY * read:
+            continue
+        first = next((text for text in total.examples if text.partition(": ")[0] in dropped), "")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+        problem = f"{label}{sum(dropped.values()):,} of {read:,} records cannot be read ({reasons}), first {first}"
+        if sum(dropped.values()) > _MOST * read and not release.allow_dropped:
+            raise InputError(problem, "Correct the input; mdcr corpus --allow-dropped builds from the other records")
+        warnings.append(problem)
+    first_of = {example.partition(": ")[0]: example for example in reversed(total.examples)}
+    for reason, example in first_of.items():
+        if " not " in reason and total.noted[reason] >= max(1, total.read - total.dropped.total()):
+            hint = "; name one of its keys: --columns NAME=NAME.KEY" if ": {" in example else ""
+            warnings.append(f"no value of this column can be read: {example}{hint}")
+    return warnings
 
 
 def _prefilter(shards: list[Path]) -> dict[str, int]:

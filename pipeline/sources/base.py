@@ -134,12 +134,14 @@ class Release(ABC):
     Attributes:
         source: name of the source, such as ``s2orc2020``.
         allow_empty: accept files without data, and a release without a kept paper.
+        allow_dropped: accept a release of which most records cannot be read.
         max_text: maximum number of characters of a text; longer texts are cut and counted.
         contexts: file of citation contexts (:mod:`pipeline.sources.contexts`) that become the queries, or None.
     """
 
     source: ClassVar[str]
     allow_empty: bool = False
+    allow_dropped: bool = False
     max_text: int = MAX_TEXT
     contexts: str | None = None
 

@@ -170,6 +170,9 @@ class _StrictTally(Tally):
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
 
+    def odd(self, reason: str, line: int, value: Any) -> None:
+        self.drop(reason, line, f"{value!r}")
+
 
 def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
     """Yield (line number, record) of documents or queries."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from pipeline.core.progress import warn
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
+from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
@@ -86,7 +85,7 @@ class JsonLines(FileRelease):
         never_found = {theirs for ours, theirs in self.names.items() if ours != theirs}
         for line_number, record in self._records(path, tally):
             paper_id = _lookup(record, self.names["paper_id"])
-            if paper_id is None or paper_id == "":
+            if paper_id is None or paper_id == "" or paper_id != paper_id:
                 keys.update(itertools.islice(record, _MAX_KEYS))
                 tally.drop("no_paper_id", line_number)
                 continue
@@ -94,8 +93,8 @@ class JsonLines(FileRelease):
             if never_found:
                 never_found -= {name for name in never_found if _lookup(record, name) is not None}
             try:
-                paper = self._paper(record)
-            except (ValueError, OverflowError, msgspec.ValidationError) as error:
+                paper = self._paper(record, tally, line_number)
+            except msgspec.ValidationError as error:
                 tally.drop("wrong_type", line_number, str(error))
             else:
                 yield paper
@@ -110,18 +109,16 @@ class JsonLines(FileRelease):
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
 
-    def _paper(self, record: Mapping[str, Any]) -> Paper:
+    def _paper(self, record: Mapping[str, Any], tally: Tally, line_number: int) -> Paper:
         values = {name: _lookup(record, theirs) for name, theirs in self.names.items()}
-        values["year"] = _year(values["year"])
-        paper = msgspec.convert(values, _Record)
-        fields = [paper.fields] if isinstance(paper.fields, str) else paper.fields or []
+        paper = convert_record(values, _Record, tally, line_number)
         return Paper(
-            id=str(paper.paper_id),
+            id=str(paper.paper_id).strip(),
             title=paper.title,
             abstract=paper.abstract,
             year=paper.year,
-            fields=[FOLDED.get(name.casefold(), name) for name in fields],
-            outbound=[str(reference) for reference in paper.references or ()],
+            fields=[FOLDED.get(name.casefold(), name) for name in _split(paper.fields)],
+            outbound=_split(paper.references),
             inbound=paper.n_inbound,
             doi=paper.doi,
         )
@@ -137,42 +134,42 @@ class ParquetFiles(JsonLines):
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         names = open_parquet(path).schema_arrow.names
         paper_id = self.names["paper_id"]
-        if paper_id.partition(".")[0] not in names:
+        if paper_id not in names and paper_id.partition(".")[0] not in names:
             raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
-        mapped = {name.partition(".")[0] for name in self.names.values()}
+        mapped = {
+            ".".join(steps[:end])
+            for name in self.names.values()
+            for steps in [name.split(".")]
+            for end in range(1, len(steps) + 1)
+        }
         return read_columns(path, [name for name in names if name in mapped], tally)
 
 
 class _Record(msgspec.Struct):
     paper_id: str | int
-    title: str | None
-    abstract: str | None
-    year: int | None
-    fields: list[str] | str | None
-    references: list[str | int] | None
-    n_inbound: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None
-    doi: str | None
+    title: str | None = None
+    abstract: str | None = None
+    year: int | None = None
+    fields: list[str] | str | None = None
+    references: list[str | int] | str | int | None = None
+    n_inbound: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
+    doi: str | None = None
+
+
+def _split(values: list[Any] | str | int | None) -> list[str]:
+    """Return the texts of a list, or of a text of several with semicolons between them, without empty ones."""
+    values = values if isinstance(values, list) else str("" if values is None else values).split(";")
+    return [text for value in values if (text := str(value).strip())]
 
 
 def _lookup(record: Any, name: str) -> Any:
-    """Return the value at ``name``: a key, else a path of keys separated by dots."""
-    if name in record:
-        return record[name]
-    for step in name.split("."):
-        if not isinstance(record, Mapping):
-            return None
-        record = record.get(step)
-    return record
-
-
-def _year(value: Any) -> int | None:
-    """Return the year of a number, a date, or a text that begins with four digits; ValueError if there is none."""
-    if value is None or value == "" or value != value:
-        return None
-    if isinstance(value, datetime.date):
-        return value.year
-    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
-        return int(value)
-    if isinstance(value, str) and value[:4].isascii() and value[:4].isdecimal() and not value[4:5].isdecimal():
-        return int(value[:4])
-    raise ValueError(f"{value!r:.60} is not a year")
+    """Return the value at ``name``: a key, else a path of keys separated by dots; of a list, those of its items."""
+    if isinstance(record, list):
+        return [_lookup(item, name) for item in record]
+    if not isinstance(record, Mapping) or name in record:
+        return record[name] if isinstance(record, Mapping) else None
+    steps = name.split(".")
+    for end in range(len(steps) - 1, 0, -1):
+        if (key := ".".join(steps[:end])) in record:
+            return _lookup(record[key], ".".join(steps[end:]))
+    return None

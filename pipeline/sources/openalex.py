@@ -130,12 +130,7 @@ class OpenAlex(FileRelease):
             if reason := self._reason_to_drop(work):
                 tally.drop(reason, record_number, paper_id)
                 continue
-            try:
-                paper = self._paper(paper_id, work)
-            except (ValueError, msgspec.DecodeError) as error:
-                tally.drop("wrong_type", record_number, str(error))
-            else:
-                yield paper
+            yield self._paper(paper_id, work, tally, record_number)
 
     def _reason_to_drop(self, work: Work) -> str | None:
         reasons = {
@@ -146,26 +141,33 @@ class OpenAlex(FileRelease):
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
-    def _paper(self, paper_id: str, work: Work) -> Paper:
+    def _paper(self, paper_id: str, work: Work, tally: Tally, record_number: int) -> Paper:
+        try:
+            abstract = plain_abstract(work.abstract_inverted_index, self.max_text)
+        except (ValueError, msgspec.DecodeError):
+            tally.odd("abstract_inverted_index not an index", record_number, work.abstract_inverted_index)
+            abstract = ""
         return Paper(
             id=paper_id,
             title=work.title or work.display_name,
-            abstract=plain_abstract(work.abstract_inverted_index, self.max_text),
+            abstract=abstract,
             year=work.publication_year,
-            fields=self._fields(work),
+            fields=self._fields(work, tally, record_number),
             outbound=[short_id(work_id) for work_id in work.referenced_works or ()],
             inbound=min(max(work.cited_by_count or 0, 0), _MAX_INT32),
             doi=work.doi,
         )
 
-    def _fields(self, work: Work) -> list[str]:
+    def _fields(self, work: Work, tally: Tally, record_number: int) -> list[str]:
         fields = []
-        if self.fields_from != "topics":
-            fields = [
-                FOLDED.get(concept.display_name.casefold(), concept.display_name)
-                for concept in work.concepts or ()
-                if concept.level == 0 and concept.display_name and float(concept.score or 0) >= self.min_concept_score
-            ]
+        for concept in (work.concepts or ()) if self.fields_from != "topics" else ():
+            try:
+                is_certain = float(concept.score or 0) >= self.min_concept_score
+            except ValueError:
+                tally.odd("score not a number", record_number, concept.score)
+                continue
+            if concept.level == 0 and concept.display_name and is_certain:
+                fields.append(FOLDED.get(concept.display_name.casefold(), concept.display_name))
         if fields or self.fields_from == "concepts":
             return fields
         topic = work.primary_topic or (work.topics[0] if work.topics else None)

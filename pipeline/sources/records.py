@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import datetime
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +31,17 @@ EXAMPLES = 3
 
 _BATCH_ROWS, _BATCH_BYTES = 64, 2**24
 """Maximum number of Parquet rows, and their approximate bytes, that are Python objects at a time."""
+
+UNREADABLE = ("bad_columns", "bad_json", "bad_utf8", "line_too_long", "no_paper_id", "wrong_type")
+"""Reasons for dropping a record that are defects of the input, not rules of a release."""
+
+_YEAR = re.compile(r"(?<![0-9_])[0-9]{4}(?![0-9_])", re.ASCII)
+_WORDS = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false", "array": "a list"}
+"""What a value has to be, in words, by its type in messages of :mod:`msgspec`."""
+
+_LISTS = (list, set)
+
+_Odd = Callable[[str, Any], None]
 
 _T = TypeVar("_T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -131,6 +145,14 @@ class Tally(Batch):
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         """Count a dropped record; the first :data:`EXAMPLES` of a reason become examples."""
         self.drop_expected(reason)
+        self._show(reason, line, excerpt)
+
+    def odd(self, reason: str, line: int, value: Any) -> None:
+        """Count a value that counts as missing; the first :data:`EXAMPLES` of a reason become examples."""
+        self.noted[reason] += 1
+        self._show(reason, line, f"{value!r:.80}")
+
+    def _show(self, reason: str, line: int, excerpt: bytes | str) -> None:
         self._shown[reason] += 1
         if self._shown[reason] <= EXAMPLES:
             text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
@@ -158,11 +180,11 @@ class Tally(Batch):
 def read_records(
     path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
 ) -> Iterator[tuple[int, _T]]:
-    """Yield (line number, record) of the lines that decode as ``kind``; drop and count the others.
+    """Yield (line number, record) of the lines that are records of ``kind``; drop and count the others.
 
     Args:
         path: JSON lines, plain or gzip.
-        kind: a type that :mod:`msgspec` decodes.
+        kind: a type that :mod:`msgspec` decodes. Odd values of a struct count as missing (:func:`convert_record`).
         tally: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
         allow_truncated: keep the complete lines of a truncated gzip file.
 
@@ -178,29 +200,108 @@ def read_records(
             record = decode(line)
         except UnicodeDecodeError:
             tally.drop("bad_utf8", line_number, line)
-        except msgspec.ValidationError as error:
-            tally.drop("wrong_type", line_number, str(error))
+            continue
         except (msgspec.DecodeError, RecursionError):
             try:
-                record = decode(_replace_surrogates(line))
+                record = convert_record(_lenient_json(line), kind, tally, line_number)
             except msgspec.ValidationError as error:
                 tally.drop("wrong_type", line_number, str(error))
+                continue
             except (ValueError, RecursionError):
                 tally.drop("bad_json", line_number, line)
-            else:
-                yield line_number, record
-        else:
-            yield line_number, record
+                continue
+        yield line_number, record
 
 
-def _replace_surrogates(line: bytes) -> bytes:
-    """Return a JSON line with lone surrogates replaced by U+FFFD; ValueError if it is not JSON."""
-    text = json.dumps(json.loads(line, parse_constant=_not_json), ensure_ascii=False)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+def _lenient_json(line: bytes) -> Any:
+    """Return the value of a JSON line, also with ``NaN``, commas around it, or lone surrogates (as U+FFFD)."""
+    value = json.loads(line.strip(b" \t\r,"))
+    if b"\\ud" in line or b"\\uD" in line:
+        text = json.dumps(value, ensure_ascii=False)
+        value = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return value
 
 
-def _not_json(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
+def convert_record(values: Any, kind: type[_T], tally: Tally, line: int) -> _T:
+    """Return a record of ``kind`` from plain values; only the first field of a struct, which identifies it, is strict.
+
+    In the other fields, null and NaN are missing. Numbers in texts, texts of numbers and lists of one text are
+    converted. What cannot be read is missing and counted in ``tally``; a list loses its odd items alone.
+
+    Raises:
+        msgspec.ValidationError: ``values`` is not a mapping, or its first field cannot be read.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError:
+        if not isinstance(values, Mapping) or not hasattr(kind, "__struct_fields__"):
+            raise
+    record: _T = _convert_fields(values, kind, lambda reason, value: tally.odd(reason, line, value))
+    return record
+
+
+def _convert_fields(values: Mapping[str, Any], kind: Any, odd: _Odd) -> Any:
+    found = {}
+    for position, field in enumerate(msgspec.structs.fields(kind)):
+        value, name = values.get(field.encode_name), field.encode_name
+        if not _is_missing(value):
+            found[name] = _convert_value(value, field.type, name, odd if position else _refuse)
+    return msgspec.convert({name: value for name, value in found.items() if value is not None}, kind, strict=False)
+
+
+def _refuse(reason: str, value: Any) -> None:
+    raise msgspec.ValidationError(f"{reason}: {value!r:.60}")
+
+
+def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
+    """Return a value that converts to ``kind``; None, and a call of ``odd``, if there is none."""
+    if name.endswith("year"):
+        if (year := year_of(value)) is None and value != "":
+            odd(f"{name} not a year", value)
+        return year
+    kinds = (kind,) if get_origin(kind) in _LISTS else get_args(kind) or (kind,)
+    try:
+        msgspec.convert(value, kind, strict=False)
+        return value
+    except msgspec.ValidationError as error:
+        expected = "str" if str in kinds else re.sub(r"\W.*", "", str(error).partition("`")[2])
+        reason = f"{name} not {_WORDS.get(expected, 'of its type')}"
+    items = next((get_args(member)[0] for member in kinds if get_origin(member) in _LISTS), None)
+    struct = next((member for member in kinds if hasattr(member, "__struct_fields__")), None)
+    if isinstance(value, list) and items:
+        converted = (_convert_value(item, items, name, odd) for item in value if not _is_missing(item, odd, name))
+        return [item for item in converted if item is not None]
+    if isinstance(value, Mapping) and struct:
+        return _convert_fields(value, struct, odd)
+    if isinstance(value, list) and len(value) == 1 and odd is not _refuse:
+        return None if _is_missing(value[0]) else _convert_value(value[0], kind, name, odd)
+    if str in kinds and _is_whole(value):
+        return str(int(value))
+    if value != "":
+        odd(reason, value)
+    return None
+
+
+def _is_missing(value: Any, odd: _Odd | None = None, name: str = "") -> bool:
+    """Return whether a value is null or NaN; ``odd`` counts those that are items of a list."""
+    is_missing = value is None or (isinstance(value, float) and value != value)
+    if is_missing and odd:
+        odd(f"null in {name}", value)
+    return is_missing
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and value % 1 == 0
+
+
+def year_of(value: Any) -> int | None:
+    """Return the year of a whole number, a date, or a text with a number of four digits; None if there is none."""
+    if isinstance(value, datetime.date):
+        return value.year
+    if _is_whole(value):
+        return int(value)
+    found = _YEAR.search(value) if isinstance(value, str) else None
+    return int(found[0]) if found else None
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -222,7 +323,7 @@ def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, required: str) -
     columns = [field.name for field in msgspec.structs.fields(kind) if field.name in names]
     for row_number, row in read_columns(path, columns, tally):
         try:
-            record = msgspec.convert(row, kind)
+            record = convert_record(row, kind, tally, row_number)
         except msgspec.ValidationError as error:
             tally.drop("wrong_type", row_number, str(error))
             continue
@@ -248,12 +349,27 @@ def _rows(batch: pa.RecordBatch, rows_before: int, tally: Tally) -> Iterator[tup
     """Yield the rows of a batch, numbered from ``before + 1``."""
     try:
         rows = batch.to_pylist()
-    except (ValueError, OverflowError) as error:  # bad UTF-8, or a date after the year 9999
+    except (ValueError, OverflowError):  # bad UTF-8, or a date after the year 9999
         if len(batch) > 1:
             for index in range(len(batch)):
                 yield from _rows(batch.slice(index, 1), rows_before + index, tally)
         else:
-            reason = "bad_utf8" if isinstance(error, UnicodeDecodeError) else "wrong_type"
-            tally.drop(reason, rows_before + 1, str(error))
+            yield rows_before + 1, _row(batch, rows_before + 1, tally)
         return
     yield from enumerate(rows, rows_before + 1)
+
+
+def _row(batch: pa.RecordBatch, row_number: int, tally: Tally) -> dict[str, Any]:
+    """Return the only row of a batch; values that Python cannot hold are missing."""
+    values: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values[name] = column[0].as_py()
+        except (ValueError, OverflowError) as error:
+            values[name] = None
+            tally.odd(
+                f"{name} not {'UTF-8' if isinstance(error, UnicodeDecodeError) else 'of its type'}",
+                row_number,
+                str(error),
+            )
+    return values

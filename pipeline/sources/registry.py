@@ -94,6 +94,7 @@ SOURCES: dict[str, Source] = {
 
 COMMON = (
     Option("allow_empty", "accept files without data, and a release of which no paper is kept", None),
+    Option("allow_dropped", "accept a release of which most records cannot be read", None),
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),

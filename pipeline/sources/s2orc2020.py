@@ -18,7 +18,7 @@ _PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jso
 class Record(Paper):
     """The keys of a metadata record that are read."""
 
-    id: str = msgspec.field(name="paper_id")
+    id: str = msgspec.field(name="paper_id", default="")
     fields: list[str] | None = msgspec.field(name="mag_field_of_study", default=None)
     outbound: list[str] | None = msgspec.field(name="outbound_citations", default=None)
     inbound: set[str] | None = msgspec.field(name="inbound_citations", default=None)

@@ -123,8 +123,8 @@ def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: P
     folder = write_beir(tmp_path)
     (folder / "corpus.jsonl").write_text('{"_id": 7, "title": 1}\n{"_id": 8, "text": null}\nnull\n')
     batch = next(Beir(folder).read("corpus.jsonl"))
-    assert batch.papers.column("paper_id").to_pylist() == ["8"]
-    assert batch.dropped == {"wrong_type": 2}
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": 5}) + "\n")
-    with pytest.raises(InputError, match=r"queries.jsonl:1 is not a query \(wrong_type"):
+    assert batch.papers.column("paper_id").to_pylist() == ["7", "8"]
+    assert batch.dropped == {"wrong_type": 1}
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": {}}) + "\n")
+    with pytest.raises(InputError, match=r"queries.jsonl:1 is not a query \(text not a text"):
         Beir(folder).queries()

@@ -114,3 +114,33 @@ def test_a_mapped_column_that_is_never_there_is_told_and_noted(
     _, total = read(JsonLines(tmp_path, "abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}
     assert capsys.readouterr().err == f"no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"
+
+
+def test_an_odd_value_costs_no_paper(tmp_path: Path) -> None:
+    records = [
+        {"paper_id": 1.0, "title": ["One"], "year": "c2019", "references": [2.0, None, ""], "abstract": float("nan")},
+        {"paper_id": " 2 ", "title": 1984, "year": " in press", "references": "1; 3", "n_inbound": "12"},
+        {"paper_id": True, "year": 2019},
+    ]
+    rows, total = read(JsonLines(write_lines(tmp_path / "a.jsonl", records)))
+    assert [(row["paper_id"], row["title"], row["year"], row["outbound"]) for row in rows] == [
+        ("1", "One", 2019, [2]),
+        ("2", "1984", NO_YEAR, [1, 3]),
+    ]
+    assert (rows[0]["abstract"], rows[1]["n_inbound"]) == ("", 12)
+    assert total.dropped == {"wrong_type": 1}
+    assert total.noted == {"year not a year": 1, "null in references": 1}
+    assert "year not a year: a.jsonl:2: ' in press'" in total.examples
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_path_leads_through_dots_and_lists(tmp_path: Path, kind: str) -> None:
+    record = {"paper": {"id": "1"}, "meta.year": 2019, "refs": [{"id": "2"}, {"id": None}], "ids.of": {"doi": "10.1/a"}}
+    columns = "paper_id=paper.id,year=meta.year,references=refs.id,doi=ids.of.doi"
+    if kind == "jsonl":
+        release = JsonLines(write_lines(tmp_path / "a.jsonl", [record]), columns)
+    else:
+        pq.write_table(pa.Table.from_pylist([record]), tmp_path / "a.parquet")
+        release = ParquetFiles(tmp_path, columns)
+    row = read(release)[0][0]
+    assert (row["paper_id"], row["year"], row["outbound"], row["doi_key"]) == ("1", 2019, [2], doi_key("10.1/a"))
