@@ -241,7 +241,12 @@ PARQUET: list[tuple[str, Files | Callable[[Path], None], Mapping[str, int] | Non
     ("a title that is no UTF-8", _parquet(_TABLE.set_column(1, "title", _bad_text())), {"title not UTF-8": 1}, ""),
     ("ids that are lists", _parquet(_TABLE.set_column(0, "paper_id", [[["1"], ["2"], ["3"]]])), None, "must have"),
     ("a null id", _parquet(_TABLE.set_column(0, "paper_id", [["1", None, "3"]])), {"no_paper_id": 1}, ""),
-    ("infinite years", _parquet(_TABLE.append_column("year", [[2019.0, float("inf"), 2020.0]])), {"year not a year": 1}, ""),
+    (
+        "infinite years",
+        _parquet(_TABLE.append_column("year", [[2019.0, float("inf"), 2020.0]])),
+        {"year not a year": 1},
+        "",
+    ),
     ("no column of ids", _parquet(_TABLE.rename_columns(["id", "title"])), None, "paper_id"),
     ("cut in the middle", _parquet(_TABLE, lambda data: data[: len(data) // 2]), None, "a.parquet"),
     ("of no bytes", {"a.parquet": b""}, None, "a.parquet"),
