@@ -185,7 +185,8 @@ class Workspace:
 
         Args:
             pools: the pools.
-            systems: such as ``["bm25", "scincl"]``; a tuned ``bm25`` is scored untuned as well.
+            systems: such as ``["bm25", "scincl"]``. Where a tuning gives ``bm25`` its parameters, Anserini's are scored
+                too, as ``bm25:k1=0.9,b=0.4``.
             **settings: of :meth:`evaluations`.
 
         Returns:

@@ -24,7 +24,7 @@ from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
-from pipeline.stages.tune import Grid, Tuning, tune_task
+from pipeline.stages.tune import Grid, Tuning, served, tune_task
 
 COMMANDS = {
     "fetch": "fetch:fetch",
@@ -177,20 +177,18 @@ def tune(options: argparse.Namespace) -> None:
     tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
     artifacts = read.make(runner, tasks, options, stores=True)
     if options.json and not options.dry_run:
-        print_json({"tunings": [_tuning_record(artifact) for artifact in artifacts]})
+        print_json({"tunings": [_tuning_record(runner.root, artifact) for artifact in artifacts]})
         return
     for artifact in artifacts:
-        _show_grid(artifact, runner.root / REPORTS / artifact.name)
+        _show_grid(runner.root, artifact)
 
 
-def _show_grid(artifact: Artifact, folder: Path) -> None:
+def _show_grid(root: Path, artifact: Artifact) -> None:
     counts, tuned, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
-        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. bm25 has these values from now on, in "
-        "test pools of this corpus, field, year, seed and rules that have at most "
-        f"{artifact.manifest.config['pool']['queries']} queries."
+        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. {_serves(root, artifact)}"
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."
@@ -203,6 +201,7 @@ def _show_grid(artifact: Artifact, folder: Path) -> None:
     rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tuned.k1), ("b", tuned.b)))
     heat = HeatMap(title, "", rows, columns, {"MAP": tuned.values.tolist()})
     try:
+        folder = root / REPORTS / artifact.name
         folder.mkdir(parents=True, exist_ok=True)
         with drawing() as figure_class:
             ends = (float(tuned.values.min()), float(tuned.values.max()))
@@ -213,10 +212,24 @@ def _show_grid(artifact: Artifact, folder: Path) -> None:
         say(f"no figure: {error}")
 
 
-def _tuning_record(artifact: Artifact) -> dict[str, Any]:
+def _serves(root: Path, artifact: Artifact) -> str:
+    """Return the sentence that says which pools a tuning serves."""
+    (sizes, pools), settings = served(root, artifact), artifact.manifest.config["pool"]
+    texts = ["of a size without a tuning" if size == "other" else f"of size {size}" for size in sizes]
+    if not texts:
+        return "bm25 has the values of another tuning with more queries."
+    here = f" ({', '.join(pools)})" if pools else ""
+    return (
+        f"bm25 has these values in test pools {' or '.join(texts)}, with this corpus, field, year, seed and rules and "
+        f"at most {settings['queries']} queries{here}."
+    )
+
+
+def _tuning_record(root: Path, artifact: Artifact) -> dict[str, Any]:
     tried = Grid.of(artifact)
     return {
         **as_record(artifact),
         "pool": artifact.manifest.config["pool"],
+        "serves": served(root, artifact)[1],
         "grid": {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()},
     }

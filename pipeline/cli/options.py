@@ -22,6 +22,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus, find_corpus_folder
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode import hub
+from pipeline.encode.names import parse
 from pipeline.encode.spec import Role
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
@@ -92,9 +93,9 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
-    untuned = not tunings and any(str(evaluation.system) == "bm25" for evaluation in selected)
-    if untuned and stored_tuning_tasks(runner.root, find_corpus(runner.root, options.corpus)):
-        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}; no tuning of this corpus is for these pools")
+    typed = any(str(part) == "bm25" for name in parse(options.model or "") for part in name.walk())
+    if typed and not tunings and stored_tuning_tasks(runner.root, find_corpus(runner.root, options.corpus)):
+        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}, not tuned: no tuning has the settings of these pools")
     return selected
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import convert, read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, value_in
@@ -21,7 +21,7 @@ from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
-from pipeline.stages.systems import TUNED, means, parse_precision, stored_names, system_of
+from pipeline.stages.systems import parse_precision, stored_names, system_of
 
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
@@ -44,7 +44,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         root: the workspace.
         **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
             where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
-            ``systems`` (names; ``bm25`` includes ``bm25:tuned``), ``depth``, ``precision``, ``engine`` (an index
+            ``systems`` (names), ``depth``, ``precision``, ``engine`` (an index
             includes exact search), ``missing_positives``; ``measures``, each scored for at least one row. None: any.
 
     Raises:
@@ -123,8 +123,29 @@ def option(name: str) -> str:
 
 
 def is_called(run: Settings, name: str) -> bool:
-    """Whether a name matches the system of a ranking: ``bm25`` includes tuned BM25, ``lsa`` includes ``lsa@ivf``."""
-    return means(system_of(run["system"]), name)
+    """Whether a name means the system of a ranking (:func:`pipeline.stages.systems.shown`)."""
+    return name == run["system"] or name in (run["also"] or ())
+
+
+def labels_of(runs: pl.DataFrame, name: str) -> list[str]:
+    """Return the label that a name is, else the labels of the rows whose system it means."""
+    if name in set(runs["label"]):
+        return [name]
+    rows = runs.unique("label", maintain_order=True).rows(named=True)
+    called = [run["label"] for run in rows if is_called(run, name)]
+    return called or [run["label"] for run in rows for spelling in stored_names(name) if is_called(run, spelling)]
+
+
+def label_of_row(runs: pl.DataFrame, name: str) -> str:
+    """Return the label of the only row that a name or label means; InputError if there is none, or several."""
+    matching, labels = labels_of(runs, name), list(runs["label"].unique(maintain_order=True))
+    if not matching:
+        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, labels))
+    if len(matching) > 1:
+        raise InputError(
+            f"{name!r} must mean one row, got {'; '.join(matching)}", "Give its label, or choose with --depth"
+        )
+    return matching[0]
 
 
 def _setting_of(run: Settings, name: str) -> Any:
@@ -195,7 +216,7 @@ def _sort_rows(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
         pool = (run["field"] or "", run["size"], run["sample"])
         return (
             min(positions, default=0),
-            system_of(run["system"]).base not in ("bm25", TUNED),
+            system_of(run["system"]).base != "bm25",
             run["system"],
             -run["depth"],
             run["row"],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.measure.estimates import smallest_shown
 from pipeline.measure.measures import sign_of
@@ -33,7 +33,7 @@ from pipeline.scores.average import (
     in_order,
 )
 from pipeline.scores.caption import scope
-from pipeline.scores.choose import is_called
+from pipeline.scores.choose import label_of_row
 from pipeline.scores.store import load_runs, open_rankings
 
 DIFFERENCES = {
@@ -220,7 +220,7 @@ def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame,
         InputError: a name matches no row or several, or the two have no pool in common.
     """
     runs = load_runs(scores)
-    labels = _find_label(runs, first), _find_label(runs, second)
+    labels = label_of_row(runs, first), label_of_row(runs, second)
     if labels[0] == labels[1]:
         raise InputError(f"two rows must be compared, got {labels[0]} twice", "Name two systems")
     both = scores.filter(pl.col("label").is_in(labels))
@@ -231,20 +231,6 @@ def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame,
             f"Run mdcr eval --model {first},{second}",
         )
     return both, labels
-
-
-def _find_label(runs: pl.DataFrame, name: str) -> str:
-    """Return the label of the only row that a name or label matches."""
-    labels = list(runs["label"].unique(maintain_order=True))
-    labels_called = [run["label"] for run in runs.iter_rows(named=True) if is_called(run, name)]
-    matching = [name] if name in labels else list(dict.fromkeys(labels_called))
-    if not matching:
-        raise InputError(f"{name!r} must be a system that was scored on these pools", nearest(name, labels))
-    if len(matching) > 1:
-        raise InputError(
-            f"{name!r} must mean one row, got {'; '.join(matching)}", "Give its label, or choose with --depth"
-        )
-    return matching[0]
 
 
 def most_different(

@@ -18,10 +18,12 @@ from pipeline.measure.engines import precision_among
 from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, has_own_queries, provenance
+from pipeline.scores.choose import labels_of
 from pipeline.scores.labels import format_setting, trainings_of
 from pipeline.scores.published import made_with, published
 from pipeline.scores.store import open_pool, open_rankings, values_of
 from pipeline.scores.tables import percent
+from pipeline.stages.systems import TUNED
 
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
@@ -68,8 +70,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         return ""
     tested = table.filter(pl.col("p_value").is_not_null())
     bases = list(dict.fromkeys(tested["baseline"]))
-    is_base = (pl.col("label") == baseline) | (pl.col("system") == baseline)
-    tested_or_base = {*runs.filter(is_base)["label"], *tested["label"]}
+    tested_or_base = {*labels_of(runs, baseline), *tested["label"]}
     untested = [label for label in dict.fromkeys(table["label"]) if label not in tested_or_base]
     untested_note = f"Not tested against {baseline}: {', '.join(untested)} (another depth or other samples)."
     if tested.is_empty():
@@ -175,7 +176,9 @@ def _parameters(runs: pl.DataFrame) -> str:
 
 def _run_parameters(run: Mapping[str, Any]) -> str:
     """Return the settings of a ranking that the name of its system may leave out."""
-    parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None]
+    spelled = run["system"].startswith("bm25:")
+    parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None and not spelled]
+    parts = [f"tuned to {parts[0]}", *parts[1:]] if parts and TUNED in (run["also"] or ()) else parts
     parts += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
     return ", ".join(parts + ([f"revision {format_setting(run['revision'])}"] if run["revision"] else []))

@@ -19,7 +19,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import warn
 from pipeline.core.runner import Runner
-from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
+from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
@@ -28,6 +28,8 @@ from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
+from pipeline.stages.systems import is_tuned, shown, stored_system, system_of
+from pipeline.stages.tune import find_tuning
 
 _SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
 """Counts of a scoring that a frame of rankings contains."""
@@ -64,6 +66,7 @@ and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are folder 
 
 FACTS = {
     "label": pl.String,
+    "also": pl.List(pl.String),
     "kind": pl.String,
     "scores": pl.List(pl.String),
     "measures": pl.List(pl.String),
@@ -77,8 +80,9 @@ FACTS = {
     "replaced": pl.Boolean,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``kind`` identifies the settings that the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is
-JSON (:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
+``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
+the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
+(:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -124,24 +128,37 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
         else:
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
             scores_of.setdefault(key, []).append(artifact)
-    rows = []
+    found = []
     for (ranking, _, _), scores in scores_of.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
-        rows.append(_row(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
-    return _frame(rows)
+        found.append((scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
+    return _frame(root, found)
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
     """Return evaluations as a frame of rankings, columns :data:`RUNS`; those without a measure are left out."""
-    rows = []
+    found = []
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
         read = [inputs[name] for name in ("ranking", "pool", "corpus")]
-        rows.append(_row(scores, *(source if isinstance(source, Artifact) else runner.make(source) for source in read)))
-    return _frame(rows)
+        ranking, pool, corpus = (read if isinstance(read, Artifact) else runner.make(read) for read in read)
+        found.append((scores, ranking, pool, corpus))
+    return _frame(runner.root, found)
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+_Found = tuple[Sequence[Artifact], Artifact, Artifact, Artifact | None]
+"""Scores of a ranking, the ranking, its pool, and the corpus if it is there."""
+
+
+def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
+    tunings = list(published(root / TUNINGS))
+    tuned = {
+        pool.id
+        for scores, _, pool, _ in found
+        if is_tuned(stored_system(scores[0].manifest))
+        or find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
+    }
+    rows = [_row(*sources, tuned=sources[2].id in tuned) for sources in found]
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
 
@@ -235,18 +252,21 @@ def as_json(settings: Any) -> str:
 
 
 def _row(
-    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None
+    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None, *, tuned: bool
 ) -> dict[str, Any]:
     scored, pool = scores[0].manifest, pool_artifact.manifest
-    config, system = pool.config, str(scored.config["system"])
+    config, (system, also) = pool.config, shown(stored_system(scored), tuned=tuned)
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
+    for name in {"parts", "weights"} & {*settings}:
+        if isinstance(settings[name], Mapping):
+            settings[name] = {shown(system_of(part), tuned=tuned)[0]: value for part, value in settings[name].items()}
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
     varying = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
     shared = {name: value for name, value in config.items() if name not in varying}
     parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
-    row_settings = _row_settings(system, settings, "tuning" in ranking.manifest.inputs)
+    row_settings = _row_settings(system, settings)
     tuning = ranking.manifest.inputs.get("tuning")
     return {
         **{name: config.get(name) for name in ("field", "year", "split", "seed")},
@@ -267,6 +287,7 @@ def _row(
         "pool": pool_artifact.name,
         "ranking": ranking.name,
         "label": system,
+        "also": also,
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
@@ -283,12 +304,12 @@ def _row(
     }
 
 
-def _row_settings(system: str, settings: Mapping[str, Any], tuned: bool) -> dict[str, Any]:
-    """Return the settings that are the same for every pool: without those chosen on validation queries."""
-    tuned = tuned or bool(settings.get("weights")) or ":tuned" in system
+def _row_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are the same for every pool: without those that may be chosen on validation queries."""
+    tuned = bool(settings.get("weights")) or system == "bm25"
     row_settings = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
     if isinstance(parts := settings.get("parts"), Mapping):
-        row_settings["parts"] = {name: _row_settings(name, part, tuned=False) for name, part in parts.items()}
+        row_settings["parts"] = {name: _row_settings(name, part) for name, part in parts.items()}
     return row_settings
 
 

@@ -30,8 +30,10 @@ from pipeline.scores.average import (
     families,
     in_order,
 )
+from pipeline.scores.choose import labels_of
 from pipeline.scores.labels import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
+from pipeline.stages.systems import UNTUNED
 
 USUAL = "usual"
 """In place of a baseline: the row of tuned BM25, else of BM25, if exactly one row has that name."""
@@ -177,7 +179,7 @@ def _summarise_kind(
 
 def _default_baseline(runs: pl.DataFrame) -> str | None:
     systems = list(runs.unique("label")["system"])
-    return next((name for name in ("bm25:tuned", "bm25") if systems.count(name) == 1 < len(systems)), None)
+    return next((name for name in ("bm25", UNTUNED) if systems.count(name) == 1 < len(systems)), None)
 
 
 def _row(key: Key, figure: Average, draws: Draws, fields: Sequence[Average] = ()) -> dict[str, Any]:
@@ -245,7 +247,7 @@ def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
     ``wanted`` is a name or label; None: no tests.
     """
     depth_of = {run["label"]: run["depth"] for run in runs.iter_rows(named=True)}
-    matches = dict.fromkeys(r["label"] for r in runs.iter_rows(named=True) if wanted in (r["label"], r["system"]))
+    matches = [] if wanted is None else labels_of(runs, wanted)
     if wanted is not None and not matches:
         raise InputError(
             f"the baseline must be one of {', '.join(depth_of)} on these pools, got {wanted!r}",

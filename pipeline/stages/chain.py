@@ -157,7 +157,7 @@ class Chain:
 
     def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
         corpus, depth = self.corpus, self.depth
-        tuning = find_tuning(self.tunings, corpus, canonical(pool.config)) if system.tuning != "none" else None
+        tuning = find_tuning(self.tunings, corpus.id, canonical(pool.config)) if system.tuning != "none" else None
         if tuning is not None:
             system = Bm25(tuning.k1, tuning.b, "required")
         elif system.tuning == "required":

@@ -31,7 +31,10 @@ DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 _RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100), or maxsim:"
 
 TUNED = "bm25:tuned"
-"""BM25 with the parameters of ``mdcr tune``, which differ between pools."""
+"""BM25 with the parameters of ``mdcr tune``; pools without a tuning are an error. Tables call it ``bm25``."""
+
+UNTUNED = f"bm25:k1={DEFAULT_K1:g},b={DEFAULT_B:g}"
+"""BM25 with Anserini's parameters. On pools without a tuning, tables call it ``bm25``."""
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -69,7 +72,7 @@ class Bm25(_Named):
 
     @property
     def title(self) -> Name:
-        """The name as users write it; with tuned parameters :data:`TUNED`."""
+        """The name under which scores are stored (:func:`shown` in tables): default parameters are not spelled."""
         if self.tuning == "required":
             return Name(TUNED)
         usual = (self.k1, self.b) == (DEFAULT_K1, DEFAULT_B)
@@ -228,14 +231,18 @@ def system_names(text: str) -> list[str]:
 
 
 def stored_names(text: str) -> tuple[str, ...]:
-    """Return the names under which the scores of systems are stored: labels, and BM25's parameters spelled once."""
-    return tuple(_stored(name).title for name in names.parse(text))
+    """Return the names of systems in tables: labels, paths cut to their last part, BM25's parameters spelled once."""
+    return tuple(_as_shown(name).title for name in names.parse(text))
 
 
-def _stored(name: Name) -> Name:
+def _as_shown(name: Name) -> Name:
     if name.parts is not None and not name.label:
-        return replace(name, parts=tuple(map(_stored, name.parts)))
-    return name if name.label else _system(name, None).title if _ranks_alone(name) else names.display_name(name)
+        return replace(name, parts=tuple(map(_as_shown, name.parts)))
+    if name.label or not _ranks_alone(name):
+        return name if name.label else names.display_name(name)
+    system = _system(name, None)
+    is_default = system.name == "bm25" and isinstance(system, Bm25) and system.tuning == "none"
+    return names.parse_one(UNTUNED) if is_default else system.title
 
 
 def _ranks_alone(name: Name) -> bool:
@@ -281,11 +288,28 @@ def system_of(text: str) -> Name:
     return replace(Name(plain) if others or name.label else name, index=index)
 
 
-def means(system: Name, name: str) -> bool:
-    """Return whether a user's name matches a system: ``bm25`` also matches a tuned one, ``lsa`` also ``lsa@ivf``."""
-    exact = replace(system, index="")
-    untuned = exact.map(lambda part: replace(part, base="bm25") if part.base == TUNED else part)
-    return name in (system.title, exact.title, untuned.title)
+def is_tuned(system: Name) -> bool:
+    """Return whether a stored system, or a part of it, is BM25 with tuned parameters."""
+    return any(part.base == TUNED for part in system.walk())
+
+
+def spelled(system: Name, tuned: str, untuned: str) -> Name:
+    """Return a stored system with a name each for tuned BM25 and for BM25 with Anserini's parameters."""
+    by_name = {TUNED: names.parse_one(tuned), "bm25": names.parse_one(untuned)}
+    return system.map(lambda part: by_name.get(part.title, part) if part.parts is None else part)
+
+
+def shown(system: Name, *, tuned: bool) -> tuple[str, list[str]]:
+    """Return the name of a stored system in tables, and the further names that mean it.
+
+    Args:
+        system: a stored name.
+        tuned: whether its pool has a tuning. Then ``bm25`` is the tuned one.
+    """
+    name = spelled(system, "bm25", UNTUNED if tuned else "bm25")
+    others = spelled(system, "bm25", UNTUNED), spelled(system, TUNED, UNTUNED)
+    titles = [each.title for exact in (name, *others) for each in (exact, replace(exact, index=""))]
+    return name.title, [title for title in dict.fromkeys(titles) if title != name.title]
 
 
 def fused_names(text: str) -> list[str]:

@@ -184,28 +184,43 @@ def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
     return opened(root / TUNINGS) if tuned else []
 
 
-def find_tuning(tunings: Iterable[Artifact], corpus: Artifact, pool: Mapping[str, Any]) -> Tuning | None:
-    """Return the tuning that applies to a pool, or None.
+def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any]) -> Tuning | None:
+    """Return the tuning that applies to a pool, or None; ``corpus`` is the identity of its corpus.
 
     It has the same corpus, field, year, seed and rules, and at least as many queries. So its validation queries are
     disjoint from the pool's test queries, which are among those that the validation queries leave out. Of several
-    tunings, the one with the largest validation pool applies.
+    tunings, one of the pool's own size applies, else the one with the largest validation pool.
     """
     applicable = [
         artifact
         for artifact in tunings
         for config in [artifact.manifest.config["pool"]]
-        if pool["split"] == "test"
+        if pool.get("split") == "test"
         and artifact.manifest.stage_version == _VERSION
-        and artifact.manifest.inputs["corpus"] == corpus.id
+        and artifact.manifest.inputs["corpus"] == corpus
         and all(pool.get(setting) == config.get(setting) for setting in {*pool, *config} - {*_MAY_DIFFER})
         and _count(pool["queries"]) <= _count(config["queries"])
     ]
 
     def size(tuning: Artifact) -> tuple[Any, ...]:
-        return *(tuning.manifest.counts[name] for name in ("candidates", "queries", "points")), tuning.id
+        counts = (tuning.manifest.counts[name] for name in ("candidates", "queries", "points"))
+        return tuning.manifest.config["pool"]["size"] == pool.get("size"), *counts, tuning.id
 
     return Tuning.of(max(applicable, key=size)) if applicable else None
+
+
+def served(root: Path, tuning: Artifact) -> tuple[list[int | str], list[str]]:
+    """Return the sizes of the pools that a tuning serves, ``other`` for those without a tuning, and the pools there."""
+    tunings, corpus = list(published(root / TUNINGS)), tuning.manifest.inputs["corpus"]
+    config = tuning.manifest.config["pool"]
+
+    def serves(pool: Mapping[str, Any]) -> bool:
+        found = find_tuning(tunings, corpus, pool)
+        return found is not None and found.artifact.id == tuning.id
+
+    pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus)
+    sizes = [size for size in (config["size"], "other") if serves({**config, "split": "test", "size": size})]
+    return sizes, [pool.name for pool in pools if serves(pool.manifest.config)]
 
 
 def _widened(values: tuple[float, ...], beyond: tuple[float, ...], best: float) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from pipeline.scores.summary import flat
 from pipeline.scores.tables import grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED, parse_systems, uses
+from pipeline.stages.systems import TUNED, stored_names, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
 from pipeline.studies.recipe import check_choice
@@ -110,8 +110,8 @@ def pool_result(
 
 def check_baseline(baseline: str, systems: str) -> None:
     """Raise InputError if the baseline is not one of the systems."""
-    names = [system.name for system in parse_systems(systems)]
-    if baseline.partition(" (")[0] not in names:
+    names = stored_names(systems)
+    if {*stored_names(baseline.partition(" (")[0])}.isdisjoint(names):
         check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
 
 

@@ -22,6 +22,7 @@ from pipeline.core.task import Task
 from pipeline.measure.estimates import contrast
 from pipeline.measure.statistics import Floats, holm, mean_of_means, simultaneous
 from pipeline.scores.charts import figures
+from pipeline.scores.choose import label_of_row
 from pipeline.scores.labels import trainings_of
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import values
@@ -69,7 +70,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     for pool_runs in runs.partition_by("pool", maintain_order=True):
         rankings = rankings_of(pool_runs)
         pools[rankings.group, int(pool_runs["year"][0])] = rankings
-    labels, baseline, seed = runs["label"].unique(maintain_order=True), recipe.baseline, recipe.seed
+    labels, seed = runs["label"].unique(maintain_order=True), recipe.seed
+    baseline = label_of_row(runs, recipe.baseline)
     if unknown := (set(recipe.cutoffs) | set(recipe.training)) - set(labels):
         problem = f"cutoffs and training must be of systems, got {', '.join(sorted(unknown))}"
         raise InputError(problem, f"Name some of {', '.join(labels)}")

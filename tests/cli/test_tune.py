@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline import api
 from pipeline.core.artifact import published
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
@@ -54,9 +55,10 @@ def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: 
     text = " ".join(" ".join(lines[head + 3 + len(grid) :]).split())
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "20 queries" in text
-    assert "seed and rules that have at most 20 queries." in text
+    assert "bm25 has these values in test pools of size 1200 or of a size without a tuning, with this corpus" in text
+    assert "at most 20 queries (tiny-dataset-2019-1.2k-s1-" in text
     more = mdcr(root, "eval", *POOL[:-4], *flags("--queries 21 --seed 5 --samples 1 --model bm25"))
-    assert "bm25: k1=0.9, b=0.4; no tuning of this corpus is for these pools" in more.stderr
+    assert "bm25: k1=0.9, b=0.4, not tuned: no tuning has the settings of these pools" in more.stderr
     files = list((root / "runs/reports" / tuning["name"]).iterdir())
     assert {path.name for path in files} == {"grid.svg", "grid.pdf", "grid.png"}
     assert all(path.stat().st_size > 3_000 for path in files)
@@ -67,13 +69,14 @@ def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
 ) -> None:
     models = ("--samples", "2", "--model", "bm25,bm25:k1=0.9,b=0.4", "--measures", "map")
     tuned = values(mdcr_json(root, "eval", *POOL, *models))
-    assert set(tuned) == {"bm25:tuned s1", "bm25:tuned s2", "bm25 s1", "bm25 s2"}
-    assert {name: tuned[name] for name in untuned} == untuned
+    plain = "bm25:k1=0.9,b=0.4"
+    assert set(tuned) == {"bm25 s1", "bm25 s2", f"{plain} s1", f"{plain} s2"}
+    assert [tuned[f"{plain} s{n}"] for n in (1, 2)] == [untuned[f"bm25 s{n}"] for n in (1, 2)]
     best = {"k1": tuning["counts"]["k1"], "b": tuning["counts"]["b"]}
     assert best != {"k1": 0.9, "b": 0.4}
     fixed = f"bm25:k1={best['k1']:g},b={best['b']:g}"
     same = values(mdcr_json(root, "eval", *POOL, "--samples", "2", "--model", fixed, "--measures", "map"))
-    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [tuned[f"bm25:tuned s{n}"] for n in (1, 2)]
+    assert [same[f"{fixed} s{n}"] for n in (1, 2)] == [tuned[f"bm25 s{n}"] for n in (1, 2)]
     rankings = [ranking.manifest for ranking in published(root / "runs/rankings")]
     by_tuning = [manifest for manifest in rankings if "tuning" in manifest.inputs]
     assert {manifest.inputs["tuning"] for manifest in by_tuning} == {tuning["id"]}
@@ -82,8 +85,19 @@ def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
     parameters = f"k1={best['k1']:g}, b={best['b']:g}"
     assert f"bm25: {parameters}, tuned on {tuning['name']}" in result.stderr
     table = " ".join(result.stdout.split())
-    for text in (f"bm25:tuned {parameters}", "bm25 k1=0.9, b=0.4", "differs from bm25:tuned"):
+    for text in (f"bm25 tuned to {parameters}", f"{plain} 3", "differs from bm25:"):
         assert text in table
+    workspace = api.open(root)
+    (pool,) = workspace.pools(year=2019, size=1200, queries=20, seed=5, samples=1)
+    for first, second in ((plain, "bm25"), ("bm25:b=0.4,k1=0.9", "bm25:tuned")):
+        (compared,) = mdcr_json(root, "compare", first, second, "--queries", "20")["comparisons"]
+        assert (compared["first"], compared["second"]) == (plain, "bm25")
+        assert len(workspace.most_different(pool, first, second, most=1)) == 1
+        against = mdcr_json(root, "show", "--baseline", first, "--queries", "20")["rows"]
+        assert {row["baseline"] for row in against if row["system"] == "bm25"} == {plain, None}
+    assert set(workspace.scores(systems=plain, queries=20)["system"]) == {plain}
+    refused = one_line_error(mdcr(root, "compare", "bm25:tuned", plain, "--queries", "21"))
+    assert "'bm25:tuned' must be a system" in refused
 
 
 def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:

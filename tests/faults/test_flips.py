@@ -109,7 +109,7 @@ def test_flipped_bits_in_a_tuning(tuned: Workspace, tmp_path: Path, tally: Tally
     chance = random.Random(3)
     lost = []
     systems = {row["system"] for row in rows(tuned.printed[" ".join(TUNED)])}
-    assert systems == {"bm25", "bm25:tuned", "wsum(bm25:tuned,lsa)"}
+    assert systems == {"bm25", "bm25:k1=0.9,b=0.4", "wsum(bm25,lsa)"}
     (tuning,) = tuned.files(f"runs/tunings/*/{MANIFEST}")
     for name in (tuning, *tuned.files(f"runs/weights/*/{MANIFEST}")):
         damaged = flip(tuned.root / name, chance)

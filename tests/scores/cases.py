@@ -30,6 +30,7 @@ def scored(
         "seed": 13,
         "system": system,
         "label": system,
+        "also": [],
         "kind": "all",
         "depth": 500,
         "pool": pool,

@@ -113,16 +113,15 @@ def test_best_and_marks() -> None:
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     values = {"map": [0.5, 0.25]}
     tuned = [
-        scored("bm25:tuned", values, field=field, k1=k1, b=0.75)
+        scored("bm25", values, field=field, k1=k1, b=0.75, also=["bm25:tuned"])
         for field, k1 in (("Art", 0.9), ("Physics", 1.3), ("Medicine", 0.9))
     ]
-    fixed = [scored("bm25", values, field=field, k1=0.9, b=0.4) for field in ("Art", "Physics", "Medicine")]
-    dense = pl.concat([scored("lsa", values, field=field) for field in ("Art", "Physics", "Medicine")])
+    fields = ("Art", "Physics", "Medicine")
+    fixed = [scored("bm25:k1=0.9,b=0.4", values, field=field, k1=0.9, b=0.4) for field in fields]
+    dense = pl.concat([scored("lsa", values, field=field) for field in fields])
     many = pl.concat([*tuned, *fixed, dense])
     notes = " ".join(tables_of(many, summarise(many))[0].notes)
-    assert (
-        "Parameters: bm25:tuned k1=0.9, b=0.75 (Art, Medicine), k1=1.3, b=0.75 (Physics); bm25 k1=0.9, b=0.4." in notes
-    )
+    assert "Parameters: bm25 tuned to k1=0.9, b=0.75 (Art, Medicine), tuned to k1=1.3, b=0.75 (Physics)." in notes
     assert "Parameters" not in " ".join(tables_of(dense, summarise(dense))[0].notes)
 
 

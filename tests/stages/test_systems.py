@@ -24,8 +24,8 @@ from pipeline.stages.systems import (
     encoder_names,
     encoders,
     fused_names,
-    means,
     parse_systems,
+    shown,
     stored_names,
     stored_system,
     uses,
@@ -265,8 +265,17 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
         exact = name.partition("@")[0]
         for system in (systems[name], stored_system(dataclasses.replace(manifest, provenance=earlier))):
             assert system.title == name
-            for asked in (*systems, "bm25", "rrf(bm25,lsa)", "rrf(bm25,mine)", "lsa@hnsw"):
-                assert means(system, asked) == (asked in {name, exact, exact.replace("bm25:tuned", "bm25")})
+            title, also = shown(system, tuned=True)
+            assert title == name.replace("bm25:tuned", "bm25")
+            assert {title, *also} == {name, title, exact, exact.replace("bm25:tuned", "bm25")}
+
+
+def test_untuned_bm25_is_spelled_where_the_pool_has_a_tuning() -> None:
+    name, fixed = Name("rrf", (Name("bm25"), Name("lsa"))), "bm25:k1=0.9,b=0.4"
+    assert shown(Name("bm25"), tuned=True) == (fixed, [])
+    assert shown(Name("bm25"), tuned=False) == ("bm25", [fixed])
+    assert shown(name, tuned=True) == (f"rrf({fixed},lsa)", [])
+    assert shown(name, tuned=False) == ("rrf(bm25,lsa)", [f"rrf({fixed},lsa)"])
 
 
 @pytest.mark.parametrize("name", ["run(1", "a,b", "x=lsa", "my run)", "lsa@home"])

@@ -152,7 +152,7 @@ def test_a_test_pool_is_refused(corpus: Artifact) -> None:
 
 def served(tunings: Iterable[Artifact], corpus: Artifact, **changes: Any) -> str:
     """Return the identity of the tuning that serves a pool; empty: none does."""
-    tuning = find_tuning(tunings, corpus, canonical(PoolConfig(**{**vars(TEST), **changes})))
+    tuning = find_tuning(tunings, corpus.id, canonical(PoolConfig(**{**vars(TEST), **changes})))
     return tuning.artifact.id if tuning else ""
 
 
@@ -185,11 +185,15 @@ def test_a_tuning_serves_no_pool_of_other_rules_or_more_queries(
     assert not served([tuned], make_corpus(tmp_path, 5))
 
 
-def test_of_several_the_one_of_the_largest_pool(root: Path, corpus: Artifact, tuned: Artifact) -> None:
+def test_of_several_the_one_of_the_pools_size_else_of_the_largest_pool(
+    root: Path, corpus: Artifact, tuned: Artifact
+) -> None:
     smaller = make(root, tune_task(corpus, validation_of(corpus, size=400), k1=(2.1,), b=(1.0,)))
     more = make(root, tune_task(corpus, validation_of(corpus, queries=30), k1=(2.1,), b=(1.0,)))
     assert {served(order, corpus) for order in itertools.permutations([tuned, smaller])} == {tuned.id}
     assert served([smaller], corpus) == smaller.id
+    assert served([tuned, smaller], corpus, size=300) == tuned.id
+    assert served([tuned, smaller], corpus, size=400) == smaller.id
     assert (Tuning.of(smaller).k1, Tuning.of(smaller).b) == (2.1, 1.0)
     assert tuned.manifest.counts["candidates"] == more.manifest.counts["candidates"]
     assert served([tuned, more], corpus) == more.id  # it has more queries

@@ -26,6 +26,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import components, crossed_mean
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats
+from pipeline.scores.choose import is_called
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import runs_of, values
 from pipeline.stages.chain import Evaluation
@@ -116,6 +117,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     sparse = _sparse(workspace, recipe)
     pools = design(workspace, recipe)
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
+    systems = [sparse if is_called(run, sparse) else run["system"] for run in runs.iter_rows(named=True)]
+    runs = runs.with_columns(system=pl.Series(systems, dtype=pl.String))
     kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)
     asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
     frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)

@@ -15,7 +15,7 @@ from pipeline.measure.estimates import ENOUGH, components
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
 from pipeline.scores.average import AVERAGE, Average, Key, Setup
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.stages.systems import fused_names
+from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import StudyTable
 from pipeline.studies.common import Measurement, formatted, in_points, interval_table
 from pipeline.studies.large_scale.published import published
@@ -27,7 +27,7 @@ FORMS = ("logit", "power")
 _BEYOND = (16_000_000, 200_000_000)  # about S2ORC's candidates with abstract and references; papers of S2AG
 _APART = 1.25  # minimum ratio of two fitted sizes; nearly equal pools are one point
 
-_PUBLISHED = ("bm25:tuned", "scibert", "specter", "scincl", "aspire-bm")
+_PUBLISHED = (TUNED, "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 """Rows and columns of the paper's table 1."""
 
@@ -132,7 +132,8 @@ def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
     for system in _PUBLISHED if curves else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
-            curves.append(Curve("paper", system, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
+            name = "bm25" if system == TUNED else system
+            curves.append(Curve("paper", name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
     return curves
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import polars as pl
 
@@ -15,6 +15,7 @@ from pipeline.scores.layout import select_measures
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, grid, label_of
+from pipeline.stages.systems import TUNED
 from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
@@ -43,21 +44,26 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
     experiment = "fields" if field == AVERAGE else experiment
     if system == "bm25":
         return None
-    return printed("bm25" if system == "bm25:tuned" else system, experiment, measure)
+    return printed("bm25" if system == TUNED else system, experiment, measure)
 
 
-def tables(summary: pl.DataFrame, gaps: Mapping[str, Gaps], *, compared: bool = True) -> Iterator[StudyTable]:
+def tables(
+    summary: pl.DataFrame, gaps: Mapping[str, Gaps], tuned: Collection[str] = (), *, compared: bool = True
+) -> Iterator[StudyTable]:
     """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
-    ``gaps`` are the metadata gaps of the pools, by group, for the notes. Unless ``compared``, as for synthetic papers,
-    there are no published figures. Averages have one if all 19 fields are present.
+    ``gaps`` are the metadata gaps of the pools, by group, for the notes; ``tuned`` are the labels of tuned BM25. Unless
+    ``compared``, as for synthetic papers, there are no published figures. Averages have one if all 19 fields are
+    present.
     """
     for table in select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
         frame = flat(table)
         has_all_fields = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
         published_values = [
-            published(*key) if compared and (has_all_fields or key[1] != AVERAGE) else None
-            for key in frame.select(_KEY).iter_rows()
+            published(TUNED if system in tuned else system, field, *key)
+            if compared and (has_all_fields or field != AVERAGE)
+            else None
+            for system, field, *key in frame.select(_KEY).iter_rows()
         ]
         published_column = pl.Series(published_values, dtype=pl.Float64)
         frame = frame.with_columns(published=published_column, difference=pl.col("value") - published_column)

@@ -17,6 +17,7 @@ from pipeline.scores.layout import select_measures
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
+from pipeline.stages.systems import TUNED
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_batches, views_of
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
@@ -75,13 +76,14 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     precisions = analyses.precisions(pools, seed)
     corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
     compared = corpus.artifact.manifest.config.get("source") != "synthetic"
+    tuned = set(runs.filter(pl.col("also").list.contains(TUNED))["label"])
     recall = rankings.recall(pools, seed, recipe.depth)
     training_lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
     trained = analyses.training_papers(training_lists, corpus) if training_lists else None
     last_years = [training.until for training in trainings(recipe.systems).values()]
     last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
-        *(table for summary in summaries for table in published.tables(summary, gaps, compared=compared)),
+        *(table for summary in summaries for table in published.tables(summary, gaps, tuned, compared=compared)),
         *by_query.tests(summaries, averages, seed),
         *by_query.variances(scores, seed),
         *by_query.extrapolations(curves, seed),

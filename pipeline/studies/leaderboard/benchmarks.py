@@ -28,7 +28,7 @@ from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
 from pipeline.scores.store import artifact, stored, values
 from pipeline.scores.tables import label_of
-from pipeline.stages.systems import stored_system
+from pipeline.stages.systems import TUNED, UNTUNED, spelled, stored_system
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.steps import multi_format
@@ -208,7 +208,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
 
 def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
     """Return the command that reproduces the figure of a system."""
-    system = stored_system(Artifact.open(Path(run["score_paths"][0])).manifest)
+    system = spelled(stored_system(Artifact.open(Path(run["score_paths"][0])).manifest), TUNED, UNTUNED)
     words, defaults = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)], canonical(PoolConfig())
     if kind == "pools":
         options = {name: value_in(settings, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}

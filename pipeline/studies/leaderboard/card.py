@@ -18,10 +18,11 @@ from pipeline.encode import names, registry
 from pipeline.measure.estimates import share_of_clusters
 from pipeline.measure.inputs import query_of
 from pipeline.measure.statistics import holm, paired_differences
+from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.store import artifact, open_pool, open_rankings
-from pipeline.stages.systems import TUNED, fused_names
+from pipeline.stages.systems import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import Measurement, interval_table, points
 from pipeline.studies.leaderboard import study
@@ -45,7 +46,8 @@ class Recipe(LeaderboardRecipe):
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
     roots, all_benchmarks = study.benchmarks_of(workspace, recipe)
-    model, benchmarks = recipe.model, [benchmark for benchmark in all_benchmarks if recipe.model in benchmark.systems]
+    model = _scored_as(recipe.model, all_benchmarks)
+    benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.systems]
     if not benchmarks:
         scored = sorted({name for benchmark in all_benchmarks for name in benchmark.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
@@ -56,13 +58,19 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return StudyResult(
         tables,
         files={CARD: "\n\n".join([front_matter, *sections])},
-        parts=list(study.queries_of(benchmarks, recipe.seed, (model, TUNED, "bm25"))),
+        parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", UNTUNED))),
         best=f"{model}: on {len(benchmarks)} benchmarks",
     )
 
 
+def _scored_as(name: str, benchmarks: Sequence[Benchmark]) -> str:
+    """Return the name in tables of a system, which has further names."""
+    rows = [run for benchmark in benchmarks if benchmark.runs is not None for run in benchmark.runs.rows(named=True)]
+    return next((run["system"] for run in rows if name != run["system"] and is_called(run, name)), name)
+
+
 def _bm25(benchmark: Benchmark) -> str | None:
-    return next((name for name in (TUNED, "bm25") if name in benchmark.systems), None)
+    return next((name for name in ("bm25", UNTUNED) if name in benchmark.systems), None)
 
 
 def _query_groups(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:

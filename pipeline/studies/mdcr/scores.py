@@ -13,6 +13,7 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
 from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.choose import labels_of
 from pipeline.scores.page.browse import Typed
 from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
@@ -44,7 +45,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs_of(workspace.runner, evaluations)
     runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # one row per system, whatever the length of its lists
     scores, draws = values(runs), Draws(seed=recipe.seed)
-    baseline = recipe.baseline if recipe.baseline in set(runs["system"]) else None
+    baseline = next(iter(labels_of(runs, recipe.baseline)), None) if recipe.baseline else None
     summary = summarise(scores, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
     values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
