@@ -245,7 +245,7 @@ def _strict_option(command: argparse.ArgumentParser) -> None:
 
 
 def _add_pools(group: argparse._ActionsContainer, names: Iterable[str], *, defaults: bool = True) -> None:
-    """Add options of pool settings; ``defaults``: their help states the default."""
+    """Add options of pool settings; ``defaults``: their help states the default, which needs no option of its own."""
     for setting in (SETTINGS[name] for name in names):
         flag = setting.kind is bool
         text = f"{setting.help} (default: {setting.usual})" if defaults and not flag else setting.flag or setting.help
@@ -253,6 +253,9 @@ def _add_pools(group: argparse._ActionsContainer, names: Iterable[str], *, defau
         if setting.kind == tuple[Path, ...]:
             keywords = {"action": "append", "metavar": "FILE"}
         group.add_argument(f"--{setting.option}", dest=setting.name, help=text, **keywords)
+        if flag and not defaults:
+            only = {"action": "store_const", "const": setting.default, "help": f"only pools without --{setting.option}"}
+            group.add_argument(f"--no-{setting.option}", dest=setting.name, **only)
 
 
 def _pool_options(command: argparse.ArgumentParser, *, drawn: bool = True) -> None:
@@ -346,7 +349,9 @@ def _choice_options(command: argparse.ArgumentParser, *, systems: bool = True) -
     """Add the options that choose stored scores, named as those of ``eval``; none restricts anything by default."""
     group = command.add_argument_group("which scores (default: all)")
     if systems:
-        group.add_argument("--model", help="systems with commas, in the order of the rows; bm25 is also a tuned one")
+        group.add_argument(
+            "--model", help="systems with commas, in the order of the rows; bm25 is tuned if its pool has a tuning"
+        )
     group.add_argument("--depth", type=int, help="ranks kept of each query")
     group.add_argument("--precision", help="compute precision of encoders: fp32, fp16 or bf16")
     group.add_argument("--engine", help="exact, or an index beside it, such as ivf or hnsw:links=16")

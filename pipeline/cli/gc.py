@@ -9,43 +9,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.cluster.batch import Batch
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
-from pipeline.core.workspace import (
-    CORPORA,
-    FITS,
-    LUCENE,
-    POOLS,
-    RANKINGS,
-    SCORES,
-    TERMS,
-    TRAINING,
-    TUNINGS,
-    VECTORS,
-    WEIGHTS,
-    corpus_names,
-    find_corpus,
-)
+from pipeline.core.workspace import ARTIFACTS, CORPORA, STORES, artifact_parents, corpus_names, find_corpus
 
 UNTOUCHED_DAYS = 1.0
 """Days without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
 
 Slices on other machines hold no lock, and a command that was stopped names its corpus when it is run again.
 """
-
-_FOLDERS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
-"""Folders of artifacts; the inputs of an artifact are in later folders."""
-
-_STORES = (VECTORS, TERMS)
-"""Folders of stores of segments. A segment is kept as long as its corpus, since several pools use it."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +72,7 @@ def unused(root: Path) -> list[Unused]:
     its pool and (for scores) its ranking are kept; and (3) no newer version replaces it. Artifacts with damaged
     manifests are kept for ``--repair``.
     """
-    stores = [f"{name}/{store.name}" for name in _STORES for store in _folders(root / name)]
-    parents = [*_FOLDERS[:-2], *stores, *_FOLDERS[-2:]]
+    parents = artifact_parents(root)
     artifacts = [(parent, artifact) for parent in parents for artifact in published(root / parent)]
     short_ids = {folder.name[-SHORT_ID:] for parent in parents for folder in _folders(root / parent)}
     corpora = _needed_corpora(root, {artifact.id: artifact for _, artifact in artifacts})
@@ -122,22 +102,25 @@ def _reason(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[s
     """
     inputs = artifact.manifest.inputs
     if parent == CORPORA:
-        return "" if artifact.id in corpora else "its corpus has no name"
-    if "corpus" in inputs and inputs["corpus"] not in corpora and inputs["corpus"][:SHORT_ID] in short_ids:
+        return "" if artifact.id[:SHORT_ID] in corpora else "its corpus has no name"
+    if "corpus" in inputs and inputs["corpus"][:SHORT_ID] in short_ids - corpora:
         return "its corpus has no name"
-    for name in ("corpus",) if parent.startswith(_STORES) else ("corpus", "pool", "ranking"):
+    for name in ("corpus",) if parent.startswith(STORES) else ("corpus", "pool", "ranking"):
         if name in inputs and (inputs[name] in reasons or inputs[name][:SHORT_ID] not in short_ids):
             return f"its {name} is gone or goes"
     return ""
 
 
 def _needed_corpora(root: Path, artifacts: Mapping[str, Artifact]) -> set[str]:
-    """Return the identities of the corpora with a name or made within a day, and of those they were made from."""
-    to_visit, needed = [find_corpus(root, name) for name in corpus_names(root)], set[str]()
+    """Return the short ids of the corpora with a name or made within a day, and of those they were made from."""
+    named, needed = corpus_names(root), set[str]()
+    to_visit = list(readable(named, partial(find_corpus, root)))
+    if len(to_visit) < len(named):  # what an unreadable corpus was made from is unknown
+        needed |= {folder.name[-SHORT_ID:] for folder in _folders(root / CORPORA)}
     to_visit += [corpus for corpus in published(root / CORPORA) if _recent((corpus.path / MANIFEST).stat().st_mtime)]
     while to_visit:
         corpus = to_visit.pop()
-        needed.add(corpus.id)
+        needed.add(corpus.id[:SHORT_ID])
         to_visit += [artifacts[identity] for identity in corpus.manifest.inputs.values() if identity in artifacts]
     return needed
 
@@ -178,11 +161,11 @@ def _held(lock: Path) -> bool:
 
 def _check_idle(root: Path) -> None:
     """Raise InputError if a process works in this workspace, or jobs of a batch may be running."""
-    for parent in (*_FOLDERS, *_STORES):
+    for parent in (*ARTIFACTS, *STORES):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
-    for batch in Batch.all(root):
+    for batch in map(partial(Batch.read, root), Batch.folders(root)):
         if batch.rounds and not batch.finished and _maybe_alive(batch):
             raise InputError(f"jobs of {batch.folder.name} are not done yet", "See mdcr jobs, or scancel them")
 

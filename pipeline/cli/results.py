@@ -297,11 +297,8 @@ def compare(options: argparse.Namespace) -> None:
     root, choice = read.runner(options).root, choice_of(options)
     measures = choice.pop("measures", None)
     runs = _choose_runs(root, choice)
-    if (kinds := runs["kind"].n_unique()) > 1:
-        raise InputError(
-            f"pools of one kind must be compared, got {kinds} kinds",
-            "Choose with --corpus, --year, --seed, --split, --queries or another setting of the pools",
-        )
+    shared = comparing.on_shared_pools(runs, systems)
+    runs = runs if shared.is_empty() else shared  # without any, what follows says what is missing
     if len(systems) > 2:
         _print_pairs(options, runs, systems, measures)
         return

@@ -10,21 +10,9 @@ from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows
-from pipeline.core.artifact import published
-from pipeline.core.errors import CorruptError, InputError, require_known
-from pipeline.core.progress import warn
-from pipeline.core.workspace import (
-    CORPORA,
-    FITS,
-    LUCENE,
-    POOLS,
-    RANKINGS,
-    SCORES,
-    VECTORS,
-    corpus_folders,
-    corpus_names,
-    find_corpus,
-)
+from pipeline.core.artifact import published, readable
+from pipeline.core.errors import InputError, require_known
+from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import choose_pools, option
 
@@ -41,8 +29,6 @@ _OPTIONS: dict[str, set[str]] = {
 """Options that each kind of thing accepts; a table accepts all."""
 _ALWAYS_ACCEPTED = {"command", "words", "what", "root", *RUNNING}
 """Options that all kinds accept, and other attributes of parsed options."""
-
-_FOLDERS = (CORPORA, POOLS, FITS, LUCENE, RANKINGS, SCORES)
 
 
 def show(options: argparse.Namespace) -> None:
@@ -65,7 +51,8 @@ def show(options: argparse.Namespace) -> None:
 def _restricts(options: argparse.Namespace) -> bool:
     """Whether an option restricts what is printed."""
     ignored = _ALWAYS_ACCEPTED - {"json"}
-    return any(value not in (None, [], False) for name, value in vars(options).items() if name not in ignored)
+    given = ((name, value) for name, value in vars(options).items() if name not in ignored)
+    return any(value not in (None, [], *(() if name in SETTINGS else (False,))) for name, value in given)
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
@@ -89,28 +76,20 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 
 
 def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
-    for name in [options.corpus] if options.corpus else corpus_names(root):
-        try:
-            artifact = find_corpus(root, name)
-        except CorruptError as error:
-            if options.corpus:
-                raise
-            warn(f"left out: {error}")
-            continue
+    def row(name: str) -> dict[str, Any]:
+        artifact = find_corpus(root, name)
         counts = artifact.manifest.counts
-        rows.append(
-            {
-                "corpus": name,
-                "artifact": artifact.name,
-                "source": artifact.manifest.config.get("source", artifact.manifest.stage),
-                "papers": counts["kept"],
-                "prefiltered": None if "queries" in counts else counts.get("prefilter", {}).get("kept"),
-                "references": counts.get("references"),
-                "in_corpus": counts.get("references_in_corpus"),
-            }
-        )
-    return rows
+        return {
+            "corpus": name,
+            "artifact": artifact.name,
+            "source": artifact.manifest.config.get("source", artifact.manifest.stage),
+            "papers": counts["kept"],
+            "prefiltered": None if "queries" in counts else counts.get("prefilter", {}).get("kept"),
+            "references": counts.get("references"),
+            "in_corpus": counts.get("references_in_corpus"),
+        }
+
+    return [row(options.corpus)] if options.corpus else list(readable(corpus_names(root), row))
 
 
 def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -126,7 +105,6 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
-    parents = [*_FOLDERS, *(f"{VECTORS}/{store.name}" for store in sorted((root / VECTORS).glob("[!.]*")))]
     return [
         {
             "artifact": f"{parent}/{artifact.name}",
@@ -135,7 +113,7 @@ def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
             "seconds": artifact.manifest.provenance["wall_seconds"],
             "complete": artifact.complete(),
         }
-        for parent in parents
+        for parent in reversed(artifact_parents(root))
         for artifact in published(root / parent)
     ]
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ from pipeline.cluster import slurm
 from pipeline.cluster.resume import TRAIN, ChainState, Pending, resume, wait_until_visible, whole_job
 from pipeline.cluster.script import SlurmSettings, job_script, log_of
 from pipeline.core import files
+from pipeline.core.artifact import readable
 from pipeline.core.config import digest
-from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.errors import CorruptError, InputError, MdcrError, StageError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
@@ -101,15 +103,27 @@ class Batch:
 
     @classmethod
     def read(cls, root: Path, folder: Path) -> Batch:
-        """Read the record of a batch."""
-        values = json.loads((folder / _RECORD).read_text())
-        rounds = [Round(**recorded) for recorded in values["rounds"]]
-        return cls(folder, root, values["command"], rounds, values["finished"])
+        """Read the record of a batch; raise CorruptError if it is damaged."""
+        path = folder / _RECORD
+        try:
+            values = json.loads(path.read_text())
+            rounds = [Round(**recorded) for recorded in values["rounds"]]
+            return cls(folder, root, values["command"], rounds, values["finished"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise CorruptError(
+                f"{path} is damaged ({type(error).__name__}: {error})",
+                "If none of its jobs runs, remove its folder and run mdcr submit again",
+            ) from error
 
     @classmethod
     def all(cls, root: Path) -> list[Batch]:
-        """Return the batches of a workspace, by name."""
-        return [cls.read(root, path.parent) for path in sorted((root.resolve() / JOBS).glob(f"*/{_RECORD}"))]
+        """Return the batches of a workspace, by name, for listings."""
+        return list(readable(cls.folders(root), partial(cls.read, root)))
+
+    @staticmethod
+    def folders(root: Path) -> list[Path]:
+        """Return the folders of the batches of a workspace, by name."""
+        return sorted(path.parent for path in (root.resolve() / JOBS).glob(f"*/{_RECORD}"))
 
     @property
     def logs(self) -> Path:

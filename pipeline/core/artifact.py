@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,8 +20,11 @@ _MISSING = (0, -1, 0)
 _verified: dict[Path, tuple[int, int, int]] = {}
 """Stamps of the files whose checksum this process has verified."""
 
-_unreadable: set[Path] = set()
-"""Artifacts that this process has warned about."""
+_left_out: set[str] = set()
+"""What this process has warned about."""
+
+_Place = TypeVar("_Place")
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -103,21 +107,33 @@ def matches(folder: Path, output: Output) -> bool:
 
 
 def published(parent: Path) -> Iterable[Artifact]:
-    """Yield the artifacts below ``parent``, sorted by name, for listings; warn of damaged ones and skip them.
+    """Yield the artifacts below ``parent``, sorted by name, for listings (:func:`readable`).
 
     Use :func:`opened` for artifacts that decide a figure.
     """
-    for folder in _folders(parent):
+    return readable(_folders(parent), Artifact.open)
+
+
+def readable(places: Iterable[_Place], read: Callable[[_Place], _Read]) -> Iterator[_Read]:
+    """Yield what ``read`` returns for each place of a listing; skip what it cannot read, with one line.
+
+    ``read`` raises InputError, with reason and remedy.
+    """
+    for place in places:
         try:
-            yield Artifact.open(folder)
-        except CorruptError as error:
-            if folder not in _unreadable:
-                warn(f"left out: {error}")
-            _unreadable.add(folder)
+            found = read(place)
+        except InputError as error:
+            path = place.path if isinstance(place, Artifact) else None
+            line = f"{path}: {error}" if path and path.name not in error.what else str(error)
+            if line not in _left_out:
+                warn(f"left out: {line}")
+            _left_out.add(line)
+        else:
+            yield found
 
 
 def opened(parent: Path) -> list[Artifact]:
-    """Return the artifacts below ``parent``, sorted by name; raise CorruptError if a manifest is damaged."""
+    """Return the artifacts below ``parent``, sorted by name; raise InputError if one cannot be read."""
     return [Artifact.open(folder) for folder in _folders(parent)]
 
 

@@ -73,7 +73,8 @@ class Manifest:
                 raise ValueError("its checksum does not match")
             if values["schema"] != SCHEMA:
                 raise InputError(
-                    f"{path} has schema {values['schema']}, this version reads {SCHEMA}", "Build the artifact anew"
+                    f"{path} has schema {values['schema']}, this version reads {SCHEMA}",
+                    "Remove its folder, and run the command that makes it",
                 )
             outputs = tuple(Output(**output) for output in values.pop("outputs"))
             return cls(outputs=outputs, **values)

@@ -28,8 +28,21 @@ JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
+ARTIFACTS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
+"""Folders of artifacts; the inputs of an artifact are in later folders."""
+
+STORES = (VECTORS, TERMS)
+"""Folders of stores of segments. A segment is kept as long as its corpus, since several pools use it."""
+
 DEMO = "demo"
 """Name of the corpus that ``mdcr demo`` makes."""
+
+
+def artifact_parents(root: Path) -> list[str]:
+    """Return the folders that hold artifacts, below the workspace: :data:`ARTIFACTS`, with stores before pools."""
+    found = [(name, store) for name in STORES for store in sorted((root / name).glob("[!.]*"))]
+    stores = [f"{name}/{store.name}" for name, store in found if store.is_dir()]
+    return [*ARTIFACTS[:-2], *stores, *ARTIFACTS[-2:]]
 
 
 def checked_name(name: str) -> str:

@@ -152,6 +152,11 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
 
 
+def is_folder(text: str) -> bool:
+    """Return whether a text is the path of a folder; a path has a slash: ``./mine``."""
+    return "/" in text and Path(text).expanduser().is_dir()
+
+
 def local_adapter(folder: Path) -> Checkpoint:
     """Check the adapter in a folder, or the fusion and its adapters, and return it."""
     if not (folder / FUSION.config).is_file():

@@ -256,7 +256,7 @@ def _adapter(values: dict[str, Any]) -> hub.Checkpoint | None:
     adapter, revision = values.pop("adapter", ""), values.pop("adapter_revision", "main")
     if not adapter:
         return None
-    if Path(adapter).expanduser().is_dir():
+    if hub.is_folder(adapter):
         return hub.local_adapter(Path(adapter).expanduser())
     return hub.find(adapter, revision, hub.ADAPTER)
 

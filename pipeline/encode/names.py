@@ -6,10 +6,11 @@
     name    = [ label "=" ] ( base | word "(" names ")" ) [ ":" option { "," option } ]
     option  = key "=" value
 
-A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. The name of a folder is a
-base, whatever it holds. After a name with options, ``word=text`` is a further option, unless the text is a system or
-holds a colon or a slash: then ``word`` is the label of the next system. A setting that names a file
-(:attr:`pipeline.encode.kinds.Kind.places`) is always an option.
+A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. Only a text with a slash is
+a path, so no name depends on what a folder holds; the path of a folder is a base, whatever its characters. After a name
+with options, ``word=text`` is a further option, unless the text is a system or holds a colon or a slash: then ``word``
+is the label of the next system. A setting that names a file (:attr:`pipeline.encode.kinds.Kind.places`) is always an
+option.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, nearest
-from pipeline.encode import kinds
+from pipeline.encode import hub, kinds
 
 HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
 """Prefixes of bases that are neither entries nor folders."""
@@ -113,7 +114,7 @@ def parse_one(text: str) -> Name:
 
 def is_name(text: str) -> bool:
     """Return whether a text is a system without options and label: an entry, a folder, or a word with parentheses."""
-    return re.match(r"\w+\(", text) is not None or text in known_names() or os.path.isdir(text)
+    return re.match(r"\w+\(", text) is not None or text in known_names() or hub.is_folder(text)
 
 
 def display_name(name: Name) -> Name:
@@ -174,8 +175,8 @@ def _pieces(text: str) -> list[str]:
 
 def _name(piece: str) -> Name:
     labelled = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", piece)
-    label, text = ("", piece) if labelled is None or os.path.isdir(piece) else labelled.groups()
-    if text.startswith(RUN) or os.path.isdir(text):
+    label, text = ("", piece) if labelled is None or hub.is_folder(piece) else labelled.groups()
+    if text.startswith(RUN) or hub.is_folder(text):
         return Name(text, label=label)
     end = _end_of_parts(text)
     option = re.fullmatch(r"(.*?):(\w+)\s*=(.*)", text[end:])
@@ -214,7 +215,7 @@ def _shorten_paths(name: Name) -> Name:
 def _is_path(text: str) -> bool:
     if text in known_names():
         return False
-    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or os.path.isdir(text)
+    return text.startswith(("/", "~", "./", "../")) or text in (".", "..") or hub.is_folder(text)
 
 
 def _last_folder(location: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -318,16 +319,19 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
         path = base.removeprefix(grammar.VECTORS)
         return {"kind": "vectors", "place": path, "distance": "l2", "missing": "error", "storage": "float32"}
     prefix = next((prefix for prefix in grammar.RERANKERS if base.startswith(prefix)), "")
-    folder = Path(base.removeprefix(prefix)).expanduser()
+    place = base.removeprefix(prefix)
+    folder = Path(place).expanduser()
     reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
-    if folder.is_dir():
+    if hub.is_folder(place) or place in (".", ".."):
         return {**reranker, "folder": str(folder)}
     if reranker and re.fullmatch(r"[^/~.][^/]*/[^/]+", str(folder)):
         return {**reranker, "hub": str(folder)}
-    if reranker:
+    if reranker and not os.path.isdir(place):
         raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
+    if os.path.isdir(place):
+        raise InputError(f"there is no model {base!r}", f"A folder is written with a slash: {prefix}./{place}")
     hint = nearest(base, sorted(grammar.known_names() - {base})).rstrip("?")
     raise InputError(f"there is no model {base!r}", f"{hint}; or give hf:ORGANISATION/NAME or a folder")
 

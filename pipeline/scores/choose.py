@@ -18,7 +18,7 @@ from pipeline.core.workspace import POOLS, SCORES, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.labels import labelled
-from pipeline.scores.store import stored, values
+from pipeline.scores.store import stored, values, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
 from pipeline.stages.systems import parse_precision, stored_names, system_of
@@ -60,7 +60,9 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
     runs = _filter_settings(runs, chosen)
     if systems is not None:
         runs = _filter_systems(runs, systems)
-    runs = _newest_tunings(runs)
+    runs = with_values(_newest_tunings(runs))
+    if runs.is_empty():
+        raise InputError("the scores that were chosen cannot be read", "Score them again with --repair")
     if measures is not None:
         require_measures(runs, measures)
     return _sort_rows(runs, systems or ())
@@ -120,6 +122,29 @@ def option(name: str) -> str:
     """Return the command-line option of a setting of :func:`choose`."""
     spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
     return "--" + spelled.replace("_", "-")
+
+
+def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
+    """Return the options, with their values, that tell kinds of pools apart."""
+    values_of: dict[str, list[set[str]]] = {}
+    for of_kind in kinds:
+        settings = [json.loads(text) for text in of_kind["pool_settings"].unique(maintain_order=True)]
+        of_setting = {name: {_typed(name, value_in(pool, name)) for pool in settings} for name in SETTINGS}
+        for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
+            values_of.setdefault(name, []).append(values_of_kind)
+    apart = {name: sets for name, sets in values_of.items() if name != "samples" and len(set.union(*sets)) > 1}
+    separating = [name for name in apart if name == "corpus" or SETTINGS[name].separates] or list(apart)
+    texts = (" or ".join(sorted(set.union(*apart[name]), key=_natural_key)) for name in separating)
+    return "; ".join(texts) or "no option tells them apart"
+
+
+def _typed(name: str, value: Any) -> str:
+    """Return a value of a pool setting as the option that chooses it."""
+    spelled = option(name)
+    if SETTINGS[name].kind is bool:
+        return spelled if value != SETTINGS[name].default else f"--no-{spelled[2:]}"
+    texts = [item if isinstance(item, str) else item[0] for item in value] if isinstance(value, list) else [value]
+    return ",".join(f"{spelled}={text}" for text in texts) or f"no {spelled}"
 
 
 def is_called(run: Settings, name: str) -> bool:

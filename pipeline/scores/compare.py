@@ -33,7 +33,7 @@ from pipeline.scores.average import (
     in_order,
 )
 from pipeline.scores.caption import scope
-from pipeline.scores.choose import label_of_row
+from pipeline.scores.choose import differing_settings, label_of_row, labels_of
 from pipeline.scores.store import load_runs, open_rankings
 
 DIFFERENCES = {
@@ -211,6 +211,25 @@ def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
         .otherwise(unknown)
         .alias("finding"),
     )
+
+
+def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
+    """Return the labelled rankings on the pools that every system, by name or label, has ranked.
+
+    Raises:
+        InputError: these pools are of several kinds; the message names the settings in which they differ.
+    """
+    kinds = []
+    for of_kind in runs.partition_by("kind", maintain_order=True):
+        pools_of = (of_kind.filter(pl.col("label").is_in(labels_of(of_kind, name)))["pool"] for name in systems)
+        kinds.append(of_kind.filter(pl.col("pool").is_in(list(set.intersection(*map(set, pools_of))))))
+    kinds = [of_kind for of_kind in kinds if len(of_kind)]
+    if len(kinds) > 1:
+        raise InputError(
+            f"pools of one kind must be compared, got {len(kinds)} kinds with both: {differing_settings(kinds)}",
+            "Give one of each",
+        )
+    return kinds[0] if kinds else runs.clear()
 
 
 def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import changed_fields, format_count
+from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError
 from pipeline.encode.registry import Training, trainings
 from pipeline.scores.store import as_json
@@ -21,21 +21,22 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     """Return rankings with the ``label`` of their row and the ``kind`` of their table.
 
     A label is the name of the system, and the settings that distinguish it from others of that name in its table. Every
-    label states the depth if depths differ. Pools of all candidates get a separate ``kind``, hence a separate table, if
-    another pool of the field happens to have the same size. ``together``: all pools are of one kind, whatever their
-    settings.
+    label states the depth if depths differ. Pools that no table can hold together, since they have one field and size
+    but were asked otherwise, get a separate ``kind``, hence a separate table. The samples of one pool share the largest
+    of their sizes, where fewer candidates exist than were asked for. ``together``: all pools are of one kind, whatever
+    their settings.
 
     Raises:
-        InputError: pools of one kind, field and size have different settings.
+        InputError: pools that are to be together have one field and size but different settings.
     """
     if together:
-        _refuse_mixtures(runs := runs.with_columns(kind=pl.lit("together")))
-        return _labelled(runs)
-    size_setting = pl.col("pool_settings").str.json_path_match("$.size")
-    all_candidates = (size_setting == "all").fill_null(value=False)
-    clashes = all_candidates & (~all_candidates).any().over("kind", "field", "size")
-    runs = runs.with_columns(pl.when(clashes).then(pl.col("kind") + "-all").otherwise(pl.col("kind")).alias("kind"))
-    _refuse_mixtures(runs)
+        runs = runs.with_columns(kind=pl.lit("together"))
+    asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64, strict=False)
+    largest = pl.col("size").max().over("kind", "field", asked)
+    runs = runs.with_columns(size=pl.when(asked.is_null()).then("size").otherwise(largest))
+    apart = _tables_apart(runs, refuse=together)
+    suffix = pl.col("pool").replace_strict(apart, default="", return_dtype=pl.String)
+    runs = runs.with_columns(kind=pl.col("kind") + suffix)
     tables = [_labelled(table) for table in runs.with_row_index("number").partition_by("kind")]
     return pl.concat(tables).sort("number").drop("number") if tables else runs
 
@@ -88,24 +89,35 @@ def _setting_label(name: str) -> str:
     return _SETTING_LABELS.get(last, last)
 
 
-def _refuse_mixtures(runs: pl.DataFrame) -> None:
-    first_of: dict[tuple[Any, ...], dict[str, Any]] = {}
-    first_of_sample: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for run in runs.unique("pool", maintain_order=True).iter_rows(named=True):
-        group = (run["kind"], run["field"], run["size"])
-        first = first_of.setdefault(group, run)
-        first_settings, settings = (
-            {k: v for k, v in json.loads(pool["pool_settings"]).items() if k != "sample"} for pool in (first, run)
-        )
-        if first_settings != settings:
-            changed = "; ".join(changed_fields(first_settings, settings))
+def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
+    """Return the ending of the kind of each pool; a pool that a table cannot hold beside others is in a further one."""
+    tables_of: dict[tuple[Any, ...], list[dict[int, Mapping[str, Any]]]] = {}
+    ending_of: dict[str, str] = {}
+    pools = runs.unique("pool", maintain_order=True).rows(named=True)
+    for pool in sorted(pools, key=lambda pool: json.loads(pool["pool_settings"]).get("size") == "all"):
+        tables = tables_of.setdefault((pool["kind"], pool["field"], pool["size"]), [])
+        place = next((place for place, table in enumerate(tables) if _fits(pool, table)), len(tables))
+        if place == len(tables):
+            tables.append({})
+        if refuse and place:
+            other, changed = next(iter(tables[0].values())), "; ".join(_changed(tables[0], pool))
             raise InputError(
-                f"{first['pool']} and {run['pool']} have one field and size but other settings ({changed})",
+                f"{other['pool']} and {pool['pool']} have one field and size, but ({changed})",
                 "Report them apart",
             )
-        twin = first_of_sample.setdefault((*group, run["sample"]), run)
-        if twin["pool"] != run["pool"]:
-            raise InputError(
-                f"{twin['pool']} and {run['pool']} are both sample {run['sample']} of {format_count(run['size'])}",
-                "Report them apart",
-            )
+        tables[place][pool["sample"]] = pool
+        ending_of[pool["pool"]] = f"-{place + 1}" if place else ""
+    return ending_of
+
+
+def _fits(pool: Mapping[str, Any], table: Mapping[int, Mapping[str, Any]]) -> bool:
+    return pool["sample"] not in table and not _changed(table, pool)
+
+
+def _changed(table: Mapping[int, Mapping[str, Any]], pool: Mapping[str, Any]) -> list[str]:
+    """Return the settings in which a pool differs from the samples of a table."""
+    first, settings = (
+        {name: value for name, value in json.loads(run["pool_settings"]).items() if name != "sample"}
+        for run in (next(iter(table.values())), pool)
+    )
+    return changed_fields(first, settings) if first != settings else []

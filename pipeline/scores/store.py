@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
-from pipeline.core.progress import warn
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
 from pipeline.corpus.pool import Pool
@@ -119,20 +118,48 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
     parents = (POOLS, RANKINGS, CORPORA)
     pools, rankings, corpora = ({artifact.id: artifact for artifact in published(root / parent)} for parent in parents)
     scores_of: dict[tuple[str, str, str], list[Artifact]] = {}
-    for artifact in sorted(published(root / folder), key=_published_at, reverse=True):
-        inputs, config = artifact.manifest.inputs, artifact.manifest.config
+
+    def complete(artifact: Artifact) -> Artifact:
+        inputs = artifact.manifest.inputs
         missing = [_why_missing(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
         missing += [_why_missing(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
         if missing:
-            warn(f"left out: {artifact.name}, because {' and '.join(missing)}")
-        else:
-            key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
-            scores_of.setdefault(key, []).append(artifact)
+            remedy = "Run the command that makes it with --repair, or remove its folder"
+            raise InputError(f"{artifact.path}, because {' and '.join(missing)}", remedy)
+        return _usable(artifact)
+
+    for artifact in readable(sorted(published(root / folder), key=_published_at, reverse=True), complete):
+        inputs, config = artifact.manifest.inputs, artifact.manifest.config
+        key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
+        scores_of.setdefault(key, []).append(artifact)
     found = []
     for (ranking, _, _), scores in scores_of.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
         found.append((scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
     return _frame(root, found)
+
+
+def _usable(scores: Artifact) -> Artifact:
+    """Return scores; raise InputError if they are of no query, or by a measure that is unknown."""
+    remove = f"remove {scores.path}"
+    if not scores.manifest.counts.get("queries", 1):
+        raise InputError(f"{scores.path} has no query with a positive", f"Check the ids of the qrels, and {remove}")
+    try:
+        parse_measures(scores.manifest.config["measures"])
+    except InputError as error:
+        raise InputError(f"{scores.path}: {error.what}", f"Register it by a plugin, or {remove}") from error
+    return scores
+
+
+def with_values(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the rankings, columns :data:`RUNS`, whose scores can be read."""
+    rows = runs.rows(named=True)
+
+    def read(number: int) -> int:
+        _read_scores(rows[number])
+        return number
+
+    return runs[list(readable(range(len(rows)), read))]
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
@@ -339,7 +366,7 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
     scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
     if len(scores) != scores["query"].n_unique() * len(run["measures"]):
-        raise CorruptError(f"the artifacts of {run['ranking']} have other queries", "Score it again with --repair")
+        raise CorruptError(f"the scores of {run['ranking_path']} have other queries", "Score it again with --repair")
     return scores
 
 

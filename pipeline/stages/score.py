@@ -118,6 +118,11 @@ def score_task(
         judged = Qrels.from_table(_judgements(opened_pool, missing_positives), queries)
         check_candidates(ranked, opened_pool)
         scored = np.flatnonzero(judged.positives())
+        if not len(scored):
+            raise InputError(
+                f"{opened_pool.artifact.name} has no query with a positive",
+                "Compare the ids of its qrels with those of the corpus",
+            )
         values = evaluate_all(judged, ranked, parsed, engine)[:, scored]
         out.arrow("scores.arrow", _table(config, opened_pool, scored, values), SCORES)
         settings = inputs["ranking"].manifest.config

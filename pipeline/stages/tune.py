@@ -194,7 +194,7 @@ def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any
     applicable = [
         artifact
         for artifact in tunings
-        for config in [artifact.manifest.config["pool"]]
+        for config in [artifact.manifest.config.get("pool", {"queries": 0})]
         if pool.get("split") == "test"
         and artifact.manifest.stage_version == _VERSION
         and artifact.manifest.inputs["corpus"] == corpus

@@ -29,7 +29,7 @@ from pipeline.scores.summary import flat
 from pipeline.scores.tables import grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED, stored_names, uses
+from pipeline.stages.systems import TUNED, shown, stored_names, system_of, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
 from pipeline.studies.recipe import check_choice
@@ -113,6 +113,11 @@ def check_baseline(baseline: str, systems: str) -> None:
     names = stored_names(systems)
     if {*stored_names(baseline.partition(" (")[0])}.isdisjoint(names):
         check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
+
+
+def named_by(name: str, systems: Iterable[str]) -> str:
+    """Return the system of a study without tunings that a name means, else the name."""
+    return next((system for system in systems if name in shown(system_of(system), tuned=False)[1]), name)
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:

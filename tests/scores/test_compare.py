@@ -256,5 +256,9 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     assert "two systems or more must be compared, got 1" in printed("bm25", code=2)
     assert "--year must be 2019 here, got 2018" in printed("bm25", "lsa", "--year", "2018", code=2)
     made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), seed=7), "lsa")
-    assert "pools of one kind must be compared, got 2 kinds" in printed("bm25", "lsa", code=2)
-    assert printed("bm25", "lsa", "--seed", "13") == out
+    assert printed("bm25", "lsa") == out  # bm25 did not rank the other pool
+    for system, settings in itertools.product(("bm25", "lsa"), ({"seed": 7}, {"nested": True})):
+        made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), **settings), system)
+    refused = printed("bm25", "lsa", code=2)
+    assert "got 3 kinds with both: --seed=13 or --seed=7; --nested or --no-nested. Give one of each" in refused
+    assert printed("bm25", "lsa", "--seed", "13", "--no-nested") == out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pyte
     (gone.path / "manifest.json").write_text("{}")
     assert stored(tmp_path)["seed"].to_list() == [13]
     said = capsys.readouterr().err
-    assert f"left out: {run['scores'][0]}, because {gone.path / 'manifest.json'} is damaged" in said
+    assert f"{run['scores'][0]}, because {gone.path / 'manifest.json'} is damaged" in said
     gone.path.rename(tmp_path / "gone")
     assert stored(tmp_path)["seed"].to_list() == [13]
     assert f"has no artifact {gone.id[:12]} any more" in capsys.readouterr().err
@@ -136,11 +137,21 @@ def test_what_cannot_stand_in_one_table(tmp_path: Path, corpus: Artifact) -> Non
         made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed, sample=sample), "bm25")
     runs = stored(tmp_path).sort("seed")
     assert labelled(runs)["kind"].n_unique() == 2
-    with pytest.raises(InputError, match=r"other settings \(seed: 1 -> 2\)"):
+    with pytest.raises(InputError, match=r"one field and size, but \(seed: 1 -> 2\)"):
         labelled(runs, together=True)
     twin = runs.filter(seed=1).with_columns(pl.lit("twin").alias("pool"))
-    with pytest.raises(InputError, match="are both sample 1"):
-        labelled(pl.concat([runs.filter(seed=1), twin]))
+    assert labelled(pl.concat([runs.filter(seed=1), twin]))["kind"].n_unique() == 2
+
+
+def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, corpus: Artifact) -> None:
+    for size, sample in itertools.product((20, 30), (1, 2)):
+        pool = made.pool(tmp_path, corpus, size=size, sample=sample, candidates=6 + sample)
+        made.score(tmp_path, corpus, pool, "bm25")
+    runs = labelled(stored(tmp_path))
+    assert set(runs["size"]) == {8}
+    asked = runs.group_by("kind").agg(pl.col("pool_settings").str.json_path_match("$.size").unique(), pl.len())
+    assert sorted(asked.drop("kind").rows()) == [(["20"], 2), (["30"], 2)]
+    assert sorted(summarise(values(runs)).filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])

@@ -270,6 +270,17 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
             assert {title, *also} == {name, title, exact, exact.replace("bm25:tuned", "bm25")}
 
 
+def test_a_folder_beside_changes_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ("lsa:storage=float16,x=lsa", "bm25:k1=1.2,b=0.75", "lsa:dimension=8,storage=float16", "mine=scincl")
+    apart = [parse(text) for text in texts]
+    for name in ("float16", "0.75", "x=lsa", "mine=scincl", "b=0.75"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert [parse(text) for text in texts] == apart
+    with pytest.raises(InputError, match=r"A folder is written with a slash: \./float16"):
+        parse_systems("float16")
+
+
 def test_untuned_bm25_is_spelled_where_the_pool_has_a_tuning() -> None:
     name, fixed = Name("rrf", (Name("bm25"), Name("lsa"))), "bm25:k1=0.9,b=0.4"
     assert shown(Name("bm25"), tuned=True) == (fixed, [])

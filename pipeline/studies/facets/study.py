@@ -22,6 +22,7 @@ from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.score import score_task
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.common import named_by
 from pipeline.studies.facets import analyses, pools, scoring
 from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
@@ -72,7 +73,7 @@ def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Fa
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
     if recipe.baseline:
-        check_choice("the baseline", recipe.baseline, names, "Set it to '' for the first")
+        check_choice("the baseline", named_by(recipe.baseline, names), names, "Set it to '' for the first")
     return facet_rankings
 
 
@@ -105,7 +106,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     pairs = analyses.paired(values, measure)
     tables = [
         *scoring.score_tables(figures, recipe.shown, judged_pools),
-        *scoring.difference_tables(values, measure, recipe.baseline, recipe.seed),
+        *scoring.difference_tables(values, measure, named_by(recipe.baseline, values["system"].unique()), recipe.seed),
         *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
         *analyses.paired_tables(pairs, measure, recipe.seed),
         *analyses.grade_tables(judged_pools),

@@ -78,15 +78,16 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
         rows.append({
             "pool, system": f"{_name((field, size))} {system}",
             "sd between queries": 100 * variance.queries**0.5,
-            "sd between samples": 100 * (variance.samples + variance.rest / queries) ** 0.5,
+            "sd between samples": 100 * values.mean(axis=1).std(ddof=1),
             "share, one sample": 100 * variance.share(1, queries),
             "samples": samples, "share": 100 * variance.share(samples, queries), "low": 100 * low, "high": 100 * high,
             "samples needed": variance.needed(queries),
         })  # fmt: skip
     if rows:
         notes = (
-            "Standard deviations in points of MAP, of queries and of means over the queries. Shares in percent: of the "
-            "draw of candidates in the variance of a mean, with one sample and with all.",
+            "Standard deviations in points of MAP: of queries, and of the means of the samples, as in table 1. Shares in "
+            "percent: of the draw of candidates in the variance of a mean, with one sample and with all, where a "
+            "component of the variance that is estimated below 0 counts as 0.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )

@@ -13,6 +13,7 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws, average
 from pipeline.scores.charts import figures
+from pipeline.scores.choose import label_of_row
 from pipeline.scores.layout import select_measures
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
@@ -69,7 +70,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     summaries = [
         summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _by_size_and_field(scores, largest)
     ]
-    baseline = next(iter(pl.concat(summaries)["baseline"].drop_nulls()), recipe.baseline)
+    baseline = label_of_row(runs, recipe.baseline)
     pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     averages = average(scores, draws)
     curves = by_query.curves_of(averages)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import canonical, digest, format_count, from_mapping
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
@@ -26,7 +26,7 @@ from pipeline.measure.ranks import all_pairs, rank_ends, ranks
 from pipeline.measure.statistics import Floats, by_unit, mean_of_means, percentiles
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
-from pipeline.scores.store import artifact, stored, values
+from pipeline.scores.store import artifact, stored, values, with_values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import TUNED, UNTUNED, spelled, stored_system
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
@@ -117,7 +117,7 @@ class Benchmark:
 
 def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
     """Return the benchmarks of workspaces with at least two systems, by kind and name."""
-    stored_runs = [stored(root, folder) for root in roots for folder in (SCORES, LISTS)]
+    stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
     runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     shared_settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
@@ -228,7 +228,8 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
     stores = [store for folder in (root / VECTORS).glob("[!.]*") for store in published(folder)]
     encoder = {store.id: store.manifest.provenance["model"] for store in stores}
     by_format: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
-    for scored in published(root / FOLDER) if "scirepeval" in recipe.measures else ():
+
+    def read(scored: Artifact) -> None:
         config, inputs = scored.manifest.config, scored.manifest.inputs
         if scored.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
             entry = from_mapping(Entry, config["task"])
@@ -236,6 +237,9 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
                 system = _system_of(encoder[inputs["papers"]], entry.format)
                 figures = counted_figures(entry, pl.DataFrame(scored.arrow("figures.arrow")))
                 by_format[entry.format].setdefault(system, {})[entry.name] = scored.name, figures
+
+    for _ in readable(published(root / FOLDER) if "scirepeval" in recipe.measures else (), read):
+        pass
     for kind, systems in by_format.items():
         tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
         full = {name: [figures[task] for task in tasks] for name, figures in systems.items() if {*tasks} <= {*figures}}

@@ -330,7 +330,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         redraw_table(precisions, recipe.rebuilds),
         order_table(precisions, recipe.rebuilds),
         bias_table(precisions),
-        power_table(precisions, recipe.baseline, recipe.differences),
+        power_table(precisions, stored_names(recipe.baseline)[0], recipe.differences),
     ]
     return StudyResult(tables, sources=[study_plan.benchmark.name])
 
