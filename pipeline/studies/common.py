@@ -29,7 +29,7 @@ from pipeline.scores.summary import flat
 from pipeline.scores.tables import grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED, shown, stored_names, system_of, uses
+from pipeline.stages.systems import TUNED, UNTUNED, stored_names, uses
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
 from pipeline.studies.recipe import check_choice
@@ -111,13 +111,15 @@ def pool_result(
 def check_baseline(baseline: str, systems: str) -> None:
     """Raise InputError if the baseline is not one of the systems."""
     names = stored_names(systems)
-    if {*stored_names(baseline.partition(" (")[0])}.isdisjoint(names):
+    if named_by(baseline.partition(" (")[0], names) not in names:
         check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
 
 
 def named_by(name: str, systems: Iterable[str]) -> str:
-    """Return the system of a study without tunings that a name means, else the name."""
-    return next((system for system in systems if name in shown(system_of(system), tuned=False)[1]), name)
+    """Return the system that a name means, else the name; ``bm25`` is the tuned or the untuned, where one is there."""
+    (name, *_), names = stored_names(name) or (name,), list(systems)
+    meant = (system for system in names if "bm25" in (name, system) and {name, system} <= {"bm25", TUNED, UNTUNED})
+    return name if name in names else next(meant, name)
 
 
 def made(workspace: Workspace, task: Task) -> Artifact:

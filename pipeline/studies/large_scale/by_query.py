@@ -85,8 +85,8 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
         })  # fmt: skip
     if rows:
         notes = (
-            "Standard deviations in points of MAP: of queries, and of the means of the samples, as in table 1. Shares in "
-            "percent: of the draw of candidates in the variance of a mean, with one sample and with all, where a "
+            "Standard deviations in points of MAP: of queries, and of the means of the samples, as in table 1.",
+            "Shares in percent: of the draw of candidates in the variance of a mean, with one sample and with all. A "
             "component of the variance that is estimated below 0 counts as 0.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",

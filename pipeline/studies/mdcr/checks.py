@@ -29,7 +29,7 @@ from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, parts_of, stored_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import Measurement, check_baseline, made
+from pipeline.studies.common import Measurement, check_baseline, made, named_by
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, read_evaluation
@@ -330,7 +330,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         redraw_table(precisions, recipe.rebuilds),
         order_table(precisions, recipe.rebuilds),
         bias_table(precisions),
-        power_table(precisions, stored_names(recipe.baseline)[0], recipe.differences),
+        power_table(precisions, named_by(recipe.baseline, precisions.systems), recipe.differences),
     ]
     return StudyResult(tables, sources=[study_plan.benchmark.name])
 
