@@ -92,3 +92,28 @@ def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
     assert "NVIDIA X, 1 MiB, 570" in said
     assert "sees 0 GPUs" in said
     assert "install torch for this driver" in said
+
+
+def test_a_damaged_record_of_jobs_stops_no_listing(own: Path) -> None:
+    mdcr_json(own, *EVAL)
+    record = own / "runs/jobs/eval-1/jobs.json"
+    record.parent.mkdir(parents=True)
+    for text in ("{", '{"rounds": [{"at": 1}]}'):
+        record.write_text(text)
+        for words in (["jobs"], ["gc"], ["show"], EVAL):
+            result = mdcr(own, *words)
+            assert result.returncode == 0, result.stderr
+            if words[0] in ("jobs", "eval"):
+                assert f"left out: {record} is damaged" in result.stderr
+                assert "remove its folder" in result.stderr
+        assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
+
+
+def test_artifacts_of_every_kind_are_listed(own: Path) -> None:
+    mdcr_json(own, *EVAL)
+    mdcr_json(own, *flags("tune --size 900 --queries 20"))
+    listed = {row["artifact"].split("/")[1] for row in mdcr_json(own, "show", "artifacts")["artifacts"]}
+    made = {
+        path.relative_to(own).parts[1] for path in own.rglob(MANIFEST) if path.relative_to(own).parts[0] != "corpora"
+    }
+    assert {"tunings", "terms", "vectors", "scores"} <= made <= listed

@@ -132,6 +132,10 @@ def test_an_unreadable_manifest_is_left_out_with_one_warning(
     for _ in range(2):
         assert [listed.path for listed in published(room)] == [artifact.path]
     assert capsys.readouterr().err.count(f"left out: {other}/manifest.json is the manifest of {NAME}") == 1
+    dataclasses.replace(artifact.manifest, schema=2).write(artifact.path)
+    assert not list(published(room))
+    said = f"left out: {artifact.path}/manifest.json has schema 2, this version reads 1. Remove its folder, and run"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [b"", b'{"outputs": [', b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"outputs": 1}'])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline.core.runner import Runner
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
+from pipeline.measure.measures import MEASURES
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
@@ -27,6 +29,9 @@ from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
 from pipeline.scores.summary import records, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
+from tests.stages.making import flip
+
+Spoil = Callable[[Artifact, pytest.MonkeyPatch], None]
 
 MAP = [(1 + 2 / 3) / 2, 1 / 2, 0]
 """Average precision of the three queries of ``GOOD``."""
@@ -130,6 +135,38 @@ def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pyte
     gone.path.rename(tmp_path / "gone")
     assert stored(tmp_path)["seed"].to_list() == [13]
     assert f"has no artifact {gone.id[:12]} any more" in capsys.readouterr().err
+
+
+def unknown_measure(scores: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(MEASURES, "mine")
+
+
+def no_query(scores: Artifact, _: pytest.MonkeyPatch) -> None:
+    dataclasses.replace(scores.manifest, counts={**scores.manifest.counts, "queries": 0}).write(scores.path)
+
+
+def other_schema(scores: Artifact, _: pytest.MonkeyPatch) -> None:
+    dataclasses.replace(scores.manifest, schema=2).write(scores.path)
+
+
+def flipped(scores: Artifact, _: pytest.MonkeyPatch) -> None:
+    flip(scores.path / "scores.arrow")
+
+
+@pytest.mark.parametrize("spoil", [unknown_measure, no_query, other_schema, flipped])
+def test_scores_that_cannot_be_read_are_left_out_with_a_line(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoil: Spoil
+) -> None:
+    monkeypatch.setitem(MEASURES, "mine", dataclasses.replace(MEASURES["map"], name="mine", aliases=()))
+    pool = made.pool(tmp_path, corpus)
+    made.score(tmp_path, corpus, pool, "lsa")
+    spoiled = made.score(tmp_path, corpus, pool, "bm25", measures="mine")
+    assert set(load(tmp_path)["system"]) == {"lsa", "bm25"}
+    spoil(spoiled, monkeypatch)
+    assert set(load(tmp_path)["system"]) == {"lsa"}
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert spoiled.name in line
+    assert any(remedy in line for remedy in ("emove", "--repair"))
 
 
 def test_what_cannot_stand_in_one_table(tmp_path: Path, corpus: Artifact) -> None:

@@ -54,6 +54,12 @@ def make_score(root: Path, corpus: Artifact, run: Run, *, ran: int = 3, sample: 
     )
 
 
+def test_a_pool_without_a_positive_is_refused(tmp_path: Path) -> None:
+    of = make_corpus(tmp_path, 8, [("00006", "00007")])
+    with pytest.raises(InputError, match=r"has no query with a positive\. Compare the ids of its qrels"):
+        make_score(tmp_path, of, [{5: 3.0}, {6: 1.0}, {}])
+
+
 def test_one_row_for_each_query_and_measure(tmp_path: Path, corpus: Artifact) -> None:
     scores = make_score(tmp_path, corpus, [{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}])
     table = scores.arrow("scores.arrow")
