@@ -109,6 +109,7 @@ def test_a_damaged_record_of_jobs_stops_no_listing(own: Path) -> None:
         assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
 
 
+@pytest.mark.java
 def test_artifacts_of_every_kind_are_listed(own: Path) -> None:
     mdcr_json(own, *EVAL)
     mdcr_json(own, *flags("tune --size 900 --queries 20"))
