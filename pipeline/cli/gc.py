@@ -160,7 +160,9 @@ def _held(lock: Path) -> bool:
 
 
 def _check_idle(root: Path) -> None:
-    """Raise InputError if a process works in this workspace, or jobs of a batch may be running."""
+    """Raise InputError if a process works in this workspace, jobs may be running, or a named corpus is unreadable."""
+    for name in corpus_names(root):
+        find_corpus(root, name)
     for parent in (*ARTIFACTS, *STORES):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
