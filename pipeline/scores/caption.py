@@ -30,6 +30,9 @@ def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     details += [f"{config['queries']} queries"] if config.get("queries") else []
     details += [f"seed {config['seed']}"] if "seed" in config else []
     details += [f"top {depths[0]:,}"] if len(depths) == 1 else []
+    sizes = [(json.loads(text).get("size"), size) for text, size in runs.select("pool_settings", "size").iter_rows()]
+    asked = sorted({wanted for wanted, size in sizes if isinstance(wanted, int) and wanted > size})
+    details += [f"of {', '.join(map(format_count, asked))} candidates asked for"] if asked else []
     details += unusual(settings)
     if table["over"][0] == "fields":
         size = common_size(table)

@@ -59,8 +59,9 @@ IDENTITY = {
 }
 """Columns that identify the scores of a ranking.
 
-``size`` and ``queries`` count candidates and queries of the pool; ``field`` is null at the dataset level; ``settings``
-and ``pool_settings`` are JSON; ``corpus``, ``pool`` and ``ranking`` are folder names.
+``size`` and ``queries`` count candidates and queries of the pool; in labelled rankings, the size is that of its largest
+sample. ``field`` is null at the dataset level; ``settings`` and ``pool_settings`` are JSON; ``corpus``, ``pool`` and
+``ranking`` are folder names.
 """
 
 FACTS = {

@@ -25,6 +25,7 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.labels import labelled
+from pipeline.scores.layout import build_tables
 from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
 from pipeline.scores.summary import records, summarise, summarise_samples
 from tests.scores import published as made
@@ -188,7 +189,10 @@ def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, 
     assert set(runs["size"]) == {8}
     asked = runs.group_by("kind").agg(pl.col("pool_settings").str.json_path_match("$.size").unique(), pl.len())
     assert sorted(asked.drop("kind").rows()) == [(["20"], 2), (["30"], 2)]
-    assert sorted(summarise(values(runs)).filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
+    summary = summarise(values(runs))
+    assert sorted(summary.filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
+    titles = [table.title for table in build_tables(summary, runs)]
+    assert ["of 20 candidates asked for" in title for title in titles] == [True, False]
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])
