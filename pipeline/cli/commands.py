@@ -217,7 +217,7 @@ def _serves(root: Path, artifact: Artifact) -> str:
     (sizes, pools), settings = served(root, artifact), artifact.manifest.config["pool"]
     texts = ["of a size without a tuning" if size == "other" else f"of size {size}" for size in sizes]
     if not texts:
-        return "bm25 has the values of another tuning with more queries."
+        return "Another tuning of this size, with more queries or points, gives bm25 its values."
     here = f" ({', '.join(pools)})" if pools else ""
     return (
         f"bm25 has these values in test pools {' or '.join(texts)}, with this corpus, field, year, seed and rules and "
