@@ -56,6 +56,8 @@ help:  ## this list
 	@echo "                 AFTER_CUTOFF=scincl,minilm TRAINED_UNTIL=2018 EARLIER_ONLY=1 DROP_NEAR_DUPLICATES=1"
 	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
 	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1 KEEP_IDENTICAL_ID=1"
+	@echo "                 show, report, compare: only pools without a rule: NO_NESTED=1 NO_EARLIER_ONLY=1 NO_DROP_NEAR_DUPLICATES=1"
+	@echo "                 NO_KEEP_SAME_TITLE=1 NO_KEEP_IDENTICAL_ID=1"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,mine=/path/to/model DEPTH=500"
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
 	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"

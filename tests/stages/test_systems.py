@@ -102,7 +102,8 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(parse(f"scincl,{key}=refs/pr/1")) == 2
     (tmp_path / "a=b:c=d").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert parse("a=b:c=d") == [Name("a=b:c=d")]
+    assert parse("./a=b:c=d") == [Name("./a=b:c=d")]
+    assert parse("a=b:c=d") == [Name("b", options=(("c", "d"),), label="a")]
     assert parse_one("hf:a/b:compute=float16,template=x/y").options == (("compute", "float16"), ("template", "x/y"))
     (mean,) = parse("mean(scincl:compute=bfloat16,adapter=org/x,specter)")
     assert list(map(str, mean.parts or ())) == ["scincl:compute=bfloat16,adapter=org/x", "specter"]
