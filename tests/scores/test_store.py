@@ -192,7 +192,7 @@ def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, 
     summary = summarise(values(runs))
     assert sorted(summary.filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
     titles = [table.title for table in build_tables(summary, runs)]
-    assert ["of 20 candidates asked for" in title for title in titles] == [True, False]
+    assert [sum(f"of {size} candidates asked for" in title for title in titles) for size in (20, 30)] == [1, 1]
 
 
 @pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])
