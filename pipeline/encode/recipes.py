@@ -79,7 +79,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
     """
     own = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
     if not shape.modules(folder) and "pooling" not in own:
-        length = min(_LENGTH, _limit(folder))
+        length = min(_LENGTH, limit_of(folder))
         return {"template": "title-sep-abstract", "pooling": "cls", "max_length": length, "distance": "l2"}
     values = _described(folder, "SentenceTransformer")
     similarity = values.get("similarity_fn_name") or "cosine"
@@ -167,16 +167,16 @@ def _length(folder: Path) -> int:
     transformer = shape.read(path, shape.Transformer)
     if transformer.get("processing_kwargs"):
         raise InputError(f"{path} sets processing_kwargs, which is not supported", _PLAIN)
-    return int(transformer.get("max_seq_length") or _limit(first))
+    return int(transformer.get("max_seq_length") or limit_of(first))
 
 
-def _limit(folder: Path) -> int:
-    """Return the smaller of the tokenizer's limit and the network's positions; 512 if neither is given."""
+def limit_of(folder: Path, default: int = _LENGTH) -> int:
+    """Return the smaller of the tokenizer's limit and the network's positions; ``default`` if neither is given."""
     limits = (
         shape.read(folder / "tokenizer_config.json", shape.Tokenizer).get("model_max_length"),
         shape.read(folder / "config.json", shape.Config).get("max_position_embeddings"),
     )
-    return int(min([limit for limit in limits if limit and 0 < limit < 2**31], default=_LENGTH))
+    return int(min([limit for limit in limits if limit and 0 < limit < 2**31], default=default))
 
 
 def _described(folder: Path, kind: str) -> Any:

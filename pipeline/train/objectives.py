@@ -14,6 +14,9 @@ from pipeline.core.errors import InputError
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
 
+DEVIATION = 0.02
+"""Standard deviation of the first weights of a linear head, whose bias is 0, as in the authors' code."""
+
 
 class Objective(nn.Module):  # type: ignore[misc]
     """The loss of one training set; classes, labels and numbers have a linear head, which is not saved.
@@ -23,12 +26,23 @@ class Objective(nn.Module):  # type: ignore[misc]
         examples: the training set.
         margin: margin of triplets in L2 distance.
         scale: factor of cosines in the contrastive loss.
+        head_dropout: dropout before the head.
+        tasks: number of tasks of a step; since their losses are averaged over its micro-batches, this factor sums them.
 
     Raises:
         InputError: the goal needs other columns than the training set has.
     """
 
-    def __init__(self, architecture: Architecture, examples: Examples, *, margin: float, scale: float) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        examples: Examples,
+        *,
+        margin: float,
+        scale: float,
+        head_dropout: float = 0.0,
+        tasks: int = 1,
+    ) -> None:
         super().__init__()
         columns = {"triplet": (3,), "in-batch": (2, 3)}.get(examples.goal, (1,))
         if len(examples.formats) not in columns:
@@ -38,19 +52,19 @@ class Objective(nn.Module):  # type: ignore[misc]
             )
         self.model = architecture.model
         self._switch, self._formats, self._goal = architecture.switch, examples.formats, examples.goal
-        self._margin, no_model = margin, cast("Any", None)  # vectors are computed here
+        self._margin, self._tasks, no_model = margin, tasks, cast("Any", None)  # vectors are computed here
         self._contrast = MultipleNegativesRankingLoss(no_model, scale=scale)
         dimension = self.model.get_embedding_dimension() or architecture.network.config.hidden_size
-        self.head = nn.Linear(dimension, examples.outputs) if examples.outputs else None
+        self.head = _head(dimension, examples.outputs, head_dropout) if examples.outputs else None
 
     def forward(self, features: Iterable[dict[str, Any]], labels: torch.Tensor | None) -> torch.Tensor:
-        """Return the mean loss of a batch."""
+        """Return the mean loss of a batch, times the number of tasks."""
         vectors = []
         for feature, form in zip(features, self._formats, strict=True):
             self._switch(form)
             vectors.append(self.model(feature)["sentence_embedding"].float())
         with torch.autocast(vectors[0].device.type, enabled=False):  # cosines and logits in full precision
-            return self._loss(vectors, labels)
+            return self._loss(vectors, labels) * self._tasks
 
     def _loss(self, vectors: list[torch.Tensor], labels: Any) -> torch.Tensor:
         if self._goal == "triplet":
@@ -64,3 +78,10 @@ class Objective(nn.Module):  # type: ignore[misc]
         if self._goal == "labels":
             return functional.binary_cross_entropy_with_logits(guessed, labels.float())
         return functional.mse_loss(guessed.squeeze(-1), labels.float())
+
+
+def _head(dimension: int, outputs: int, dropout: float) -> nn.Sequential:
+    linear = nn.Linear(dimension, outputs)
+    nn.init.normal_(linear.weight, std=DEVIATION)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(nn.Dropout(dropout), linear)

@@ -23,6 +23,20 @@ Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
 """Names of architectures."""
 
 
+_RANGES = (
+    ("margin", 0, 1e6),
+    ("scale", 0, 1e6),
+    ("examples", 0, 2**62),
+    ("learning_rate", 0, 1e6),
+    ("warmup", 0, 2**31),
+    ("head_dropout", 0, 1),
+    ("clip", 0, 1e9),
+    ("seed", 0, 2**32),
+    ("patience", 0, 2**31),
+)
+"""Ranges of settings: name, lowest value, and the first that is too high."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of training, which decide the weights.
@@ -36,12 +50,17 @@ class Settings:
         epochs: passes over the largest training set.
         batch: examples of an optimiser step; with several tasks, rounded up to a multiple of their number.
         micro_batch: examples that are computed together, all of one task.
-        examples: maximum examples of a task in an epoch; 0: all. Smaller tasks repeat.
-        learning_rate: peak learning rate of AdamW with an inverse square root schedule.
+        examples: maximum examples of a task in an epoch, of classes and labels in their proportions; 0: all. Smaller
+            tasks repeat.
+        learning_rate: peak learning rate of AdamW.
         warmup: steps to the peak.
+        schedule: what follows the warm-up: ``inverse_sqrt``, as in the paper, or ``linear`` to 0 after the last step,
+            as its authors train adapters and PALs.
+        head_dropout: dropout before the heads of tasks; 0.2 in the authors' code.
+        clip: maximum norm of the gradients of a step; 0: none, as in the authors' code.
         max_length: maximum tokens of a text.
         precision: ``float32``, or ``bfloat16`` for activations.
-        seed: seed of heads, dropout and the order of examples.
+        seed: seed of heads, dropout, and the choice and order of examples.
         checkpoints: number of checkpoints; MAP on the validation pool is measured at each and after each epoch.
         patience: number of checkpoints without a better MAP that ends training; 0: never.
     """
@@ -56,6 +75,9 @@ class Settings:
     examples: int
     learning_rate: float
     warmup: int
+    schedule: Literal["inverse_sqrt", "linear"]
+    head_dropout: float
+    clip: float
     max_length: int
     precision: Literal["float32", "bfloat16"]
     seed: int
@@ -66,6 +88,13 @@ class Settings:
         for name in ("epochs", "batch", "micro_batch", "max_length", "checkpoints"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", "Change the recipe")
+        for name, low, high in _RANGES:
+            if not low <= getattr(self, name) < high:
+                raise InputError(
+                    f"{name} must be from {low} and less than {high}, got {getattr(self, name)}", "Change the recipe"
+                )
+        if self.learning_rate == 0:
+            raise InputError("learning_rate must be more than 0, got 0.0", "Change the recipe")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from pipeline.core.workspace import MODELS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
+from pipeline.encode.recipes import limit_of
+from pipeline.encode.shape import first_module
 from pipeline.encode.spec import EncoderSpec, Model, TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train.draws import KINDS
@@ -109,6 +111,11 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
     base = registry.resolve(recipe.base)
     if not isinstance(base.spec, TransformerSpec):
         raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
+    limit = limit_of(first_module(base.checkpoint.folder)[1], 2**31) if base.checkpoint else 2**31
+    if recipe.max_length > limit:
+        raise InputError(
+            f"max_length must be at most the {limit} of {base.name}, got {recipe.max_length}", f"Set it to {limit}"
+        )
     if not (recipe.triplets or recipe.tasks):
         raise InputError("a recipe must have triplets or tasks, got neither", "Set triplets = 'specter'")
     name = file_name(recipe.name, kept="_")
@@ -134,7 +141,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _train(name, base, config, folder, inputs, out, resources)
 
-    return Task("train", 1, MODELS, name, config, inputs, run, derived=derived)
+    return Task("train", 2, MODELS, name, config, inputs, run, derived=derived)
 
 
 def _train(
@@ -149,9 +156,18 @@ def _train(
     for package in ("accelerate", "datasets"):
         optional(package, "training", "train")
     from pipeline.train.card import card
+    from pipeline.train.objectives import DEVIATION
     from pipeline.train.processes import process_count, run_processes
+    from pipeline.train.trainer import EPSILON
 
-    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES))
+    method = {
+        "optimiser": "AdamW",
+        "epsilon": EPSILON,
+        "weight_decay": 0.0,
+        "losses_of_tasks": "sum",
+        "deviation_of_heads": DEVIATION,
+    }
+    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES), method=method)
     with out.folder(name) as (folder_out, record):
         fit = partial(_fit, base, config, folder, dict(inputs), out.scratch(), folder_out, resources)
         counts = run_processes(fit, process_count(resources))
@@ -207,8 +223,9 @@ def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, scratch: P
         sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, config.settings.loss))
     if folder is not None:
         fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
-        most = config.settings.examples
-        sets += [task_examples(task_of(name), folder, fields, scratch / f"{name}.arrow", most) for name in config.tasks]
+        chosen = config.settings.examples, config.settings.seed
+        paths = {name: scratch / f"{name}.arrow" for name in config.tasks}
+        sets += [task_examples(task_of(name), folder, fields, path, *chosen) for name, path in paths.items()]
     return sets
 
 

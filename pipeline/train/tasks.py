@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.rng import generator
 from pipeline.core.text import normalise, number
 from pipeline.studies.scirepeval.tasks import Entry, Folder, entries, read_doc, rows
 from pipeline.train.examples import Examples, Goal, Writer, lazy
@@ -64,8 +66,10 @@ def training_files(entry: Entry, folder: Folder) -> list[Path]:
     return paths
 
 
-def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limit: int) -> Examples:
-    """Return the first ``limit`` examples of a task, or all if 0; unless ``path`` exists, write their texts to it.
+def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limit: int, seed: int) -> Examples:
+    """Return ``limit`` examples of a task, or all if 0; unless ``path`` exists, write their texts to it.
+
+    Of classes and labels they are drawn in their proportions, as the authors do, else they are the first ones.
 
     Raises:
         InputError: a file or a label is missing.
@@ -73,6 +77,9 @@ def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limi
     goal = _goal(entry)
     if not path.is_file():
         examples = _triplets(entry, folder) if goal == "triplet" else _labelled(entry, folder)
+        if limit and goal in ("classes", "labels"):
+            labels_of = [labels for *_, labels in _labelled(entry, folder)]
+            examples = itertools.compress(examples, stratified(labels_of, limit, seed, entry.name))
         with files.replacing(path) as temporary:
             files.write_arrow(temporary, _batches(examples, limit, _SCHEMAS[goal]), _SCHEMAS[goal])
     table = files.read_arrow(path)
@@ -107,6 +114,27 @@ def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limi
 
     outputs = {"classes": len(labels), "labels": len(labels), "number": 1}.get(goal, 0)
     return Examples(entry.name, goal, tuple(formats.values()), lazy(table, texts), outputs)
+
+
+def stratified(labels_of: Sequence[Sequence[str]], count: int, seed: int, item: str) -> npt.NDArray[np.bool_]:
+    """Return which of the examples are drawn, bool ``[examples]``: ``count`` of them, or all of fewer.
+
+    From the rarest label on, so many examples are drawn that its share is kept (Sechidis et al. 2011, in two parts);
+    others fill up. Labels of one frequency are in alphabetical order.
+    """
+    examples_of: dict[str, list[int]] = {}
+    for position, labels in enumerate(labels_of):
+        for label in set(labels):
+            examples_of.setdefault(label, []).append(position)
+    chosen, random = np.zeros(len(labels_of), np.bool_), generator(seed, "examples", item)
+    by_frequency = sorted((len(positions), label) for label, positions in examples_of.items())
+    quotas = [(examples_of[label], round(count * frequency / len(labels_of))) for frequency, label in by_frequency]
+    for positions, quota in (*quotas, (range(len(labels_of)), count)):
+        members = np.asarray(positions)
+        free = members[~chosen[members]]
+        most = min(quota - (len(members) - len(free)), count - int(chosen.sum()), len(free))
+        chosen[random.permutation(free)[: max(most, 0)]] = True
+    return chosen
 
 
 def _goal(entry: Entry) -> Goal:

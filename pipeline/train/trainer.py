@@ -7,9 +7,11 @@ optimiser step has equally many examples of all tasks (Singh et al. 2023, sectio
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
 from torch import distributed, nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -45,11 +48,25 @@ _BEFORE = "before.json"
 _LOGGED = 50
 """Number of points of the loss curve."""
 
+EPSILON = 1e-8
+"""Of AdamW, as in the paper; weights do not decay."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class _Trainer(SentenceTransformerTrainer):
-    """Trainer whose checkpoints hold the trained weights alone, heads included."""
+    """Trainer with our schedule, whose checkpoints hold the trained weights alone, heads included."""
+
+    settings: Settings
+    lr_scheduler: LambdaLR | None
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LambdaLR:
+        """Return the schedule of the settings (:func:`rate`)."""
+        if self.lr_scheduler is None:
+            factor = partial(rate, settings=self.settings, steps=num_training_steps)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Write no model card, since it would quote texts."""
@@ -76,7 +93,7 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 class _Monitor(TrainerCallback):  # type: ignore[misc]
-    """Counts steps in the progress bar, and measures MAP at the end of each epoch."""
+    """Counts steps in the progress bar, measures MAP at the end of each epoch, and ends a training that diverges."""
 
     def __init__(self, progress: Progress, *, validated: bool) -> None:
         self._progress, self._validated = progress, validated
@@ -88,6 +105,10 @@ class _Monitor(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._progress.add(1)
+
+    def on_log(self, _: Any, state: TrainerState, __: Any, logs: Mapping[str, Any], **___: Any) -> None:
+        if not math.isfinite(logs.get("loss", 0.0)):
+            raise _diverged(f"its loss is {logs['loss']} at step {state.global_step}")
 
 
 class _Heads(TrainerCallback):  # type: ignore[misc]
@@ -105,6 +126,24 @@ class _Heads(TrainerCallback):  # type: ignore[misc]
             weight.grad /= distributed.get_world_size()
 
 
+def rate(finished: int, settings: Settings, steps: int) -> float:
+    """Return the learning rate of the step after ``finished`` ones, as a share of the peak; the first is not 0.
+
+    An inverse square root without warm-up falls as after 10,000 steps.
+    """
+    step, warmup = finished + 1, settings.warmup
+    if step <= warmup:
+        return step / warmup
+    if settings.schedule == "linear":
+        return max(steps + 1 - step, 0) / max(steps + 1 - warmup, 1)
+    scale = warmup or 10_000
+    return math.sqrt(scale / (step - warmup + scale))
+
+
+def _diverged(what: str) -> InputError:
+    return InputError(f"the training diverges: {what}", "Set a smaller learning_rate, or clip = 1.0")
+
+
 def train(
     architecture: Architecture,
     sets: Sequence[Examples],
@@ -118,7 +157,7 @@ def train(
     With a validation pool, the network ends at the checkpoint of the highest MAP. ``folder`` holds the checkpoints.
 
     Raises:
-        InputError: a training set is smaller than a micro-batch.
+        InputError: a training set is smaller than a micro-batch, or a loss or weight is NaN or infinite.
         StageError: memory is exhausted.
     """
     size = min(max(len(task.data) for task in sets), settings.examples or 2**62)
@@ -133,7 +172,8 @@ def train(
     steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // (accumulation * world))
     arguments = _arguments(settings, folder, accumulation, steps, resources, evaluator is not None)
     set_seed(settings.seed)
-    losses = {task.name: Objective(architecture, task, margin=settings.margin, scale=settings.scale) for task in sets}
+    shared = {name: getattr(settings, name) for name in ("margin", "scale", "head_dropout")}
+    losses = {task.name: Objective(architecture, task, tasks=len(sets), **shared) for task in sets}
     stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []
     start = _checkpoint(folder)
     with Progress(steps, "train", "steps") as progress:
@@ -150,6 +190,7 @@ def train(
                 *stopping,
             ],
         )
+        trainer.settings = settings
         trainer.remove_callback(PrinterCallback)
         before = files.read_json(folder / _BEFORE)
         if evaluator is not None and before is None:
@@ -162,6 +203,8 @@ def train(
                 f"training has no memory for {settings.micro_batch} texts of {settings.max_length} tokens",
                 "Set a smaller micro_batch: the batch stays as large",
             ) from error
+    if not all(weight.isfinite().all() for weight in trainer._trained().values()):
+        raise _diverged("a weight is not finite after the last step")
     return {**_results(trainer, before), "examples": example_counts(sets), "examples_of_a_task_an_epoch": size}
 
 
@@ -179,9 +222,9 @@ def _arguments(
         batch_sampler=BatchSamplers.NO_DUPLICATES if in_batch else BatchSamplers.BATCH_SAMPLER,
         multi_dataset_batch_sampler=MultiDatasetBatchSamplers.ROUND_ROBIN,
         learning_rate=settings.learning_rate,
-        adam_epsilon=1e-8,
-        lr_scheduler_type="inverse_sqrt",
-        warmup_steps=settings.warmup,
+        adam_epsilon=EPSILON,
+        max_grad_norm=settings.clip,
+        logging_nan_inf_filter=False,
         bf16=settings.precision == "bfloat16",
         use_cpu=resources.device == "cpu" or not torch.cuda.is_available(),
         seed=settings.seed,

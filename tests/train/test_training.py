@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shutil
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
@@ -18,13 +22,16 @@ from pipeline.api import Workspace
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.core.runner import Runner
+from pipeline.encode import registry
 from pipeline.encode.spec import TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train import trainer
-from pipeline.train.examples import Writer
+from pipeline.train.architectures import Architecture
+from pipeline.train.examples import Examples, Writer
+from pipeline.train.objectives import Objective
 from pipeline.train.recipe import Recipe
 from pipeline.train.stage import formats_entry, model_folder, train_task
-from pipeline.train.tasks import task_examples, task_of
+from pipeline.train.tasks import stratified, task_examples, task_of
 from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
@@ -84,6 +91,9 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     assert weights[0] == weights[1]
     assert weights[0] != (root / "tiny" / "model.safetensors").read_bytes()
 
+    method = whole.manifest.config["settings"] | whole.manifest.provenance["method"]
+    assert {"schedule": "inverse_sqrt", "clip": 1.0, "losses_of_tasks": "sum"}.items() <= method.items()
+
     folder, counts = model_folder(whole), whole.manifest.counts
     assert folder.name == "mine"
     assert counts["map"][0][0] == 0
@@ -115,6 +125,23 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
         ({"micro_batch": 4096}, "at least micro_batch = 4096 examples"),
         ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),
         ({"base": "BROKEN"}, "cannot be loaded"),
+        ({"learning_rate": 1e5}, r"the training diverges: .*. Set a smaller learning_rate"),
+        ({"max_length": 4096}, r"max_length must be at most the 64 of .*tiny, got 4096"),
+        *(
+            ({name: value}, f"{name} must be")
+            for name, values in {
+                "learning_rate": (0.0, -1.0, math.nan, math.inf),
+                "margin": (-1.0, math.nan),
+                "scale": (math.inf,),
+                "warmup": (-1,),
+                "head_dropout": (1.0,),
+                "clip": (-1.0,),
+                "seed": (-1, 2**32),
+                "examples": (-1,),
+                "patience": (-1,),
+            }.items()
+            for value in values
+        ),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -187,7 +214,7 @@ def test_published_samples_are_training_sets_of_their_formats(tmp_path: Path) ->
 
     writer = Writer(TransformerSpec("", "", template="fields-sep"), Tokenizer(), coded=True)
     made = {
-        name: task_examples(task_of(name), folder, writer, tmp_path / f"{name}.arrow", 0)
+        name: task_examples(task_of(name), folder, writer, tmp_path / f"{name}.arrow", 0, 1)
         for name in ("mesh", "fos", "same_author", "search", "cite_prediction")
     }
     assert [examples.goal for examples in made.values()] == ["classes", "labels", *["triplet"] * 3]
@@ -204,3 +231,47 @@ def test_published_samples_are_training_sets_of_their_formats(tmp_path: Path) ->
     assert len(authors) == 40 * 5
     assert len({(row["query"], row["positive"]) for row in authors}) > 40
     assert len(made["cite_prediction"].data) == 200
+
+
+def test_the_first_step_has_a_rate_and_the_schedules_are_those_of_the_paper_and_its_code() -> None:
+    def rates(steps: int, **changes: Any) -> list[float]:
+        settings = replace(SETTINGS, **changes)
+        return [trainer.rate(finished, settings, steps) for finished in range(steps)]
+
+    assert rates(8, warmup=4) == pytest.approx(
+        [1 / 4, 2 / 4, 3 / 4, 1, *(math.sqrt(4 / step) for step in (5, 6, 7, 8))]
+    )
+    assert rates(6, warmup=2, schedule="linear") == pytest.approx([1 / 2, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5])
+    assert rates(2, warmup=0) == pytest.approx([math.sqrt(10_000 / 10_001), math.sqrt(10_000 / 10_002)])
+
+
+def test_examples_keep_the_shares_of_classes_and_labels() -> None:
+    classes = [["a"]] * 700 + [["b"]] * 200 + [["c"]] * 99 + [["rare"]]
+    chosen = stratified(classes, 100, 1, "mesh")
+    assert Counter(name for (name,), one in zip(classes, chosen, strict=True) if one) == {"a": 70, "b": 20, "c": 10}
+    assert (
+        stratified(classes, 100, 1, "mesh").tolist() == chosen.tolist() != stratified(classes, 100, 2, "mesh").tolist()
+    )
+    labels = [["x", "y"] if n % 10 == 0 else ["x"] if n % 2 else ["y", "z"] for n in range(1_000)]
+    drawn = [names for names, one in zip(labels, stratified(labels, 200, 1, "fos"), strict=True) if one]
+    assert len(drawn) == 200
+    shares, totals = (Counter(itertools.chain.from_iterable(names)) for names in (drawn, labels))
+    assert all(abs(shares[name] - total / 5) <= 2 for name, total in totals.items())
+    assert stratified(labels, 5_000, 1, "fos").all()
+
+
+def test_the_losses_of_tasks_are_summed_and_heads_begin_as_the_authors_do(tmp_path: Path) -> None:
+    base = save_bert(tmp_path / "tiny", positions=64)
+    architecture = Architecture("cls", registry.resolve(str(base)), 16, 1)
+    examples = Examples("mesh", "classes", ("classification",), datasets.Dataset.from_dict({}), 500)
+    one, three = (
+        Objective(architecture, examples, margin=1.0, scale=20.0, head_dropout=0.5, tasks=tasks) for tasks in (1, 3)
+    )
+    dropout, linear = one.head
+    assert dropout.p == 0.5
+    assert float(linear.weight.std()) == pytest.approx(0.02, rel=0.1)
+    assert not linear.bias.any()
+    three.load_state_dict(one.state_dict())
+    features = architecture.model.preprocess(["w1 w2"])
+    losses = [loss.eval()([dict(features)], torch.tensor([3])) for loss in (one, three)]
+    assert losses[1].item() == pytest.approx(3 * losses[0].item())

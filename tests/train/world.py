@@ -30,6 +30,9 @@ SETTINGS = Settings(
     examples=4,
     learning_rate=5e-3,
     warmup=10,
+    schedule="inverse_sqrt",
+    head_dropout=0.0,
+    clip=1.0,
     max_length=16,
     precision="float32",
     seed=5,
@@ -70,4 +73,5 @@ def trained(base: Path, folder: Folder, place: Path, **settings: Any) -> tuple[A
 
 def sets_of(folder: Folder, writer: Writer, place: Path, settings: Settings) -> list[Examples]:
     """Return the training sets of every task."""
-    return [task_examples(task_of(task), folder, writer, place / f"{task}.arrow", settings.examples) for task in TASKS]
+    chosen = settings.examples, settings.seed
+    return [task_examples(task_of(task), folder, writer, place / f"{task}.arrow", *chosen) for task in TASKS]

@@ -18,6 +18,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.encode.base import Matrix
 from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
+from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import store_of
 from pipeline.stages.search import open_pool, read_ranking, slug_of
 from pipeline.studies.neighbours.corpus import Members
@@ -44,6 +45,9 @@ SIMILARITY = pa.schema(
 ``pairs`` of all pairs of neighbours of the class, ``own`` of neighbours with their originals."""
 
 _BLOCK = 256
+_TIED = 1e-5
+"""Largest difference of tied scores, over the query's highest: equal texts in other batches differ by less."""
+
 _ROUNDING = 1e-9
 """Tolerance for rounding of a mean of cosines."""
 
@@ -143,14 +147,32 @@ def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.i
     return (mean, deviation, lowest, highest, above_mean / count, float(own_cosines.mean()), *histograms)
 
 
+def ranks_of_ties(entries: Ranking) -> npt.NDArray[np.int64]:
+    """Return the rank of each entry, from 1, where nearly equal scores of a query are in falling order of rows.
+
+    A score is tied with the next higher one if it is lower by at most 1e-5 of the query's highest absolute score.
+    """
+    query, score = entries.query.astype(np.int64), entries.score.astype(np.float64)
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    lengths = np.diff(starts, append=len(query))
+    highest = np.repeat(np.maximum.reduceat(np.abs(score), starts), lengths) if len(query) else score
+    is_lower = -np.diff(score, prepend=np.inf) > _TIED * highest
+    is_lower[starts] = True
+    order = np.lexsort((-entries.row.astype(np.int64), np.cumsum(is_lower)))
+    ranks = np.empty(len(query), np.int64)
+    ranks[order] = np.arange(len(query)) - np.repeat(starts, lengths) + 1
+    return ranks
+
+
 def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return rows of originals, rising, and the share of nearest vectors in common with their neighbour of a class.
 
     The ``depth`` nearest other vectors of both are compared (AOP, section 6.3). If original and neighbour are each
-    other's nearest vector, they have at most ``depth - 1`` vectors in common.
+    other's nearest vector, they have at most ``depth - 1`` vectors in common. Scores that differ by rounding alone are
+    tied (:func:`ranks_of_ties`), so two candidates with one vector are cut alike in both lists.
     """
     entries = read_ranking(ranking)
-    is_near = entries.rank <= depth
+    is_near = ranks_of_ties(entries) <= depth
     is_neighbour = pool.artifact.arrow("queries.arrow").column("field").is_valid().to_numpy()
     positives = pool.qrels.column("row").to_numpy().astype(np.int64)
     original = np.where(is_neighbour, positives, pool.query_rows)  # of each query

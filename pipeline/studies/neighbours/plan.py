@@ -27,7 +27,7 @@ from pipeline.studies.neighbours.corpus import Kind, NeighbourPoolConfig, Neighb
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
 
-DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 20}
+DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 30}
 """Depth of the rankings of each kind of pool; T100, NN10_Ret and AOP-20 need no more."""
 
 STANDARDISED = " standardised"

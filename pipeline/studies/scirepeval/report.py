@@ -28,7 +28,7 @@ from pipeline.studies.base import StudyTable
 from pipeline.studies.common import series
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
 
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 
@@ -59,21 +59,29 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     Each measure of a ranking task is one figure. Few-shot rows are averaged with the row of all training papers
     (appendix A.3), and so are the four figures of reviewer matching (appendix A.2).
     """
-    names = figures["figure"].to_list()
-    if len(names) > 1 and entry.kind not in ("proximity", "search", "triplets"):
+    if _is_averaged(entry, figures):
+        names = figures["figure"].to_list()
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
         figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
         value, items = figures["value"].to_numpy().mean(), figures["items"].min()
         draws = _draws(figures).mean(axis=0).tolist()
         figures = pl.DataFrame([(figure, value, items, draws)], ["figure", "value", "items", "draws"], orient="row")
-    ends = np.array([percentiles(draws) for draws in _draws(figures)])
-    low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
     task = pl.lit(entry.name)
-    return figures.select(
+    return _with_intervals(figures).select(
         "value", "items", "draws", task=task, title=pl.lit(entry.title), format=pl.lit(entry.format),
-        in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low=low, high=high,
+        in_train=pl.lit(entry.in_train), averaged=pl.lit(entry.averaged), measure="figure", low="low", high="high",
         label=task if len(figures) == 1 else pl.format("{} {}", task, "figure"),
     )  # fmt: skip
+
+
+def _is_averaged(entry: Entry, figures: pl.DataFrame) -> bool:
+    return len(figures) > 1 and entry.kind not in ("proximity", "search", "triplets")
+
+
+def _with_intervals(figures: pl.DataFrame) -> pl.DataFrame:
+    ends = np.array([percentiles(draws) for draws in _draws(figures)])
+    low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
+    return figures.with_columns(low=low, high=high)
 
 
 def _draws(figures: pl.DataFrame) -> Floats:
@@ -217,9 +225,41 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
         trained = "in-train" if row["in_train"] else "out-of-train"
         facts = f"{trained}, {row['files']}, {row['items']:,}, {row['seconds_mean']:.0f} s"
         cells |= {(label(row), "domain"): domain_of(row["task"]), (label(row), _FACTS_HEADER): facts}
-    notes = ("Proximity and search rank by Euclidean distance, whatever the encoder's own distance.",)
+    notes = ["Proximity and search rank by Euclidean distance, whatever the encoder's own distance."]
+    if "s2and" in figures["task"]:
+        notes.append(
+            "The interval of S2AND resamples test blocks alone. The fifth of the blocks that tunes it is fixed, and "
+            "another fifth can move the figure by more than the interval holds."
+        )
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
     return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), frame.select(names))
+
+
+def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable | None:
+    """Return the figures that one figure of a task averages, as the published code prints them; None without any.
+
+    They are the row of all training papers and the few-shot rows, or the four figures of reviewer matching.
+    """
+    frames = [
+        _with_intervals(figures).select(
+            "value", "low", "high", "items", task=pl.lit(entry.name), title=pl.lit(entry.title), system=pl.lit(system),
+            measure="figure",
+        )
+        for (entry, system), artifact in artifacts.items()
+        if system in systems and _is_averaged(entry, figures := pl.DataFrame(artifact.arrow("figures.arrow")))
+    ]  # fmt: skip
+    if not frames:
+        return None
+    frame, cells = pl.concat(frames), dict[tuple[str, str], Value]()
+    for row in frame.iter_rows(named=True):
+        measure, _, size = row["measure"].partition("@")
+        label = f"{measure}, {size or 'all'}" if entries()[row["task"]].few_shot else row["measure"]
+        cells[f"{row['title']}, {label}", row["system"]] = _cell(row)
+    notes = (
+        "A figure of the table of tasks is the mean of these. all: every training paper; a number: a few-shot row.",
+    )
+    columns = ("task", "measure", "system", "value", "low", "high", "items")
+    return StudyTable("parts", grid("SciRepEval: full and few-shot rows", "task", cells, notes), frame.select(columns))
 
 
 def difference_table(differences: pl.DataFrame) -> StudyTable:

@@ -216,6 +216,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     tables = [
         report.averages(system_means, _published_names(recipe), recipe.edition, samples),
         report.tasks(figures),
+        *filter(None, [report.parts(artifacts, recipe.names)]),
         report.formats(system_means),
     ]
     drawings, charts, confusion = list[StudyFigure](), list[Chart](), None

@@ -11,6 +11,7 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.registry import resolve
+from pipeline.retrieve.base import Ranking
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.neighbours.corpus import Members, NeighbourPoolConfig, pool_task
@@ -18,6 +19,7 @@ from pipeline.studies.neighbours.geometry import (
     BINS,
     DESCRIBED,
     overlap,
+    ranks_of_ties,
     similarity_task,
     standardised_task,
     unit_vectors,
@@ -80,3 +82,12 @@ def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifa
     rows, shares = overlap(ranking, pool, depth)
     assert rows.tolist() == [original for original, _ in by_original]
     assert shares.tolist() == [len(nearest(original) & nearest(row)) / depth for original, row in by_original]
+
+
+def test_scores_that_differ_by_rounding_have_the_same_order_in_every_list() -> None:
+    """Papers 4 and 9 have one vector, and so have both queries."""
+    scores, rows = [0.9, 0.5, 0.5 - 1e-7, 0.2, 0.9, 0.5 + 1e-7, 0.5, 0.2], [7, 4, 9, 1, 7, 9, 4, 1]
+    query, rank = np.repeat([0, 3], 4), np.tile(np.arange(1, 5), 2)
+    entries = Ranking(*map(np.array, (query, rows, np.float32(scores), rank)))
+    assert ranks_of_ties(entries).tolist() == [1, 3, 2, 4, 1, 2, 3, 4]
+    assert ranks_of_ties(Ranking(*(array[:0] for array in vars(entries).values()))).tolist() == []
