@@ -127,13 +127,16 @@ def stratified(labels_of: Sequence[Sequence[str]], count: int, seed: int, item: 
         for label in set(labels):
             examples_of.setdefault(label, []).append(position)
     chosen, random = np.zeros(len(labels_of), np.bool_), generator(seed, "examples", item)
+    complete = np.zeros(len(labels_of), np.bool_)
     by_frequency = sorted((len(positions), label) for label, positions in examples_of.items())
     quotas = [(examples_of[label], round(count * frequency / len(labels_of))) for frequency, label in by_frequency]
     for positions, quota in (*quotas, (range(len(labels_of)), count)):
         members = np.asarray(positions)
         free = members[~chosen[members]]
         most = min(quota - (len(members) - len(free)), count - int(chosen.sum()), len(free))
-        chosen[random.permutation(free)[: max(most, 0)]] = True
+        shuffled = random.permutation(free)
+        chosen[shuffled[np.argsort(complete[shuffled], kind="stable")][: max(most, 0)]] = True
+        complete[members] = True
     return chosen
 
 

@@ -40,7 +40,9 @@ def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     assert values["trec_covid", "ndcg"] > 0.9
     assert values["s2and", "b3_f1"] > 0.9
     assert values["biomimicry", "f1 (all, 64, 16)"] > 0.9
-    parts = {row["measure"]: row for row in study["tables"]["parts"] if row["system"] == "lsa:dimension=8"}
+    of_system = [row for row in study["tables"]["parts"] if row["system"] == "lsa:dimension=8"]
+    assert {row["task"] for row in of_system} == {"biomimicry", "reviewers"}
+    parts = {row["measure"]: row for row in of_system if row["task"] == "biomimicry"}
     assert list(parts) == ["f1", "f1@64", "f1@16"]
     assert np.mean([row["value"] for row in parts.values()]) == pytest.approx(values["biomimicry", "f1 (all, 64, 16)"])
     assert all(row["low"] <= row["value"] <= row["high"] for row in (*rows, *parts.values()))
