@@ -141,14 +141,21 @@ def scan(
     def exceeding(offset: int, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the pairs of a tile and of some queries that may exceed their goal, as :meth:`Search.rescore` does."""
         torch.set_num_threads(1)  # the setting is local to a thread
-        tile = estimates.tile(block, offset, count, queries[chunk])
+        index, ends = _by_smallest_pool(block, offset, count, len(search.subsets))
+        tile = estimates.tile(block, index, queries[chunk])
         members = block.members[tile.positions]
         if guess and offset == 0:
             for pool in (goal[:, chunk] == -torch.inf).any(1).nonzero()[:, 0]:
                 sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
                 goal[pool, chunk] = torch.maximum(goal[pool, chunk], sampled)
         limits = goal[:, chunk]
-        owners, columns, bounds = tile.above(limits.amin(0))
+        spans = zip([0, *ends[:-1]], ends, strict=True)
+        pairs = [
+            tile.above(torch.stack([limits[pool] for pool in search.by_size[place:]]).amin(0), start, end)
+            for place, (start, end) in enumerate(spans)
+            if end > start
+        ]
+        owners, columns, bounds = map(torch.cat, zip(*pairs, strict=True))
         pools = torch.zeros_like(owners)
         for pool, limit in enumerate(limits):
             pools |= (bounds > limit[owners]).long() << pool
@@ -163,6 +170,19 @@ def scan(
         for pairs in results:
             search.rescore(block, *pairs)
     return goal
+
+
+def _by_smallest_pool(block: Candidates, offset: int, tiles: int, pools: int) -> tuple[slice | Tensor, list[int]]:
+    """Return the candidates of a tile, those of smaller pools first, and the end of those of each pool by rising size.
+
+    A smaller pool has lower floors, which candidates outside it need not reach.
+    """
+    every = slice(offset, None, tiles)
+    smallest = block.smallest[every]
+    if pools == 1:
+        return every, [len(smallest)]
+    order = smallest.argsort(stable=True) * tiles + offset
+    return order, torch.bincount(smallest, minlength=pools).cumsum(0).cpu().numpy().tolist()
 
 
 class ExactEngine(DenseEngine):

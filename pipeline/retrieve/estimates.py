@@ -74,11 +74,13 @@ class Candidates(NamedTuple):
         rows: uint32 ``[m]``, in main memory.
         papers: their vectors.
         members: int64 ``[m]``, a bit for each pool of the candidate.
+        smallest: int64 ``[m]``, the place of its smallest pool among the pools by rising size.
     """
 
     rows: Rows
     papers: Side
     members: Tensor
+    smallest: Tensor
 
 
 class Prepared(NamedTuple):
@@ -125,14 +127,21 @@ class Tile(NamedTuple):
         values = self.values if bool(members.all()) else self.values[:, members]
         return values.topk(rank, sorted=False).values.amin(1)
 
-    def above(self, goal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the pairs that may exceed a goal float32 ``[q]``: indices of queries and candidates, and bounds."""
-        limit = goal - self.length * self.spread.amax()
-        reached = self.values > limit[:, None]
+    def above(self, goal: Tensor, start: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the pairs of some columns that may exceed a goal: indices of queries and candidates, and bounds.
+
+        Args:
+            goal: float32 ``[q]``.
+            start: the first column.
+            end: the column after the last one.
+        """
+        limit = goal - self.length * self.spread[start:end].amax()
+        reached = self.values[:, start:end] > limit[:, None]
         if reached.device.type == "cpu":  # a quarter of torch's time
             owner, column = map(torch.from_numpy, np.divmod(np.flatnonzero(reached.numpy()), reached.shape[1]))
         else:
             owner, column = reached.nonzero(as_tuple=True)
+        column = column + start
         return owner, column, self.values[owner, column] + self.length[owner] * self.spread[column]
 
 
@@ -183,14 +192,17 @@ class Estimates:
         self._shift = shift.float()
         self.shift = shift if side.offsets is None else shift.new_zeros(len(side.offsets) - 1)
 
-    def tile(self, block: Candidates, offset: int, tiles: int, queries: Tensor) -> Tile:
-        """Return estimates of every ``tiles``-th candidate of a block, from ``offset`` on, with ``queries``, int64.
+    def tile(self, block: Candidates, index: slice | Tensor, queries: Tensor) -> Tile:
+        """Return estimates of the candidates of a block at ``index`` with ``queries``, int64 ``[q]``.
 
         The next tile of a thread overwrites it.
         """
-        positions = torch.arange(offset, len(block.rows), tiles, device=self.points.device)
+        positions = (
+            torch.arange(len(block.rows), device=self.points.device)[index] if isinstance(index, slice) else index
+        )
         if block.papers.offsets is None:
-            prepared = self.prepare(block.papers.vectors[offset::tiles], block.rows[offset::tiles])
+            rows = block.rows[index if isinstance(index, slice) else index.cpu().numpy()]
+            prepared = self.prepare(block.papers.vectors[index], rows)
             values = self.products(self.points[queries], prepared)
             return Tile(positions, values, self.length[queries], prepared.spread)
         (starts, counts), (paper_starts, paper_counts) = self._side.spans(queries), block.papers.spans(positions)

@@ -44,6 +44,7 @@ class Search:
         norms: their lengths, float64.
         scores: function that scores pairs canonically on the device.
         best: the best entries of each query in each pool.
+        by_size: the pools by rising number of candidates.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class Search:
         if not 1 <= len(subsets) <= MAX_SUBSETS:
             raise ValueError(f"{len(subsets)} pools in one pass")
         self.metric, self.depth, self.subsets, self.resources = metric, depth, subsets, resources
+        sizes = [np.inf if candidates is None else len(candidates) for candidates, _ in subsets]
+        self.by_size = sorted(range(len(subsets)), key=sizes.__getitem__)
         self.device = torch.device(device)
         self.side = Side(
             torch.tensor(np.asarray(vectors, np.float32), device=device),
@@ -121,18 +124,19 @@ class Search:
             if last_row < 0:
                 self._origin = mean_of(vectors, rows, self.metric)
             last_row = int(papers[-1])
-            yield Candidates(papers, Side(vectors, offsets), self._members(papers))
+            yield Candidates(papers, Side(vectors, offsets), *self._members(papers))
 
-    def _members(self, rows: Rows) -> Tensor:
+    def _members(self, rows: Rows) -> tuple[Tensor, Tensor]:
         members: npt.NDArray[np.uint64] = np.zeros(len(rows), np.uint64)
-        for pool, (candidates, _) in enumerate(self.subsets):
-            bit = np.uint64(1 << pool)
-            if candidates is None:
-                members |= bit
-            else:
+        smallest: npt.NDArray[np.int64] = np.full(len(rows), len(self.subsets) - 1)
+        for place, pool in reversed(list(enumerate(self.by_size))):
+            candidates, inside = self.subsets[pool].candidates, np.ones(len(rows), np.bool_)
+            if candidates is not None:
                 start, end = np.searchsorted(candidates, [rows[0], np.int64(rows[-1]) + 1])
-                members[np.isin(rows, candidates[start:end], assume_unique=True)] |= bit
-        return torch.from_numpy(members.view(np.int64)).to(self.device)
+                inside = np.isin(rows, candidates[start:end], assume_unique=True)
+            members[inside] |= np.uint64(1 << pool)
+            smallest[inside] = place
+        return torch.from_numpy(members.view(np.int64)).to(self.device), torch.from_numpy(smallest).to(self.device)
 
     def estimates(self, bfloat16: bool = False) -> Estimates:
         """Return the estimates, in float32 or ``bfloat16``, after the first block was read."""
