@@ -94,7 +94,8 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
     untuned = not tunings and any(str(evaluation.system) == "bm25" for evaluation in selected)
     if untuned and stored_tuning_tasks(runner.root, find_corpus(runner.root, options.corpus)):
-        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}; no tuning of this corpus is for these pools")
+        untuned_for = "the tunings of this corpus are for other pools; mdcr tune with these options adds one"
+        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}; {untuned_for}")
     return selected
 
 
