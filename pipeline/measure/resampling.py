@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +57,20 @@ def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> t
     Up to 13 queries, all patterns are tried if there are at most ``permutations``; else patterns are drawn.
     """
     require_queries(queries, permutations)
-    exact = queries <= _EXACT_QUERIES and 2**queries <= permutations
+    exact = _tries_all(queries, permutations)
     return (_all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)), exact
+
+
+def _tries_all(queries: int, permutations: int) -> bool:
+    return queries <= _EXACT_QUERIES and 2**queries <= permutations
+
+
+def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
+    """Return which sign patterns tests over such ``numbers`` of queries try, in words."""
+    exact = {number: _tries_all(number, permutations) for number in sorted(set(numbers))}
+    drawn = [] if all(exact.values()) else [f"{permutations:,} sign flips, seed {seed}"]
+    tried = " and ".join(f"2^{number}" for number, is_exact in exact.items() if is_exact)
+    return "; ".join(drawn + [f"all {tried} sign patterns"] * bool(tried))
 
 
 def _all_signs(queries: int) -> Iterator[Floats]:

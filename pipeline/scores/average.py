@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -129,7 +129,7 @@ PROTOCOL = Draws()
 def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]:
     """Return each measure of each system on each setup of one kind, averaged over its samples.
 
-    All samples of a setup have the same queries. Fields are resampled independently; systems and measures share the
+    All samples of a setup have the same queries. A measure of a higher grade has the queries that it rates. Fields are resampled independently; systems and measures share the
     queries and samples drawn.
 
     Raises:
@@ -139,23 +139,37 @@ def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]
     seed = draws.seed_of(scores)
     for of_setup in scores.partition_by("field", "size", maintain_order=True):
         setup: Setup = (of_setup["field"][0], int(of_setup["size"][0]))
-        samples_of = _values_of_samples(of_setup)
-        values = [np.stack([sample_values for _, sample_values in samples.values()]) for samples in samples_of.values()]
-        means = np.stack([samples_values.mean(axis=0) for samples_values in values])
-        if draws.resample == "queries":
-            resampled_means = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
-        else:
-            resampled_means = _means_over_samples(values, draws, seed, setup)
-        for (key, samples), mean, resampled in zip(samples_of.items(), means, resampled_means, strict=True):
-            averages[setup, *key] = Average(
-                values=mean,
-                figures=np.array([values.mean() for _, values in samples.values()]),
-                samples=tuple(samples),
-                draws=resampled,
-                positives=int(of_setup["positives"][0]),
-                pools=tuple(pool for pool, _ in samples.values()),
-            )
+        for samples_of in _by_queries(_values_of_samples(of_setup)):
+            values = [np.stack([row for _, row in samples.values()]) for samples in samples_of.values()]
+            means = np.stack([samples_values.mean(axis=0) for samples_values in values])
+            if draws.resample == "queries":
+                resampled_means = bootstrap_means(means, seed=seed, item=setup[0] or "", resamples=draws.resamples)
+            else:
+                resampled_means = _means_over_samples(values, draws, seed, setup)
+            for (key, samples), mean, resampled in zip(samples_of.items(), means, resampled_means, strict=True):
+                averages[setup, *key] = Average(
+                    values=mean,
+                    figures=np.array([values.mean() for _, values in samples.values()]),
+                    samples=tuple(samples),
+                    draws=resampled,
+                    positives=int(of_setup["positives"][0]),
+                    pools=tuple(pool for pool, _ in samples.values()),
+                )
     return averages
+
+
+_Samples = dict[tuple[str, str], dict[int, tuple[str, Floats]]]
+"""Pool and values of each sample, by label and measure."""
+
+
+def _by_queries(samples_of: _Samples) -> Iterable[_Samples]:
+    """Return the rows with values of the same queries together, without the NaN of other queries."""
+    groups: dict[bytes, _Samples] = {}
+    for key, samples in samples_of.items():
+        rated = ~np.isnan([values for _, values in samples.values()]).any(axis=0)
+        chosen = {sample: (pool, values[rated]) for sample, (pool, values) in samples.items()}
+        groups.setdefault(rated.tobytes(), {})[key] = chosen
+    return groups.values()
 
 
 def _means_over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup: Setup) -> Floats:
@@ -177,9 +191,9 @@ def _means_over_samples(values: Sequence[Floats], draws: Draws, seed: int, setup
     return np.stack([(row_values * weights[len(row_values)]).sum(axis=0) for row_values in rows])
 
 
-def _values_of_samples(setup: pl.DataFrame) -> dict[tuple[str, str], dict[int, tuple[str, Floats]]]:
-    """Return pool and values (by rising query) of each sample, by label and measure, both in canonical order."""
-    values: dict[tuple[str, str], dict[int, tuple[str, Floats]]] = {}
+def _values_of_samples(setup: pl.DataFrame) -> _Samples:
+    """Return values by rising query, NaN where a measure rates none, with labels and measures in canonical order."""
+    values: _Samples = {}
     runs = setup.sort("sample", maintain_order=True).partition_by("label", "sample", maintain_order=True)
     labels = list(setup["label"].unique(maintain_order=True))
     for run in sorted(runs, key=lambda run: labels.index(run["label"][0])):

@@ -133,7 +133,13 @@ def _compare_pair(
     groups = [([setup], scope_of[setup]) for setup in setups]
     groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
     seed = draws.seed_of(scores)
-    return pl.concat([_differences(averages, group, where, labels, names, seed, draws) for group, where in groups])
+    parts = []
+    for group, where in groups:
+        rated: dict[tuple[int, ...], list[str]] = {}  # measures by the numbers of queries that they rate
+        for name in names:
+            rated.setdefault(tuple(len(averages[setup, labels[0], name].values) for setup in group), []).append(name)
+        parts += [_differences(averages, group, where, labels, alike, seed, draws) for alike in rated.values()]
+    return pl.concat(parts)
 
 
 def _differences(

@@ -275,14 +275,15 @@ def _tests(
     tested: dict[Key, dict[str, Any]] = {}
     for setup in dict.fromkeys(key[0] for key in figures):
         fields = setups if setup == MACRO else [setup]
-        changes: dict[Key, list[Floats]] = {}
+        changes_of: dict[tuple[int, ...], dict[Key, list[Floats]]] = {}  # by numbers of queries that measures rate
         for key in (key for key in figures if key[0] == setup):
             of_fields = [averages[field, *key[1:]] for field in fields]
             bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
             pairs = [(figure, base) for figure, base in zip(of_fields, bases, strict=True) if base is not None]
             if len(pairs) == len(fields) and all(figure.samples == base.samples for figure, base in pairs):
-                changes[key] = [figure.values - base.values for figure, base in pairs]
-        if changes:
+                rated = tuple(len(figure.values) for figure, _ in pairs)
+                changes_of.setdefault(rated, {})[key] = [figure.values - base.values for figure, base in pairs]
+        for changes in changes_of.values():
             groups = {
                 field[0] or "": np.stack([rows[position] for rows in changes.values()])
                 for position, field in enumerate(fields)

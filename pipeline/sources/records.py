@@ -33,11 +33,12 @@ _T = TypeVar("_T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
+def read_lines(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
 
     A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
-    truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
+    truncated gzip file are read; otherwise CorruptError, which names the option unless it is None. So for a damaged
+    file.
     """
     line_number = 0
     for block in _line_blocks(path, allow_truncated):
@@ -53,7 +54,7 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
                 yield line_number, line
 
 
-def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
+def _line_blocks(path: Path, allow_truncated: bool | None) -> Iterator[bytes | None]:
     """Yield blocks of complete lines; None for a line over :data:`MAX_LINE` or :data:`MAX_VALUES`."""
     pending: list[bytes] = []  # start of a line whose end is not read yet; dropped once it is too long
     length = 0
@@ -82,14 +83,14 @@ def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
     return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
-def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
+def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[bytes]:
     """Yield the content of a file in blocks of at most 128 KiB; ``.gz`` files, also of several members, are unpacked.
 
     EmptyFileError if the file has only zero bytes or none, CorruptError if it is truncated or damaged.
     """
     with path.open("rb") as handle:
         if not handle.read(_BLOCK_BYTES).strip(b"\0"):
-            raise EmptyFileError(f"{path} holds no data", "Fetch it again; mdcr corpus --allow-empty accepts it")
+            raise EmptyFileError(f"{path} holds no data", "Fetch it again")
     if path.suffix != ".gz":
         with path.open("rb") as handle:
             while block := handle.read(_BLOCK_BYTES):
@@ -116,7 +117,7 @@ def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]
     if inside and not allow_truncated:
         raise CorruptError(
             f"{path} is a truncated gzip file",
-            "Fetch it again, or keep its readable lines with --allow-truncated",
+            "Fetch it again" + (", or keep its readable lines with --allow-truncated" * (allow_truncated is not None)),
         )
 
 
@@ -156,7 +157,7 @@ class Tally(Batch):
 
 
 def read_records(
-    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
+    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool | None = None
 ) -> Iterator[tuple[int, _T]]:
     """Yield (line number, record) of the lines that decode as ``kind``; drop and count the others.
 

@@ -113,19 +113,24 @@ def score_task(
         _require_sample(opened_pool, sample)
         _require_all_queries(inputs["ranking"], opened_pool)
         table = inputs["ranking"].arrow("ranking.arrow")
-        queries = len(opened_pool.query_rows)
-        ranked = Run.from_table(table, queries)
-        judged = Qrels.from_table(_judgements(opened_pool, missing_positives), queries)
+        ranked = Run.from_table(table, opened_pool)
+        judged = Qrels.from_table(_judgements(opened_pool, missing_positives), opened_pool)
         check_candidates(ranked, opened_pool)
-        scored = np.flatnonzero(judged.positives())
-        values = evaluate_all(judged, ranked, parsed, engine)[:, scored]
-        out.arrow("scores.arrow", _table(config, opened_pool, scored, values), SCORES)
+        values = evaluate_all(judged, ranked, parsed, engine)
+        if unrated := [measure for measure, row in zip(parsed, values, strict=True) if np.isnan(row).all()]:
+            raise InputError(
+                f"{unrated[0]} must have a query with a paper of grade {unrated[0].relevant} or more in "
+                f"{opened_pool.artifact.name}, got none of {len(opened_pool.query_rows):,}",
+                "Leave the measure out" if unrated[0].relevant > 1 else "Check the ids of papers in the judgements",
+            )
+        out.arrow("scores.arrow", _table(config, opened_pool, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
         parameters += without_vectors(inputs["ranking"].manifest.counts)
         out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
         counts = counts_of(table, ranked, judged)
-        return {"queries": len(scored), "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
+        scored = int(np.count_nonzero(judged.positives()))
+        return {"queries": scored, "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
@@ -182,16 +187,16 @@ def _require_all_queries(ranking: Artifact, pool: Pool) -> None:
         )
 
 
-def _table(
-    config: ScoreConfig, pool: Pool, queries: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
-) -> pa.Table:
-    rows = values.size
+def _table(config: ScoreConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
+    """Return the values ``[measures, queries]`` that are not NaN, measure by measure."""
+    measure, query = np.nonzero(~np.isnan(values))
+    rows = len(query)
     columns = {
         "system": pa.repeat(config.system, rows),
         "pool": pa.repeat(pool.artifact.name, rows),
         "sample": pa.repeat(pa.scalar(config.sample, pa.int16()), rows),
-        "query": pa.array(np.tile(queries, len(config.measures)).astype(np.uint32)),
-        "measure": pa.array(np.repeat(np.array(config.measures), len(queries)).tolist(), pa.string()),
-        "value": pa.array(values.ravel()),
+        "query": pa.array(query.astype(np.uint32)),
+        "measure": pa.array(np.array(config.measures)[measure].tolist(), pa.string()),
+        "value": pa.array(values[measure, query]),
     }
     return pa.Table.from_arrays([columns[name] for name in SCORES.names], schema=SCORES)
