@@ -26,6 +26,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
+from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 
@@ -74,11 +75,14 @@ FACTS = {
     "retrieved": pl.Int64,
     "tied_share": pl.Float64,
     "metadata_gaps": pl.String,
+    "encoders": pl.String,
     "replaced": pl.Boolean,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``kind`` identifies the settings that the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is
-JSON (:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
+JSON (:func:`pipeline.corpus.prefilter.count_marks`), ``encoders`` is JSON
+(:meth:`pipeline.scores.sources.Sources.encoders`), null for rankings of files,
+``replaced``: older tunings were left out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -124,20 +128,21 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
         else:
             key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
             scores_of.setdefault(key, []).append(artifact)
-    rows = []
+    rows, sources = [], Sources([root])
     for (ranking, _, _), scores in scores_of.items():
         pool = pools[scores[0].manifest.inputs["pool"]]
-        rows.append(_row(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"])))
+        rows.append(_row(scores, rankings[ranking], pool, corpora.get(pool.manifest.inputs["corpus"]), sources))
     return _frame(rows)
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
     """Return evaluations as a frame of rankings, columns :data:`RUNS`; those without a measure are left out."""
-    rows = []
+    rows, sources = [], Sources([runner.root])
     for evaluation in evaluations:
         inputs, scores = evaluation.scores[0].inputs, runner.make_all(evaluation.scores)
         read = [inputs[name] for name in ("ranking", "pool", "corpus")]
-        rows.append(_row(scores, *(source if isinstance(source, Artifact) else runner.make(source) for source in read)))
+        ranking, pool, corpus = (source if isinstance(source, Artifact) else runner.make(source) for source in read)
+        rows.append(_row(scores, ranking, pool, corpus, sources))
     return _frame(rows)
 
 
@@ -235,7 +240,7 @@ def as_json(settings: Any) -> str:
 
 
 def _row(
-    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None
+    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None, sources: Sources
 ) -> dict[str, Any]:
     scored, pool = scores[0].manifest, pool_artifact.manifest
     config, system = pool.config, str(scored.config["system"])
@@ -271,6 +276,7 @@ def _row(
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         "metadata_gaps": as_json(pool.counts.get("marks", {})),
+        "encoders": as_json(sources.encoders(ranking, system)),
         "replaced": False,
         "row": digest([system, row_settings]),
         "row_settings": as_json(row_settings),
