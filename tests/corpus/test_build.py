@@ -142,10 +142,11 @@ def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
     assert corpus.ids(np.array([3, 0, 3])) == ["Z", "10", "Z"]
 
 
-def test_an_empty_release_gives_an_empty_corpus(tmp_path: Path) -> None:
-    artifact = corpus_of(tmp_path, write_s2orc(tmp_path / "release", [b"{}\n"]), allow_empty=True)
+def test_a_release_without_a_readable_record_gives_an_empty_corpus(tmp_path: Path) -> None:
+    release = write_s2orc(tmp_path / "release", [b"{}\n"])
+    artifact = corpus_of(tmp_path, release, allow_empty=True, allow_dropped=True)
     assert len(Corpus(artifact)) == 0
-    assert artifact.manifest.counts["dropped"] == {"wrong_type": 1}
+    assert artifact.manifest.counts["dropped"] == {"no_paper_id": 1}
     assert Corpus(artifact).outgoing.indptr.tolist() == [0]
 
 
