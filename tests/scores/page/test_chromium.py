@@ -218,7 +218,7 @@ def test_the_page_of_a_comparison(page: Any) -> None:
     pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8", "mean over fields 8"]
     assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
     page.locator("#s0 input[type=search]").fill("art map")
-    ((_, one, other, change, _, _, *counts, finding),) = [row.locator("th, td").all_inner_texts() for row in
+    ((_, one, other, change, _, _, *counts, finding, _),) = [row.locator("th, td").all_inner_texts() for row in
                                                  page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
     gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
     assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
