@@ -129,8 +129,8 @@ PROTOCOL = Draws()
 def average(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> dict[Key, Average]:
     """Return each measure of each system on each setup of one kind, averaged over its samples.
 
-    All samples of a setup have the same queries. A measure of a higher grade has the queries that it rates. Fields are resampled independently; systems and measures share the
-    queries and samples drawn.
+    All samples of a setup have the same queries. A measure of a higher grade has the queries that it rates. Fields are
+    resampled independently; systems and measures share the queries and samples drawn.
 
     Raises:
         InputError: samples of one pool have other queries, or samples are resampled and a pool has one alone.

@@ -178,8 +178,8 @@ def page_of(
     seed = draws.seed_of(runs)
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
-        f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples, seed {seed}; paired permutation test: "
-        f"{patterns_text(differences['queries'], draws.permutations, seed)}"
+        f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples, seed {seed}; "
+        f"paired permutation test: {patterns_text(differences['queries'], draws.permutations, seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
     rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)

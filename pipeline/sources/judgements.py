@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.text import ENCODED, unescape
-from pipeline.sources.records import open_parquet, read_lines
+from pipeline.sources.records import open_parquet, read_blocks, read_lines
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
@@ -149,8 +149,8 @@ def _text(path: Path) -> Iterator[Judgement]:
 
 
 def _json(path: Path) -> Iterator[Judgement]:
-    content = files.given_json(path)
-    return _rows(path, content) if isinstance(content, list) else _nested(path, content)
+    value = files.given_json(path, b"".join(read_blocks(path)))
+    return _rows(path, value) if isinstance(value, list) else _nested(path, value)
 
 
 def _json_lines(path: Path) -> Iterator[Judgement]:

@@ -173,7 +173,9 @@ def test_ids_of_marked_files_are_decoded(tmp_path: Path, qrels: str) -> None:
 def test_ids_of_other_files_are_read_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.run").write_text("q Q0 A%26B 1 3 x\nq Q0 C 2 2 x\nq Q0 A&B 3 1 x\n")
     for judged, expected in (({"A%26B": 1, "A&B": 1}, 5 / 6), ({"A%26B": 1}, 1.0)):
-        assert evaluate(tmp_path / "my.run", {"q": judged}).filter(measure="map")["value"].item() == expected
+        assert evaluate(tmp_path / "my.run", {"q": judged}).filter(measure="map")["value"].item() == pytest.approx(
+            expected
+        )
     assert capsys.readouterr().err == ""
     (tmp_path / "my.run").write_text("q Q0 a%3Eb 1 3 x\n")
     assert evaluate(tmp_path / "my.run", {"q": {"a>b": 1}}).filter(measure="map")["value"].item() == 0
