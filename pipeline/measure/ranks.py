@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.resampling import Floats, dots, sign_patterns
-from pipeline.measure.statistics import PERMUTATIONS, holm
+from pipeline.measure.permutation import PERMUTATIONS, sign_patterns
+from pipeline.measure.resampling import Floats, dots
+from pipeline.measure.statistics import holm
 
 _TAIL = 200
 """Minimum permutations for each pair, so that p-values can be below 5% after Holm's correction over all pairs."""
@@ -45,7 +46,7 @@ def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
 def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
     """Return p-values of pairs by paired permutation with Holm's correction, float64 ``[systems, systems]``.
 
-    All pairs share the flips of :func:`pipeline.measure.statistics.paired_permutation`. The sum of a pair's flipped
+    All pairs share the flips of :func:`pipeline.measure.permutation.paired_permutation`. The sum of a pair's flipped
     differences is the difference of two sums, so the cost is one product a system. The diagonal is 1.
 
     Args:

@@ -1,4 +1,4 @@
-"""Draws of queries and signs, in blocks. Sums use NumPy's loops in one fixed order, not BLAS."""
+"""Draws of queries, in blocks. Sums use NumPy's loops in one fixed order, not BLAS."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ _BLOCK = 1 << 22
 _CACHED = 1 << 15
 """Weights of a block of products, which fit in a core's cache."""
 
-_EXACT_QUERIES = 13
-"""Maximum queries for which all 2**queries sign patterns are enumerated instead of drawn."""
-
 
 def resampled(items: int, *, seed: int, item: object = "", resamples: int) -> Iterator[Floats]:
     """Yield the counts of items in bootstrap resamples, float64 ``[resamples, items]``, in blocks.
@@ -30,7 +27,7 @@ def resampled(items: int, *, seed: int, item: object = "", resamples: int) -> It
     """
     require_queries(items, resamples)
     random = generator(seed, "bootstrap", item)
-    for block in _blocks(resamples, items):
+    for block in blocks(resamples, items):
         draws = random.integers(0, items, size=(block.stop - block.start, items))
         flat = draws + items * np.arange(len(draws))[:, None]
         yield np.bincount(flat.ravel(), minlength=draws.size).reshape(draws.shape).astype(np.float64)
@@ -51,35 +48,6 @@ def sample_weights(samples: int, *, seed: int, item: object = "", resamples: int
     return weights
 
 
-def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> tuple[Iterator[Floats], bool]:
-    """Return blocks of sign patterns, float64 ``[patterns, queries]``, 1 for flipped signs, and whether all are tried.
-
-    Up to 13 queries, all patterns are tried if there are at most ``permutations``; else patterns are drawn.
-    """
-    require_queries(queries, permutations)
-    exact = is_exact(queries, permutations)
-    return (_all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)), exact
-
-
-def is_exact(queries: int, permutations: int) -> bool:
-    """Return whether all sign patterns of ``queries`` are tried instead of drawn."""
-    return queries <= _EXACT_QUERIES and 2**queries <= permutations
-
-
-def _all_signs(queries: int) -> Iterator[Floats]:
-    patterns = np.arange(2**queries)[:, None] >> np.arange(queries)
-    yield (patterns & 1).astype(np.float64)
-
-
-def _drawn_signs(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
-    random = generator(seed, "permutation", item)
-    width = -(-queries // 8)
-    for block in _blocks(permutations, queries):
-        count = block.stop - block.start
-        bits = np.unpackbits(np.frombuffer(random.bytes(count * width), np.uint8).reshape(count, width), axis=1)
-        yield bits[:, :queries].astype(np.float64)
-
-
 def require_queries(queries: int, draws: int) -> None:
     """Raise InputError if there are no queries, or fewer than one draw."""
     if queries == 0:
@@ -88,7 +56,8 @@ def require_queries(queries: int, draws: int) -> None:
         raise InputError(f"the number of random draws must be at least 1, got {draws}", "Ask for 1000")
 
 
-def _blocks(draws: int, queries: int) -> Iterator[slice]:
+def blocks(draws: int, queries: int) -> Iterator[slice]:
+    """Yield slices of draws, so that the random numbers of a block fit in memory."""
     step = max(1, _BLOCK // queries)
     for start in range(0, draws, step):
         yield slice(start, min(start + step, draws))

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
+from pipeline.measure.permutation import PERMUTATIONS, paired_permutation
 from pipeline.measure.resampling import Floats as Floats
-from pipeline.measure.resampling import dots, is_exact, resampled, sign_patterns
+from pipeline.measure.resampling import dots, resampled
 
 Groups = Mapping[str, Floats]
 """Values of queries by group (field, fold), float64 ``[rows, queries]``; all groups have the same rows.
@@ -32,11 +33,6 @@ UNKNOWN: Interval = (np.nan, np.nan, np.nan)
 RESAMPLES = 1_000
 TAIL_RESAMPLES = 10_000
 """Resamples for intervals with extreme quantiles: BCa, and levels above 95%."""
-PERMUTATIONS = 10_000
-_FAMILY = 50
-"""Tests of a family that the permutations of one test serve: larger families get more, as p-values are multiplied."""
-_SMALL = 0.005
-"""P-values below which the permutations of a large family are drawn."""
 LEVEL = 0.95
 PERCENTILE_QUERIES = 100
 """Minimum queries for percentile intervals, which are too short for fewer."""
@@ -135,63 +131,6 @@ def _bca_levels(means: Floats, estimate: Floats, values: Sequence[Floats], tails
     shifted = bias + expansion * stdtrit((total**2 / (variances**2 / freedom).sum(axis=0))[:, None], np.asarray(tails))
     levels: Floats = ndtr(bias + shifted / (1 - acceleration[:, None] * shifted))
     return levels
-
-
-def paired_permutation(
-    differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS, tests: int = 1
-) -> Floats:
-    """Test whether two systems differ by flipping the signs of their differences, query by query.
-
-    The test is two-sided, on the mean difference. Up to 13 queries, all patterns of signs are tried and the p-value is
-    exact. Beyond, patterns are drawn and the observed one counts as one of them, so p-values are above 0. In a large
-    family, p-values below 0.5% are computed again from more patterns (:func:`permutations_of`); both steps keep the
-    level (Besag & Clifford 1991).
-
-    Args:
-        differences: value of one system minus that of the other, float64 ``[comparisons, queries]``.
-        seed: the user's seed.
-        item: name of the set of queries (a field).
-        permutations: number of drawn patterns.
-        tests: number of tests over which p-values are corrected.
-
-    Returns:
-        p-values, float64 ``[comparisons]``; 1 if no query differs.
-
-    Raises:
-        InputError: there are no queries, or ``permutations`` is below 1.
-    """
-    p_values = _p_values(differences, seed, item, permutations)
-    small, more = p_values < _SMALL, permutations_of(tests, permutations)
-    if more > permutations and small.any():
-        p_values[small] = _p_values(differences[small], seed, item, more)
-    return p_values
-
-
-def _p_values(differences: Floats, seed: int, item: object, permutations: int) -> Floats:
-    comparisons, queries = differences.shape
-    total = differences.sum(axis=1)
-    # Patterns that give the observed sum by another order of additions must count as equal to it.
-    threshold = np.abs(total) - 1e-12 * np.abs(differences).sum(axis=1)
-    extreme = np.zeros(comparisons, dtype=np.int64)
-    patterns, exact = sign_patterns(queries, permutations, seed, item)
-    for flipped in patterns:
-        sums = total[:, None] - 2 * (differences @ flipped.T)
-        extreme += np.count_nonzero(np.abs(sums) >= threshold[:, None], axis=1)
-    p_values: Floats = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
-    return p_values
-
-
-def permutations_of(tests: int, permutations: int = PERMUTATIONS) -> int:
-    """Return the sign patterns for a family of tests, so that Holm's correction leaves the smallest p-value below 1%.
-
-    Up to 50 tests, these are ``permutations``; larger families get the multiple that keeps their number per 50 tests.
-    """
-    return permutations * -(-max(tests, 1) // _FAMILY)
-
-
-def least_p_value(queries: int, permutations: int) -> float:
-    """Return the smallest p-value that :func:`paired_permutation` can give for ``queries``."""
-    return 2.0 / 2**queries if is_exact(queries, permutations) else 1 / (permutations + 1)
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:

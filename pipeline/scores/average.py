@@ -13,10 +13,10 @@ import polars as pl
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.measure.measures import parse_measures
+from pipeline.measure.permutation import PERMUTATIONS
 from pipeline.measure.resampling import sample_weights
 from pipeline.measure.statistics import (
     LEVEL,
-    PERMUTATIONS,
     RESAMPLES,
     TAIL_RESAMPLES,
     bootstrap_means,

@@ -13,10 +13,10 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.measure.estimates import smallest_shown
 from pipeline.measure.measures import sign_of
+from pipeline.measure.permutation import permutations_of
 from pipeline.measure.statistics import (
     equivalence,
     permutation_of_means,
-    permutations_of,
     standard_error,
     standardised_effect,
 )
@@ -77,7 +77,7 @@ units that are resampled, ``interval`` the kind of interval. ``p_value`` is from
 ``effect`` is :func:`pipeline.measure.statistics.standardised_effect`; ``error`` is
 the standard error of the difference, and ``detectable`` the smallest difference that these queries show with power .8
 at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_shown`). ``permutations`` counts the drawn
-sign patterns (:func:`pipeline.measure.statistics.permutations_of`). ``p_equivalent`` is from the test of equivalence
+sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``p_equivalent`` is from the test of equivalence
 within the ``margin``, null without one. ``finding`` is one of :data:`FINDINGS`. ``wins`` counts the queries on which
 the second is better. ``changes`` are the differences of the queries, mean over samples.
 """

@@ -14,7 +14,7 @@ from pipeline.core.provenance import code_version
 from pipeline.core.text import printable
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import least_p_value
+from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views

@@ -16,7 +16,8 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.core.text import csv_cell
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import equivalence, permutation_of_means, permutations_of
+from pipeline.measure.permutation import permutations_of
+from pipeline.measure.statistics import equivalence, permutation_of_means
 from pipeline.scores.average import (
     AVERAGE,
     PROTOCOL,

@@ -15,7 +15,8 @@ from pipeline.measure.estimates import (
     share_of_clusters,
     variance_interval,
 )
-from pipeline.measure.statistics import holm, paired_permutation, simultaneous
+from pipeline.measure.permutation import paired_permutation
+from pipeline.measure.statistics import holm, simultaneous
 from tests.measure.test_differences import average_precision_gaps
 
 FIELDS = (100, 200, 45, 110)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.ranks import all_pairs, letters, rank_ends, ranks, standings
-from pipeline.measure.statistics import holm, paired_permutation
+from pipeline.measure.statistics import holm
 
 
 def test_a_rank_counts_the_higher_values_and_equal_ones_share_the_mean() -> None:

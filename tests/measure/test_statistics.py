@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats._resampling import BootstrapResult
 
 from pipeline.core.errors import InputError
+from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.statistics import (
     bootstrap_means,
     confidence_interval,
@@ -19,7 +20,6 @@ from pipeline.measure.statistics import (
     interval,
     interval_kind,
     mean_of_means,
-    paired_permutation,
 )
 
 

@@ -10,11 +10,11 @@ import pytest
 import scipy.stats
 
 from pipeline.core.errors import InputError
+from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.statistics import (
     bootstrap_means,
     confidence_interval,
     holm,
-    paired_permutation,
     permutation_of_means,
 )
 from pipeline.scores.average import AVERAGE, Draws, families
