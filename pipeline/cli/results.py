@@ -16,6 +16,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
@@ -350,7 +351,9 @@ def evaluate(options: argparse.Namespace) -> None:
     frame, scores = score_files(runs, options.qrels, options.measures)
     reports = reports_of(frame, options, scores)
     print_reports(reports, options)
-    folder = options.output or options.root / REPORTS / name_of(options.qrels, "qrels")
+    names = [frame["corpus"][0], *frame["ranking"]]  # of qrels and runs, with digests of their content
+    name = folder_name(file_name(name_of(options.qrels, "qrels"), kept="._-") or "qrels", digest(names))
+    folder = options.output or options.root / REPORTS / name
     for report in reports:
         write_files(folder, report)
     say(f"page: {folder / NAME}")

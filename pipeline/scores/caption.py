@@ -141,7 +141,8 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
-        name = _cut("_".join([corpus, *_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]))
+        details = [*_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]
+        name = _cut("_".join([corpus, *(details or ["scores"])]))  # a corpus may have the name of a study
         repeats = sum(name == earlier or earlier.startswith(f"{name}_table-") for earlier in names.values())
         names[run["kind"]] = f"{name}_table-{repeats + 1}" if repeats else name
     return names

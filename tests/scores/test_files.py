@@ -106,8 +106,7 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     rows = [line.split()[0] for line in printed_text.out.splitlines() if line.strip()]
     assert rows.index("base") < rows.index("one")
     assert "† differs from base: paired permutation test" in printed_text.out
-    page = tmp_path / "runs/reports/qrels/index.html"
-    assert page.is_file()
+    (page,) = (tmp_path / "runs/reports").glob("qrels-*/index.html")
     assert str(page) in printed_text.err
     assert mdcr(tmp_path, "open", "--quiet").stdout.strip() == str(page)
     assert main([*words, "--json", "--root", str(tmp_path)]) == 0
@@ -121,6 +120,22 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     assert {row["system"]: row["value"] for row in printed if row["measure"] == "map"} == pytest.approx(
         dict(mine.iter_rows())
     )
+
+
+def test_reports_of_other_files_have_other_folders(tmp_path: Path) -> None:
+    """Collections name their file alike, and a file may have the name of a study."""
+    kept = tmp_path / "runs/reports/leaderboard/index.html"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("kept")
+    for seed, name in ((1, "qrels"), (2, "qrels"), (2, "leaderboard"), (2, "qrels")):
+        run, qrels = random_files(seed)
+        write(tmp_path, run, qrels)
+        path = (tmp_path / "qrels.txt").rename(tmp_path / f"{name}.txt")
+        words = ["evaluate", f"--run={tmp_path}/mine.run", f"--qrels={path}", "--root", str(tmp_path), "--quiet"]
+        assert main(words) == 0
+    assert kept.read_text() == "kept"
+    names = sorted(folder.name.rpartition("-")[0] for folder in kept.parent.parent.iterdir() if folder != kept.parent)
+    assert names == ["leaderboard", "qrels", "qrels"]
 
 
 @pytest.mark.parametrize(

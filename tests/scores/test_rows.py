@@ -190,7 +190,7 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     differences = compare(scores, "bm25", "lsa", draws=draws)
     text = as_text(differences, pl.DataFrame(schema=QUERIES))
     assert text.startswith("lsa against bm25 (scifact, 8 candidates, 3 queries)")
-    assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact"]
+    assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact_scores"]
 
 
 def test_the_setting_of_every_pool_is_a_case() -> None:
