@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-COUNT | pools] [--quick] [--device cuda --queries 3800]
+    python bench/retrieve_dense.py [faiss-COUNT | pools | sizes] [--quick] [--device cuda --queries 3800]
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -10,8 +10,9 @@ other work on the machine moves less) are compared.
 
 Measured: 20k, 200k and 1M vectors against Faiss, with products as the engine chooses them and in float32; twelve pools
 (three samples of four nested sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool
-sizes over the size of their union. On a GPU, Faiss's index lies there, and our vectors are sent in each search; the
-operations of one are listed with their seconds on the GPU.
+sizes over the size of their union; nested pools of 1k, 10k and 100k in one pass against the largest alone. On a GPU,
+Faiss's index lies there, and our vectors are sent in each search; the operations of one are listed with their seconds
+on the GPU.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import dense
 from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
 
-PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools")
+PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "sizes")
 DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
+SIZES, SIZES_QUERIES = (1_000, 10_000, 100_000), 300
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 
 
@@ -160,9 +162,29 @@ def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) ->
     return figures
 
 
+def sizes(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
+    """Nested pools of several sizes: one pass against the largest alone."""
+    queries = queries[:SIZES_QUERIES]
+    shuffled = np.random.default_rng(6).permutation(len(vectors)).astype(np.uint32)
+    counts = [len(vectors) * size // SIZES[-1] for size in SIZES]
+    subsets = [Subset(np.sort(shuffled[:count]), no_exclusions(len(queries))) for count in counts]
+
+    def one_pass(pools: list[Subset]) -> Callable[[], list[Ranking]]:
+        return lambda: search(device, queries, blocks(vectors), pools, len(vectors), None)
+
+    results, medians = interleaved({"one pass": one_pass(subsets), "the largest alone": one_pass(subsets[-1:])}, rounds)
+    figures: dict[str, Any] = {"sizes": counts, "queries": len(queries), **seconds(medians)}
+    for what, number in (("", 0), (" (processor time)", 1)):
+        ratio = medians["one pass"][number] / medians["the largest alone"][number]
+        figures[f"one pass over the largest alone{what}"] = round(ratio, 2)
+    largest = results["one pass"][-1].table().equals(results["the largest alone"][0].table())
+    figures["ranking of the largest equal in every bit"] = largest
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT or pools")
+    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT, pools or sizes")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--queries", type=int, default=380)
@@ -170,7 +192,8 @@ def main() -> None:
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
     rounds = 1 if options.quick else 3
-    counts = {part: int(part.partition("-")[2] or 1_000_000) for part in parts}
+    usual = {"pools": 1_000_000, "sizes": SIZES[-1]}
+    counts = {part: usual.get(part) or int(part.partition("-")[2]) for part in parts}
     if options.quick:
         counts = {part: min(count, 60_000) for part, count in counts.items()}
     largest = max(counts.values())
@@ -190,7 +213,7 @@ def main() -> None:
     print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     for part in parts:
         several = rounds if counts[part] == largest else 2 * rounds + 1
-        measure = pools if part == "pools" else against_faiss
+        measure = {"pools": pools, "sizes": sizes}.get(part, against_faiss)
         report[part] = measure(queries, vectors[: counts[part]], several, options.device)
         print(part)
         for label, figure in report[part].items():
