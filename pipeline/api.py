@@ -5,14 +5,13 @@ It makes and reads the same artifacts as the command line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline import keywords
 from pipeline.cluster.batch import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
@@ -21,9 +20,8 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.settings import convert
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus
+from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView, RankingView
 from pipeline.stages.pool import explained, skip_infeasible
@@ -56,7 +54,7 @@ def open(  # noqa: A001
     folder = Path(root).expanduser()
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
-    spell_as(_as_keywords)
+    spell_as(keywords.of(open, Workspace.evaluations, Workspace.build))
     load_plugins()
     return Workspace(Runner(folder, Resources.of(memory, workers, device)))
 
@@ -80,6 +78,9 @@ class Workspace:
         """The folder that holds ``corpora/``, ``indexes/`` and ``runs/``."""
         return self.runner.root
 
+    def __repr__(self) -> str:
+        return f"<workspace {self.root}: {', '.join(self.corpora()) or 'no corpora'}>"
+
     def corpora(self) -> list[str]:
         """Return the names of the corpora."""
         return corpus_names(self.root)
@@ -91,6 +92,62 @@ class Workspace:
             InputError: there are several corpora or none, or none of that name; the message lists them.
         """
         return Corpus(find_corpus(self.root, name))
+
+    def build(
+        self,
+        source: str,
+        input: str | Path | None = None,  # noqa: A002
+        *,
+        corpus: str | None = None,
+        duplicates: str = "keep",
+        duplicates_by: str | None = None,
+        **options: Any,
+    ) -> Corpus:
+        """Build a corpus from a release if it is missing, give it its name, and open it, as ``mdcr corpus`` does.
+
+        Args:
+            source: kind of the release, such as ``"parquet"``.
+            input: folder or file of the release; None: the source needs none.
+            corpus: name of the corpus; None: that of the source or of the task.
+            duplicates: ``keep``, ``drop``, or ``merge`` with their citations.
+            duplicates_by: ``doi``, ``title`` (and year), or ``doi,title``; None: both.
+            **options: of the source, such as ``columns="paper_id=id,title=headline"``, or a mapping of the two.
+
+        Raises:
+            InputError: the source, an option or the release is wrong, or ``task`` names several tasks.
+        """
+        from pipeline.stages.corpus import corpus_tasks
+
+        folder = None if input is None else Path(input).expanduser()
+        tasks = corpus_tasks(source, folder, options, name=corpus, duplicates=duplicates, duplicates_by=duplicates_by)
+        if len(tasks) > 1:
+            raise InputError(f"task must name one task, got {', '.join(tasks)}", "Call ws.build(...) for each")
+        ((name, task),) = tasks.items()
+        (artifact,) = self.make([task])
+        name_corpus(self.root, name, artifact)
+        return Corpus(artifact)
+
+    def tune(self, corpus: str | None = None, **settings: Any) -> pl.DataFrame:
+        """Choose k1 and b of BM25 on the validation queries of a selection, as ``mdcr tune`` does.
+
+        Args:
+            corpus: name of the corpus; None: the only one.
+            **settings: of :func:`selection`.
+
+        Returns:
+            A row for each pool: ``tuning`` (a folder name), ``field``, ``queries``, ``candidates``, ``k1``, ``b``,
+            ``map``, ``map_untuned`` (k1=0.9, b=0.4), and ``at_edge``: a better point may lie outside the grid.
+
+        Raises:
+            InputError: the corpus is unknown, a setting is invalid, or there are no validation queries.
+        """
+        import polars as pl
+
+        from pipeline.stages.tune import summary_of, tune_tasks
+
+        tasks = tune_tasks(find_corpus(self.root, corpus), selection(**settings))
+        rows = [summary_of(artifact) for artifact in self.make(skip_infeasible(self.runner, tasks))]
+        return pl.DataFrame(rows, schema_overrides={"field": pl.String})
 
     def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
         """Make the missing pools of a selection, and open all: by field, then size, then sample.
@@ -341,17 +398,3 @@ class Workspace:
     def _corpus_of(self, pool: Task) -> Artifact:
         corpus = pool.inputs["corpus"]
         return self.runner.make(corpus) if isinstance(corpus, Task) else corpus
-
-
-def _as_keywords(text: str) -> str:
-    """Return a message with the command line's options replaced by Python's keyword arguments."""
-    parameters = {*signature(open).parameters, *signature(Workspace.evaluations).parameters, "corpus"}
-    keyword_of = {name.replace("_", "-"): name for name in parameters} | {"model": "systems"}
-    keyword_of |= {setting.option: setting.name for setting in SETTINGS.values()}
-
-    def keyword(match: re.Match[str]) -> str:
-        return keyword_of.get(match[1], match[0].rstrip("=")) + match[2]
-
-    command = re.search(r"mdcr [a-z]+(?: --?\S+)+.*", text)  # stays a command
-    end = command.start() if command else len(text)
-    return re.sub(r"(?<!\S)--([a-z][a-z-]*)(=?)", keyword, text[:end]) + text[end:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import pytrec_eval
+from IPython.core.formatters import DisplayFormatter
 
 import pipeline as mdcr
 from pipeline.api import selection
@@ -40,9 +42,50 @@ def test_a_pool_is_three_frames(workspace: mdcr.Workspace) -> None:
     assert len(pool.qrels) == counts["positives"]
     assert set(pool.qrels["query_id"]) <= set(pool.queries["query_id"])
     assert set(pool.qrels["paper_id"]) <= set(pool.candidates["paper_id"])
-    texts = dict(pool.pool.corpus.artifact.arrow("papers-00000.arrow").select(["paper_id", "title"]).to_pydict())
-    title_of = dict(zip(texts["paper_id"], texts["title"], strict=True))
-    assert [title_of[paper] for paper in pool.candidates["paper_id"]] == pool.candidates["title"].to_list()
+    papers = pl.DataFrame(pool.pool.corpus.artifact.arrow("papers-00000.arrow")).select("paper_id", "title", "abstract")
+    shown = pool.candidates.select(papers.columns)
+    assert shown.equals(shown.select("paper_id").join(papers, on="paper_id", how="left", maintain_order="left"))
+
+
+def test_views_print_one_line(workspace: mdcr.Workspace) -> None:
+    pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, "bm25")
+    assert re.fullmatch(r"<pool tiny-medicine\S+: 10 queries, 300 candidates, \d+ positives>", repr(pool))
+    assert repr(workspace.ranking(pool, "bm25")) == f"<ranking of {pool.name} by bm25>"
+    assert repr(workspace) == f"<workspace {workspace.root}: tiny>"
+
+
+def test_a_notebook_needs_no_terminal(tmp_path: Path) -> None:
+    """It builds a corpus and tunes as the commands do, and shows its plots as pictures, without a backend."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs").mkdir()
+    workspace, theirs = mdcr.open(tmp_path / "ours"), tmp_path / "theirs"
+    corpus = workspace.build("synthetic", corpus="tiny", papers=3_000, seed=5)
+    mdcr_json(theirs, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
+    assert (workspace.corpora(), len(corpus)) == (["tiny"], 3_000)
+    (tuned,) = workspace.tune(**SETTINGS).rows(named=True)
+    (printed,) = mdcr_json(theirs, *flags(COMMAND.replace("eval", "tune").split(" --samples")[0]))["tunings"]
+    assert tuned["tuning"] == Path(printed["path"]).name
+    assert (tuned["k1"], tuned["b"], tuned["map"]) == tuple(printed["counts"][name] for name in ("k1", "b", "map"))
+    figure = mdcr.plot.by_field(workspace.evaluate(workspace.pool(**SETTINGS), "bm25"))
+    shown, _ = DisplayFormatter().format(figure)
+    assert shown["image/png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "said"),
+    [
+        ("synthetic", {"input": "somewhere"}, "source synthetic takes no input, got somewhere"),
+        ("parquet", {}, "must have the folder of the release. Give it with input"),
+        ("jsonl", {"input": ".", "colums": {"title": "headline"}}, "no option --colums. Did you mean 'columns'"),
+        ("synthetic", {"duplicates_by": "doi"}, "duplicates_by must go with duplicates=drop or merge"),
+    ],
+)
+def test_a_corpus_that_cannot_be_built(workspace: mdcr.Workspace, source: str, settings: Any, said: str) -> None:
+    mdcr.open(workspace.root)  # messages then name keywords
+    with pytest.raises(InputError) as error:
+        workspace.build(source, **settings)
+    assert said in str(error.value)
 
 
 def test_evaluate_scores_what_the_command_scores(workspace: mdcr.Workspace) -> None:

@@ -134,8 +134,8 @@ def test_the_second_demo_finds_everything_there(demo: Path) -> None:
 def test_a_notebook_runs_after_the_studies(
     path: Path, studied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From top to bottom, in a shell of IPython in this process; it is kept without outputs."""
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03"]
+    """From top to bottom, in a shell of IPython in this process; it is kept without outputs, and shows its plots."""
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
     monkeypatch.setenv("MDCR_ROOT", str(studied))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -144,7 +144,11 @@ def test_a_notebook_runs_after_the_studies(
     ended = [shell.run_cell("".join(cell["source"])) for cell in code]
     for cell in ended:
         cell.raise_error()
-    assert sum(cell.result is not None for cell in ended) >= len(code) // 2
+    results = [cell.result for cell in ended if cell.result is not None]
+    assert len(results) >= len(code) // 2
+    pictures = [shown for result in results if (shown := shell.display_formatter.format(result)[0].get("image/png"))]
+    assert len(pictures) == "".join("".join(cell["source"]) for cell in code).count("mdcr.plot.")
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
 
 
 def test_the_report_has_all_that_was_scored_and_nothing_of_it_can_go(studied: Path) -> None:

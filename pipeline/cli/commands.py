@@ -18,13 +18,12 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
-from pipeline.corpus.reader import Corpus
 from pipeline.encode import hub
 from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
-from pipeline.stages.tune import Grid, Tuning, served, tune_task
+from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
 
 COMMANDS = {
     "fetch": "fetch:fetch",
@@ -70,32 +69,16 @@ def run(options: argparse.Namespace) -> None:
 
 def corpus(options: argparse.Namespace) -> None:
     """Build a corpus, or one for each task, and give it its name."""
-    from pipeline.sources.mteb import corpus_name, task_names
-    from pipeline.sources.registry import SOURCES, all_options
-    from pipeline.stages.corpus import task_of
+    from pipeline.sources.registry import all_options
+    from pipeline.stages.corpus import corpus_tasks
 
     runner = read.runner(options)
     require_known(options.engine, ("local", "ray"), f"--engine={options.engine!r} cannot build a corpus")
-    if options.input and options.source in SOURCES and not SOURCES[options.source].has_folder:
-        raise InputError(f"source {options.source} takes no --input, got {options.input}", "Leave it out")
-    if options.duplicates == "keep" and options.duplicates_by:
-        raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
-    rules = [rule.strip() for rule in (options.duplicates_by or "doi,title").split(",")]
-    source_options = {name: getattr(options, name) for name in all_options() if getattr(options, name)}
-    if "contexts" in source_options:
-        source_options["contexts"] = str(Path(source_options["contexts"]).resolve())
-    tasks = task_names(source_options["task"]) if "task" in source_options else []
-    for task in tasks or [""]:
-        default = corpus_name(task) if task else options.source
-        name = (f"{options.corpus}-{default}" if len(tasks) > 1 else options.corpus) if options.corpus else default
-        origin = {
-            "name": name,
-            "source": options.source,
-            "input": options.input and str(options.input.resolve()),  # other machines have other working folders
-            "options": {**source_options, "task": task} if task else source_options,
-            "duplicates": None if options.duplicates == "keep" else {"action": options.duplicates, "rules": rules},
-        }
-        for artifact in read.make(runner, [task_of(origin)], options):
+    rules = {name: getattr(options, name) for name in ("duplicates", "duplicates_by")}
+    source_options = {name: getattr(options, name) for name in all_options()}
+    tasks = corpus_tasks(options.source, options.input, source_options, name=options.corpus, **rules)
+    for name, task in tasks.items():
+        for artifact in read.make(runner, [task], options):
             name_corpus(runner.root, name, artifact)
             if options.json:
                 print_json({"corpus": name, **as_record(artifact)})
@@ -163,19 +146,7 @@ def tune(options: argparse.Namespace) -> None:
     """Tune BM25 for the selected pools; print and draw the grid of each."""
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
-    selected = read.selection(options).but(split="validation", samples=1)
-    if Corpus(corpus).has_query_texts() and not Corpus(corpus).has_contexts() and selected.is_default:
-        raise InputError(
-            f"{corpus.name} has its own queries, and none of them are for validation",
-            "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
-        )
-    if selected.given.get("queries") == "all":
-        raise InputError(
-            "the test set takes all queries, and none are left for validation",
-            "Give a number to both: --queries=200 here and in mdcr eval",
-        )
-    tasks = [tune_task(corpus, pool) for pool in selected.pools(corpus)]
-    artifacts = read.make(runner, tasks, options, stores=True)
+    artifacts = read.make(runner, tune_tasks(corpus, read.selection(options)), options, stores=True)
     if options.json and not options.dry_run:
         print_json({"tunings": [_tuning_record(runner.root, artifact) for artifact in artifacts]})
         return

@@ -35,15 +35,20 @@ class PoolView:
         """Folder name of the artifact."""
         return self.pool.artifact.name
 
+    def __repr__(self) -> str:
+        counts = self.pool.artifact.manifest.counts
+        sizes = ", ".join(f"{counts[name]:,} {name}" for name in ("queries", "candidates", "positives"))
+        return f"<pool {self.name}: {sizes}>"
+
     @cached_property
     def queries(self) -> pl.DataFrame:
-        """Queries in order: ``query_id``, ``title`` (an ad-hoc query's text), ``year`` (null for ad-hoc queries)."""
-        return _frame(query_table(self.pool)).select("query_id", "title", "year")
+        """Queries in order: ``query_id``, ``title``, ``abstract``, ``year``; an ad-hoc query's text is its title."""
+        return _frame(query_table(self.pool)).select("query_id", "title", "abstract", "year")
 
     @cached_property
     def candidates(self) -> pl.DataFrame:
-        """Candidates in order of id: ``paper_id``, ``title``, ``year``."""
-        return _frame(candidate_table(self.pool)).select(paper_id="doc_id", title="title", year="year")
+        """Candidates in order of id: ``paper_id``, ``title``, ``abstract``, ``year``."""
+        return _frame(candidate_table(self.pool)).rename({"doc_id": "paper_id"})
 
     @cached_property
     def qrels(self) -> pl.DataFrame:
@@ -64,6 +69,9 @@ class RankingView:
     artifact: Artifact
     pool: PoolView
     system: str
+
+    def __repr__(self) -> str:
+        return f"<ranking of {self.pool.name} by {self.system}>"
 
     @cached_property
     def frame(self) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vPX*"
 WIDTH = 3.4
 """Inches: one column of a two-column page."""
+_SCREEN_DPI = 150
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -53,6 +55,8 @@ _METADATA = {
 def drawing() -> Iterator[Any]:
     """Yield matplotlib's figure class with our style, independent of the configuration of the user; opens no window.
 
+    Notebooks show its figures, whatever backend they use.
+
     Raises:
         InputError: matplotlib is not installed.
     """
@@ -61,9 +65,16 @@ def drawing() -> Iterator[Any]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("figures need matplotlib, which is not installed", pip_extra("plot")) from error
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            image = BytesIO()
+            self.savefig(image, format="png", dpi=_SCREEN_DPI)
+            return image.getvalue()
+
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     with mpl.rc_context({**defaults, **_STYLE}):
-        yield Figure
+        yield Shown
 
 
 def save(figure: Any, stem: Path, formats: Sequence[str], source: str) -> list[Path]:

@@ -21,7 +21,8 @@ from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicate
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import JoinedRelease, Release
-from pipeline.sources.registry import open_release
+from pipeline.sources.mteb import corpus_name, task_names
+from pipeline.sources.registry import SOURCES, open_release
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,58 @@ def corpus_task(name: str, release: Release) -> Task:
         return build_corpus(release, out, resources)
 
     return Task("corpus", 3, CORPORA, name, config, {}, run)
+
+
+def corpus_tasks(
+    source: str,
+    folder: Path | None,
+    options: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    duplicates: str = "keep",
+    duplicates_by: str | None = None,
+) -> dict[str, Task]:
+    """Return the task of a corpus by the corpus's name; of several tasks of MTEB, one for each.
+
+    Args:
+        source: kind of the release, a key of :data:`pipeline.sources.registry.SOURCES`.
+        folder: folder or file of the release; None: the source needs none.
+        options: options of the source, as users type them, or Python values.
+        name: name of the corpus; None: that of the source or of the task. Of several tasks, it precedes their names.
+        duplicates: ``keep``, ``drop``, or ``merge`` with their citations.
+        duplicates_by: ``doi``, ``title`` (and year), or both with a comma; None: both.
+
+    Raises:
+        InputError: the source, an option or the release is wrong.
+    """
+    if folder and source in SOURCES and not SOURCES[source].has_folder:
+        raise InputError(f"source {source} takes no --input, got {folder}", "Leave it out")
+    if duplicates == "keep" and duplicates_by:
+        raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
+    options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
+    if "contexts" in options:
+        options["contexts"] = str(Path(options["contexts"]).resolve())
+    rules = [rule.strip() for rule in (duplicates_by or "doi,title").split(",")]
+    tasks = task_names(options["task"]) if "task" in options else []
+    found = {}
+    for task in tasks or [""]:
+        default = corpus_name(task) if task else source
+        full_name = (f"{name}-{default}" if len(tasks) > 1 else name) if name else default
+        found[full_name] = task_of({
+            "name": full_name,
+            "source": source,
+            "input": folder and str(folder.resolve()),  # other machines have other working folders
+            "options": {**options, "task": task} if task else options,
+            "duplicates": None if duplicates == "keep" else {"action": duplicates, "rules": rules},
+        })  # fmt: skip
+    return found
+
+
+def _as_typed(value: Any) -> str | bool:
+    """Return an option of a source as users type it."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={text}" for name, text in value.items())
+    return value if isinstance(value, bool) else "" if value is None else str(value)
 
 
 def task_of(origin: Mapping[str, Any]) -> Task:

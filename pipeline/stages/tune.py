@@ -23,10 +23,12 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, TUNINGS
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
 from pipeline.stages.search import config_of, open_pool, slug_of
+from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
@@ -162,6 +164,34 @@ def tune_task(
     return Task(
         "tune", _VERSION, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool)
     )
+
+
+def tune_tasks(corpus: Artifact, selected: Selection) -> list[Task]:
+    """Return the tasks that tune BM25 for the selected pools: on validation queries, one sample of each.
+
+    Raises:
+        InputError: there are no validation queries.
+    """
+    selected = selected.but(split="validation", samples=1)
+    if Corpus(corpus).has_query_texts() and not Corpus(corpus).has_contexts() and selected.is_default:
+        raise InputError(
+            f"{corpus.name} has its own queries, and none of them are for validation",
+            "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
+        )
+    if selected.given.get("queries") == "all":
+        raise InputError(
+            "the test set takes all queries, and none are left for validation",
+            "Give a number to both: --queries=200 here and in mdcr eval",
+        )
+    return [tune_task(corpus, pool) for pool in selected.pools(corpus)]
+
+
+def summary_of(artifact: Artifact) -> dict[str, Any]:
+    """Return what a tuning chose and what it gains, as :meth:`pipeline.api.Workspace.tune` describes it."""
+    counts = artifact.manifest.counts
+    figures = {name: counts[name] for name in ("queries", "candidates", "k1", "b", "map", "map_untuned")}
+    at_edge = Grid.of(artifact).is_at_edge(counts["k1"], counts["b"])
+    return {"tuning": artifact.name, "field": artifact.manifest.config["pool"]["field"], **figures, "at_edge": at_edge}
 
 
 def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
