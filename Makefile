@@ -67,12 +67,12 @@ help:  ## this list
 	@echo "                 SPOT=3 MOST=5 (compare)"
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
-	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train; submit: TRAIN=recipe.toml)"
+	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train)"
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
-	@echo "  on a cluster   STAGE=eval NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 RECIPE=slurm.toml RAY_ADDRESS=host:port"
-	@echo "                 SLICE=0/4"
+	@echo "  on a cluster   STAGE=eval (submit) or ON=slurm, NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 SLURM=slurm.toml"
+	@echo "                 RAY_ADDRESS=host:port SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
 	@echo "                 VERBOSE=1 DELETE=1 (gc)"
 	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
@@ -157,8 +157,8 @@ pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEE
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
 embed index search: ## embed the pools, build their indexes, rank their candidates: MODEL
 score eval: ## score rankings and print a table; eval: first make what is missing: MODEL
-submit: ## submit what is missing to Slurm: STAGE=embed|index|search|score|eval|train NODES GPUS PARTITION TIME
-jobs: ## show submitted jobs: progress, papers per second, failures
+submit: ## run a command as a job of Slurm: STAGE=corpus|embed|index|search|score|eval|study|benchmark|train NODES GPUS PARTITION TIME
+jobs: ## show jobs of Slurm: state, units done, last line of each log
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import keywords
-from pipeline.cluster.batch import check_not_running
+from pipeline.cluster.jobs import check_not_running
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.install import load_plugins
@@ -162,7 +162,7 @@ class Workspace:
             InputError: the corpus is unknown or a setting is invalid.
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
-        check_not_running(self.root, tasks)
+        check_not_running(self.runner, tasks)
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
@@ -381,9 +381,9 @@ class Workspace:
         """Make the missing artifacts of tasks, pools first, and return all artifacts.
 
         Raises:
-            InputError: batch jobs are making one of them.
+            InputError: jobs of Slurm are making one of them.
         """
-        check_not_running(self.root, tasks)
+        check_not_running(self.runner, tasks)
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:
             self.runner.make_all(pools)

@@ -29,7 +29,7 @@ TESTS = Path(__file__).parent
 
 _LONG = (
     "test_first_hour.py",
-    "cluster/test_batch.py",
+    "cluster/test_slurm.py",
     "cluster/test_ray.py",
     "faults/test_memory.py",
     "studies/large_scale/test_study.py",
@@ -46,7 +46,6 @@ _LONG = (
     "cli/test_ends.py",
     "retrieve/test_bm25.py",
     "retrieve/test_engines.py",
-    "cluster/test_slurm.py",
     "studies/test_pool_size.py",
     "encode/test_fidelity.py",
     "test_changes.py",
@@ -89,7 +88,7 @@ _QUICK = {
     "exchange": "runs",
     "stages": "score systems",
     "scores": "files render rows summary",
-    "cluster": "script slurm_output",
+    "cluster": "commands",
     "studies": "pool_size",
     "studies/neighbours": "operators",
     "studies/scirepeval": "data",

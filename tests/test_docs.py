@@ -41,7 +41,9 @@ def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_options_exist(page: Path) -> None:
     for name, rest in commands(page, "mdcr"):
-        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= {*COMMANDS[name].options}, (name, rest)
+        stage = rest.split()[0] if name == "submit" else name
+        takes = COMMANDS[name].options.keys() | COMMANDS[stage].options.keys()
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= takes, (name, rest)
     every = TOOLS.union(*(command.options for command in COMMANDS.values()))
     assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", page.read_text())) <= every
 
@@ -55,7 +57,9 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
         named = [word for word in (first, *rest.split()) if re.fullmatch("[a-z]+", word)]
         assert {*named} <= goals, (first, rest)
         takes = own.union(*(variables(COMMANDS[name]) for name in named if name in COMMANDS))
-        takes |= {*variables(COMMANDS["study"])} if first == "benchmark" else set()
+        stage = (re.search(r"(?<!\S)STAGE=(\w+)", rest) or ["", first])[1]
+        stage = {"benchmark": "study"}.get(stage, stage)
+        takes |= {*variables(COMMANDS[stage])} if stage in COMMANDS else set()
         assert set(re.findall(r"(?<!\S)([A-Z][A-Z0-9_]+)=", rest)) <= takes, (first, rest)
 
 

@@ -32,6 +32,16 @@ RUNNING: Mapping[str, dict[str, Any]] = {
 }
 """Options that change no result. A command names those that it takes; every command takes --root and --quiet."""
 
+CLUSTER: Mapping[str, dict[str, Any]] = {
+    "on": {"help": "slurm: jobs of Slurm make the units of work (default: this machine)"},
+    "nodes": {"type": int, "help": "jobs that share the units (default: 1)"},
+    "gpus": {"type": int, "help": "GPUs of a job (default: 0)"},
+    "partition": {"help": "Slurm's partition"},
+    "time": {"help": "time limit of a job, such as 04:00:00"},
+    "slurm": {"type": Path, "metavar": "FILE", "help": "TOML file with tables [slurm] and [driver] (docs/clusters.md)"},
+}
+"""Options of commands that can run on Slurm; they change no result."""
+
 _ALL = "memory workers device repair dry-run verbose json"
 
 
@@ -65,7 +75,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         command.add_argument(
             "--slice",
             metavar="I/N",
-            help="make slice I of N (from 0) without publishing; plan: list the units first; whole: what has no units",
+            help="make slice I of N (from 0) without publishing; plan: list the units first",
         )
     tune = _command(commands, "tune", "choose k1 and b of BM25 on validation queries (90 points)", on_cpu)
     _pool_options(tune, drawn=False)
@@ -80,11 +90,11 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         _scoring_options(command, required=False)
         _display_options(command, _FORMATS)
         _benchmark_options(command)
-    on_machine = "memory workers device repair"
-    _batch_options(_command(commands, "submit", "submit what is missing as Slurm jobs", f"{on_machine} dry-run"))
-    collecting = "verify and publish the output of slices, and resubmit what is missing"
-    _batch_options(_command(commands, "collect", collecting, f"{on_machine} verbose json"))
-    _command(commands, "jobs", "show submitted jobs: progress, failures", "json")
+    submit = _command(commands, "submit", "run a command as a job of Slurm; takes its options too", "dry-run")
+    help_text = "corpus, embed, index, search, score, eval, study, benchmark or train"
+    submit.add_word("stage", help_text, required=True)
+    submit.passes = True
+    _command(commands, "jobs", "show jobs of Slurm: state, units done, last line of the log", "json")
 
     _export_options(_command(commands, "export", "write pools, rankings or scores for other tools"))
     report = _command(commands, "report", "write tables and plots of all scores", "dry-run json")
@@ -166,6 +176,11 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     _command(commands, "open", "open the newest page in a browser", "")
     gc = _command(commands, "gc", "list files that no named corpus needs; remove them with --delete", "json")
     gc.add_argument("--delete", action="store_true", help="remove it (default: list it)")
+    for name in ("corpus", "embed", "index", "search", "score", "eval", "study", "submit"):
+        group = commands.choices[name].add_argument_group("on a cluster (changes no result)")
+        for option, keywords in CLUSTER.items():
+            if (name, option) != ("submit", "on"):
+                group.add_argument(f"--{option}", **keywords)
     return top, commands.choices
 
 
@@ -295,20 +310,6 @@ def _system_options(command: argparse.ArgumentParser, *, required: bool = True, 
         help_text = "BM25: postings (default) or lucene; the ranking is the same"
         group.add_argument("--bm25-engine", default="postings", help=help_text)
     _pool_options(command)
-
-
-def _batch_options(command: argparse.ArgumentParser) -> None:
-    help_text = "embed, index, search, score, eval for the whole chain, or train"
-    command.add_argument("--stage", required=True, help=help_text)
-    command.add_argument("--train", metavar="RECIPE", help="train: its recipe, as mdcr train takes it")
-    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="train: other settings")
-    group = command.add_argument_group("what a slice asks for (more: table [slurm] of the recipe, docs/clusters.md)")
-    group.add_argument("--nodes", type=int, help="slices, one task each (default: 1)")
-    group.add_argument("--gpus", type=int, help="GPUs of one slice (default: 0)")
-    group.add_argument("--partition", help="Slurm's partition")
-    group.add_argument("--time", help="limit of one slice, such as 04:00:00")
-    group.add_argument("--recipe", type=Path, help="TOML file with a table [slurm]")
-    _scoring_options(command, required=False)
 
 
 def _benchmark_options(command: argparse.ArgumentParser) -> None:

@@ -1,140 +1,84 @@
-"""``mdcr submit``, ``mdcr collect`` and ``mdcr jobs``: run the chain by Slurm."""
+"""``mdcr submit`` and ``mdcr jobs``: run a command as a job of Slurm, and show the jobs of a workspace."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import sys
 from collections.abc import Sequence
 
-from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
-from pipeline.cli.spelling import without
-from pipeline.cluster import batch, slurm
-from pipeline.cluster.batch import check_not_running
-from pipeline.cluster.resume import TRAIN
-from pipeline.cluster.script import SlurmSettings
-from pipeline.cluster.status import describe, render
+from pipeline.cluster import jobs as slurm_jobs
+from pipeline.cluster.jobs import Jobs
+from pipeline.cluster.slurm import drive
+from pipeline.core.config import digest
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
-from pipeline.core.task import Task
+from pipeline.core.workspace import JOBS
 
-STAGES = ("embed", "index", "search", "score", "eval", TRAIN)
+TRAIN = "train"
+"""The stage that is one job with the GPUs."""
 
-_SUBMIT_ONLY = ("--stage", "--nodes", "--gpus", "--partition", "--time", "--recipe")
-_OUTPUT = ("--json", "--dry-run")
+STAGES = {
+    **{name: [name] for name in ("corpus", "embed", "index", "search", "score", "eval", "study", TRAIN)},
+    "benchmark": ["study", "mdcr"],
+}
 
 
 def submit(options: argparse.Namespace) -> None:
-    """Submit the missing work of a stage, or of the whole chain."""
-    _stage(options)
+    """Submit a job, the driver, that runs a command and submits the units of its work as further jobs."""
+    from pipeline.cli.arguments import CLUSTER, parser
+    from pipeline.cli.commands import run
+
+    require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
+    root, settings = options.root.resolve(), read.slurm_settings(options)
+    words = [*STAGES[options.stage], *options.others, f"--root={root}"]
+    if options.stage == TRAIN:
+        driver, workers = settings.worker, 0
+        words += ["--device=cuda"] if settings.gpus and not any(w.startswith("--device") for w in words) else []
+    else:
+        driver, workers = settings.driver, settings.nodes
+        typed = {name: getattr(options, name) for name in CLUSTER if name != "on"}
+        typed["slurm"] = options.slurm and options.slurm.resolve()
+        words += ["--on=slurm", *(f"--{name}={value}" for name, value in typed.items() if value is not None)]
+    planned = parser()[0].read([*words, "--dry-run"])
+    planned.words = words
+    run(planned)
+    jobs = Jobs(root / JOBS / f"{options.stage}-{digest(words)[:8]}")
+    say("This node plans only, as above; the driver makes what is not divided into units, workers make the units.")
     if options.dry_run:
-        _print_missing(options, _targets(options, dry=True))
+        if not slurm_jobs.available():
+            say("srun is not on this machine: a login node shows the scripts of the jobs too")
+            return
+        print(f"\n# the driver: {_command(words)}\n{jobs.script(driver, 1)}")
+        if workers:
+            print(f"\n# workers, for each set of units\n{jobs.script(settings.worker, workers)}")
         return
-    if not slurm.available():
+    if not slurm_jobs.available():
         raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
-    submitted, targets = _batch(options), _targets(options)
-    check_not_running(submitted.root, targets, own_batch=submitted)
-    resources = read.runner(options).resources
-    _print_submission(submitted, batch.start(submitted, _commands(options), _settings(options), targets, resources))
-
-
-def collect(options: argparse.Namespace) -> None:
-    """Verify and publish the output of slices, and submit what is missing; the dependent job runs this."""
-    submitted, targets, runner = _batch(options), _targets(options), read.runner(options)
-    submission = batch.collect(submitted, _commands(options), _settings(options), targets, runner.resources)
-    _print_submission(submitted, submission)
-    if submission is None and options.stage in ("score", "eval"):
-        from pipeline.cli.results import print_scores
-
-        ids = {task.id for task in targets}
-        evaluations = read.evaluations(options, runner)
-        print_scores(runner, [evaluation for evaluation in evaluations if evaluation.scores[0].id in ids], options)
+    if alive := jobs.alive():
+        raise InputError(f"job {alive[0]} runs this command already", f"See mdcr jobs, or scancel {alive[0]}")
+    jobs.clear()
+    trapped = {**driver, "setup": ["trap : TERM", *driver.get("setup", ())]}  # scancel must not end the shell first
+    (job,) = jobs.submit(trapped, {"command": _command(words)}, drive, [words])
+    say(f"job {job.job_id} is the driver; its log: {jobs.log(job.job_id)}; progress: mdcr jobs")
 
 
 def jobs(options: argparse.Namespace) -> None:
-    """Show the batches of a workspace."""
-    descriptions = [describe(submitted) for submitted in batch.Batch.all(read.runner(options).root)]
+    """Show the jobs of a workspace."""
+    found = [slurm_jobs.describe(jobs) for jobs in Jobs.all(read.runner(options).root)]
     if options.json:
-        print_json({"batches": descriptions})
+        print_json({"jobs": found})
         return
-    for description in descriptions:
-        print(render(description))
-    if not descriptions:
+    for group in found:
+        print(f"{group['jobs']}  {group['command'] or 'workers'}")
+        for work in group["work"]:
+            done = "published" if work["made"] else f"{work['done']}/{work['units']} units"
+            print(f"  {work['artifact']}: {done}")
+        for job in group["states"]:
+            print(f"  job {job['job']} {job['state']}: {job['last']}")
+    if not found:
         say("nothing was submitted from this workspace: mdcr submit --help")
 
 
-def _batch(options: argparse.Namespace) -> batch.Batch:
-    words = without(options.words[1:], (*_SUBMIT_ONLY, "--root"), _OUTPUT)
-    return batch.Batch.for_command(options.root, _stage(options), ["mdcr", "submit", "--stage", options.stage, *words])
-
-
-def _stage(options: argparse.Namespace) -> str:
-    require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
-    if options.repair:
-        raise InputError("--repair cannot be submitted", "Run the stage itself with --repair")
-    required, forbidden = ("train", ("model",)) if options.stage == TRAIN else ("model", ("train", "set"))
-    if not getattr(options, required):
-        raise InputError(f"--{required} must be given with --stage={options.stage}", "See mdcr submit --help")
-    for name in forbidden:
-        if getattr(options, name):
-            raise InputError(f"--{name} must not be given with --stage={options.stage}", "Leave it out")
-    return str(options.stage)
-
-
-def _targets(options: argparse.Namespace, *, dry: bool = False) -> list[Task]:
-    runner = read.runner(options)
-    if options.stage == TRAIN:
-        from pipeline.cli.train import read_training
-        from pipeline.train.stage import train_task
-
-        return [train_task(Workspace(runner), read_training(options, options.train), dry=dry)]
-    evaluations = read.evaluations(options, runner)
-    if options.stage in ("score", "eval"):
-        tasks = [task for evaluation in evaluations for task in evaluation.scores]
-    else:
-        tasks = [task for evaluation in evaluations for task in evaluation.upto(options.stage)]
-    return list(read.feasible(runner, tasks, options))
-
-
-def _settings(options: argparse.Namespace) -> SlurmSettings:
-    settings = SlurmSettings.read(options.recipe) if options.recipe else SlurmSettings()
-    typed = {name: getattr(options, name) for name in ("nodes", "gpus", "partition", "time")}
-    return dataclasses.replace(settings, **{name: value for name, value in typed.items() if value is not None})
-
-
-def _commands(options: argparse.Namespace) -> batch.Commands:
-    """Return the commands of the jobs: other subcommands with the options of this command."""
-    program = ["mdcr"] if _settings(options).image else [sys.executable, "-m", "pipeline"]
-    words = without(options.words[1:], (), _OUTPUT)
-    if options.stage == TRAIN:  # --recipe is a recipe of training there, and Slurm settings here
-        training = without(words, {*_submit_only_options(TRAIN)[0], "--recipe"}, ())
-        return batch.Commands(program, lambda _: ["--recipe", options.train, *training], words)
-    return batch.Commands(program, lambda name: without(words, *_submit_only_options(name)), words)
-
-
-def _submit_only_options(name: str) -> tuple[set[str], set[str]]:
-    """Return the options with a value, and the flags, that ``mdcr submit`` takes but another command does not."""
-    from pipeline.cli.arguments import parser
-
-    commands = parser()[1]
-    extra = {text: valued for text, valued in commands["submit"].options.items() if text not in commands[name].options}
-    return {text for text, valued in extra.items() if valued}, {text for text, valued in extra.items() if not valued}
-
-
-def _print_missing(options: argparse.Namespace, targets: Sequence[Task]) -> None:
-    for step in read.runner(options).plan(targets):
-        how = "" if step.present else "  in slices" if step.task.units is not None else "  by one job"
-        print(read.plan_line(step) + how + read.downloads_first(step))
-
-
-def _print_submission(submitted: batch.Batch, submission: batch.Round | None) -> None:
-    if submission is None:
-        say(f"{submitted.folder.name}: all published")
-        return
-    for stage, job in submission.arrays.items():
-        say(f"{stage}: array job {job}, {submission.slices} slices; script {submitted.folder / f'{stage}.sh'}")
-    for subcommand, job in submission.whole_jobs.items():
-        say(f"{subcommand}: job {job}; script {submitted.folder / f'{subcommand}-whole.sh'}")
-    say(f"then: job {submission.collect} verifies, publishes and goes on; progress: mdcr jobs")
+def _command(words: Sequence[str]) -> str:
+    return " ".join(["mdcr", *words])

@@ -36,7 +36,6 @@ COMMANDS = {
     "score": "commands:score",
     "eval": "commands:score",
     "submit": "batch:submit",
-    "collect": "batch:collect",
     "jobs": "batch:jobs",
     "export": "export:export",
     "report": "results:write_report",
@@ -104,17 +103,13 @@ def chain(options: argparse.Namespace) -> None:
 
 
 def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
-    """Plan the units of tasks, make one slice of the planned units, or make the tasks without units."""
-    from pipeline.cluster.batch import check_not_running
-    from pipeline.cluster.resume import make_whole, resume
+    """Plan the units of tasks, or make one slice of the planned units."""
+    from pipeline.cluster.jobs import check_not_running
+    from pipeline.cluster.slices import plan_slices
 
-    if options.slice == "whole":
-        say(f"{make_whole(runner, tasks, options.command)} artifacts made")
-        return
     if options.slice == "plan":
-        check_not_running(runner.root, tasks)
-        state = resume(runner.root, runner.resources, read.feasible(runner, tasks, options), light=False)
-        for work in state.pending:
+        check_not_running(runner, tasks)
+        for work in plan_slices(runner.root, runner.resources, read.feasible(runner, tasks, options)):
             say(f"{work.task.stage} {work.task.name}: {len(work.missing)} of {len(work.units)} units are missing")
         return
     work_slice = Slice.parse(options.slice)

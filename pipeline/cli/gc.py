@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
-from pipeline.cluster.batch import Batch
+from pipeline.cluster.jobs import Jobs
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID
 from pipeline.core.errors import InputError, MdcrError
@@ -167,14 +167,14 @@ def _check_idle(root: Path) -> None:
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
-    for batch in map(partial(Batch.read, root), Batch.folders(root)):
-        if batch.rounds and not batch.finished and _maybe_alive(batch):
-            raise InputError(f"jobs of {batch.folder.name} are not done yet", "See mdcr jobs, or scancel them")
+    for jobs in Jobs.all(root):
+        if jobs.ids and _maybe_alive(jobs):
+            raise InputError(f"jobs of {jobs.folder.name} are not done yet", "See mdcr jobs, or scancel them")
 
 
-def _maybe_alive(batch: Batch) -> bool:
+def _maybe_alive(jobs: Jobs) -> bool:
     try:
-        return bool(batch.alive())
+        return bool(jobs.alive())
     except MdcrError:
         return True  # Slurm cannot be asked
 

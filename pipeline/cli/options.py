@@ -10,10 +10,11 @@ from typing import Any
 
 from pipeline import api
 from pipeline.cli.output import print_json
-from pipeline.cluster.batch import check_not_running
+from pipeline.cluster.jobs import check_not_running
+from pipeline.cluster.settings import SlurmSettings
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import CorruptError, InputError, InsufficientDataError
+from pipeline.core.errors import CorruptError, InputError, InsufficientDataError, require_known
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
@@ -32,11 +33,25 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, encoders, parse_systems
 from pipeline.stages.tune import stored_tuning_tasks
 
+_REQUESTS = ("nodes", "gpus", "partition", "time", "slurm")
+"""Options that say what jobs of Slurm ask for."""
+
 
 def runner(options: argparse.Namespace) -> Runner:
     """Return the runner of a command's workspace."""
     limits = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
     resources, repair = Resources.of(**limits), getattr(options, "repair", False)
+    if getattr(options, "on", None):
+        from pipeline.cluster.slurm import OnSlurm
+
+        require_known(options.on, ("slurm",), f"--on={options.on!r} is not understood")
+        if getattr(options, "engine", None) == "ray":
+            raise InputError("--on=slurm cannot be combined with --engine=ray", "Give one of them")
+        typed = {name: value for name, value in limits.items() if value is not None}
+        root = options.root.resolve()
+        return Runner(root, resources, repair=repair, executor=OnSlurm(root, slurm_settings(options), typed))
+    if unused := [name for name in _REQUESTS if getattr(options, name, None) is not None]:
+        raise InputError(f"--{unused[0]} must go with --on=slurm", "Give both, or neither")
     if getattr(options, "engine", None) == "ray":
         from pipeline.cluster.ray_engine import ray_executor
 
@@ -45,6 +60,11 @@ def runner(options: argparse.Namespace) -> Runner:
     if getattr(options, "ray_address", None):
         raise InputError("--ray-address must go with --engine=ray", "Give both, or neither")
     return Runner(options.root, resources, repair=repair)
+
+
+def slurm_settings(options: argparse.Namespace) -> SlurmSettings:
+    """Return what the jobs of a command ask of Slurm."""
+    return SlurmSettings.read(options.slurm, **{name: getattr(options, name) for name in _REQUESTS if name != "slurm"})
 
 
 def selection(options: argparse.Namespace) -> Selection:
@@ -120,7 +140,7 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
     if options.dry_run:
         _print_plan(runner.plan(feasible(runner, tasks, options)), options)
         return []
-    check_not_running(runner.root, tasks)
+    check_not_running(runner, tasks)
     feasible_tasks = feasible(runner, tasks, options)
     if options.repair and stores:
         for task in stored(options, runner.root):

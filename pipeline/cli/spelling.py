@@ -39,10 +39,12 @@ class Parser(argparse.ArgumentParser):
     Attributes:
         word: the option that can be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
         required: its choices if it is required, else empty.
+        passes: whether :meth:`read` leaves other words to another command, in ``others`` of the options.
     """
 
     word = ""
     required = ""
+    passes = False
 
     @property
     def options(self) -> dict[str, bool]:
@@ -58,7 +60,14 @@ class Parser(argparse.ArgumentParser):
         commands = self._commands().choices
         if words[:1] and not words[0].startswith("-"):
             require_known(words[0], commands, f"there is no command {words[0]!r}")
+        others: list[str] = []
+        if (named := commands.get(words[0]) if words else None) and named.passes:
+            count = 1 if words[1:2] and words[1].startswith("-") else 2
+            valued, flags = set(named.options) - _flags(named), {*_flags(named), "-h"}
+            own, others = _parted(words[count:], valued, flags)
+            words = [*words[:count], *own]
         options, unknown = self.parse_known_args(words)
+        options.others = others
         command = commands[options.command]
         if unknown:
             text = unknown[0].partition("=")[0]
@@ -98,9 +107,14 @@ def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list
     """
     command = words[0]
     options_of = {name: variables(parser) for name, parser in commands.items()}
+    typed, flags = _typed_variables(), _flags(commands[command])
+    stage = {"benchmark": "study"}.get(typed.get("STAGE", ""), typed.get("STAGE", ""))
+    if commands[command].passes and stage in commands:
+        options_of[command] = options_of[stage] | options_of[command]
+        flags |= _flags(commands[stage])
     running = {command, *_goals()}
     options = []
-    for name, value in _typed_variables().items():
+    for name, value in typed.items():
         users = [user for user, options_by_name in options_of.items() if name in options_by_name]
         if not users:
             raise InputError(f"there is no variable {name}", nearest(name, sorted(set().union(*options_of.values()))))
@@ -109,7 +123,7 @@ def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list
         if not value or command not in users:  # another goal takes it
             continue
         option = f"--{options_of[command][name]}"
-        if option not in _flags(commands[command]):
+        if option not in flags:
             options.append(f"{option}={value}")
         elif value not in ("0", "1"):
             raise InputError(f"{name}={value!r} is not understood", "Give 1, or leave it out")
@@ -166,16 +180,19 @@ def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
 
 def without(words: Sequence[str], options: Collection[str], flags: Collection[str] = ()) -> list[str]:
     """Return the words of a command line without some options and their values, and without some flags."""
-    remaining, takes_next = [], False
+    return _parted(words, options, flags)[1]
+
+
+def _parted(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the words that are some options with their values or some flags, and the other words."""
+    own: list[str] = []
+    others: list[str] = []
+    takes_next = False
     for word in words:
         name, equals, _ = word.partition("=")
-        if takes_next:
-            takes_next = False
-        elif name in options:
-            takes_next = not equals
-        elif name not in flags:
-            remaining.append(word)
-    return remaining
+        (own if takes_next or name in options or name in flags else others).append(word)
+        takes_next = not takes_next and name in options and not equals
+    return own, others
 
 
 def _typed_variables() -> dict[str, str]:

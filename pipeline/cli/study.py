@@ -14,7 +14,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.arguments import RUNNING
+from pipeline.cli.arguments import CLUSTER, RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
@@ -28,6 +28,7 @@ from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
 from pipeline.studies.run import check_input
 
+_BENCHMARK_RUN = ("root", "from-make", "benchmark", "model", "split")
 _BENCHMARK_OPTIONS = ("scores", "export-scores", "bm25-index")
 
 
@@ -120,7 +121,7 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
     typed = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
-    if unused := sorted(typed - {*_BENCHMARK_OPTIONS} - {"root", *RUNNING, "from-make", "benchmark", "model", "split"}):
+    if unused := sorted(typed - {*_BENCHMARK_OPTIONS} - {*_BENCHMARK_RUN, *RUNNING, *CLUSTER}):
         raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:

@@ -1,230 +1,176 @@
-"""Run Slurm's commands (submit, status) and parse their output."""
+"""Run units on Slurm: jobs share them, the process that submitted the jobs waits, and takes up what lost jobs left."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import re
-import shutil
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.cluster.jobs import Jobs, State, cancel, states
+from pipeline.cluster.settings import SlurmSettings
+from pipeline.core.config import digest
+from pipeline.core.errors import MdcrError, StageError
+from pipeline.core.progress import Progress, say
+from pipeline.core.resources import Resources
+from pipeline.core.task import Assignment, Facts, divide, run_here
+from pipeline.core.workspace import JOBS
 
-_TIMEOUT = 120.0
-"""Time limit of a command in seconds; a busy controller answers late."""
+ROUNDS = 3
+"""Maximum number of times that units of lost jobs are submitted."""
 
-_SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason"
+PATIENCE = 60.0
+"""Seconds to wait for files of finished jobs, which a shared file system may show late."""
 
-_FINAL_STATES = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-        "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
-_STUCK_REASONS = frozenset(
-    {
-        "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
-        "JobHeldAdmin", "JobHeldUser", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed",
-    }
-)  # fmt: skip
+_LOST = ("CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
+_RESULT_SECONDS = 10.0
+_POLL_SECONDS = 1.0
+_MOST_SECONDS = 30.0
+"""Maximum seconds between two questions to Slurm."""
 
 
 @dataclass(frozen=True)
-class TaskState:
-    """Slurm's state of a job, or of one task of an array job.
+class OnSlurm:
+    """An executor of units on Slurm.
 
     Attributes:
-        job: id of the job.
-        task: number in the array; None if the job has no array.
-        state: Slurm's state, such as ``PENDING``, ``RUNNING``, ``COMPLETED``, ``FAILED``, ``CANCELLED``, ``TIMEOUT``,
-            ``NODE_FAIL``, ``OUT_OF_MEMORY``, ``PREEMPTED``.
-        reason: Slurm's reason for waiting or ending; empty: none.
-        exit_code: exit code of the command.
-        signal: signal that ended the command; 0: none.
-        node: node of the last run; empty: none yet.
-        restarts: number of times it was requeued; 0 if only the accounting has the job.
+        root: the workspace, an absolute path that all nodes see.
+        settings: what each job asks for.
+        limits: memory, workers and device that the user gave; a worker plans the others by what its job has.
     """
 
-    job: int
-    task: int | None
-    state: str
-    reason: str
-    exit_code: int
-    signal: int
-    node: str
-    restarts: int
+    root: Path
+    settings: SlurmSettings
+    limits: Mapping[str, Any]
 
-    def __str__(self) -> str:
-        name = f"{self.job}_{self.task}" if self.task is not None else str(self.job)
-        end = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
-        return f"{name} {self.state} ({end})" + (f" on {self.node}" if self.node else "")
+    def __call__(self, assignment: Assignment) -> list[Facts]:
+        """Make the units of an assignment.
 
-    @property
-    def finished(self) -> bool:
-        """Whether Slurm will not run it again."""
-        return self.state in _FINAL_STATES
+        Raises:
+            MdcrError: a job raised it; the others are cancelled.
+            StageError: a unit was lost in every round.
+        """
+        folders = [job.out.path.resolve().relative_to(self.root).as_posix() for job in assignment.jobs]
+        name = f"{type(assignment.stage).__name__.lower()}-{digest(folders)[:8]}"
+        jobs = Jobs(self.root / JOBS / name)
+        jobs.clear()
+        facts: list[Facts] = []
+        lost: list[str] = []
+        with Progress(sum(assignment.sizes.values()), "on Slurm", "docs") as progress:
+            for _ in range(ROUNDS):
+                missing = assignment.unfinished()
+                if not missing.jobs:
+                    break
+                made, lost = self._round(jobs, {"work": folders}, missing, progress)
+                facts += made
+        for job in assignment.unfinished().jobs:
+            where = f"units of {job.out.path.name} were lost {ROUNDS} times, first {min(job.units)}"
+            raise StageError(
+                f"{len(job.units)} {where}: {lost[-1] if lost else 'their files are not seen here'}",
+                "Mend what the log says, or ask for more memory or time (docs/clusters.md), and run it again",
+            )
+        jobs.clear()
+        return facts
 
-    @property
-    def stuck(self) -> bool:
-        """Whether it waits for a reason that only the user can change."""
-        return self.state == "PENDING" and self.reason in _STUCK_REASONS
+    def _round(
+        self, jobs: Jobs, record: Mapping[str, Any], missing: Assignment, progress: Progress
+    ) -> tuple[list[Facts], list[str]]:
+        """Submit jobs for missing units and wait for them; return their facts, and a line for each that was lost."""
+        parts = [missing.only(units) for units in divide(missing.sizes, self.settings.nodes) if units]
+        limits = {**self.limits, "device": "cuda"} if self._needs_gpu(missing) else self.limits
+        submitted = jobs.submit(self.settings.worker, record, make_part, parts, [limits] * len(parts))
+        say(f"{len(submitted)} jobs, {submitted[0].job_id} to {submitted[-1].job_id}; logs in {jobs.folder}")
+        waiting = {job.job_id: (job, part) for job, part in zip(submitted, parts, strict=True)}
+        facts: list[Facts] = []
+        lost: list[str] = []
+        ended: dict[str, float] = {}
+        total, made = sum(missing.sizes.values()), 0
+        started = asked = time.monotonic()
+        found: dict[str, State] = {}
+        try:
+            while waiting:
+                time.sleep(_POLL_SECONDS)
+                now = time.monotonic()
+                os.listdir(jobs.folder)  # makes NFS refresh its cache
+                for name, (job, part) in list(waiting.items()):
+                    if job.paths.result_pickle.exists():
+                        del waiting[name]
+                        facts += _result(job, jobs.log(name))
+                        wait_until_visible(part)
+                if now - asked >= min(_MOST_SECONDS, max(2.0, (now - started) / 10)):
+                    asked, found = now, _states_or_warn(waiting)
+                    done = total - sum(missing.unfinished().sizes.values())
+                    progress.add(done - made)
+                    made = done
+                for name in [name for name in waiting if name in found and _lost(found[name], now, name, ended)]:
+                    del waiting[name]
+                    lost.append(f"job {name}: {found[name]}, log {jobs.log(name)}")
+                    say(f"lost: {lost[-1]}")
+                    if found[name].stuck:
+                        cancel([name])
+        finally:
+            cancel(waiting)
+        progress.add(total - sum(missing.unfinished().sizes.values()) - made)
+        return facts, lost
 
-
-def available() -> bool:
-    """Whether this machine can submit jobs."""
-    return shutil.which("sbatch") is not None
-
-
-def submit(script: Path, *, array: Sequence[int] = (), at_once: int = 0, after: Sequence[int] = ()) -> int:
-    """Submit a job script and return the job's id.
-
-    Args:
-        script: file with the ``#SBATCH`` lines; Slurm keeps a copy.
-        array: numbers of the array's tasks; empty: a single job.
-        at_once: maximum number of the array's tasks that run at the same time; 0: no limit.
-        after: jobs that must have ended, with or without success (``afterany``).
-
-    Raises:
-        InputError: Slurm refuses the request.
-        StageError: Slurm does not answer.
-    """
-    options = ["--parsable"]
-    if array:
-        options.append(f"--array={format_numbers(array)}" + (f"%{at_once}" if at_once else ""))
-    if after:
-        options.append("--dependency=afterany:" + ":".join(map(str, after)))
-    result = _run("sbatch", *options, str(script))
-    if result.returncode:
-        raise _submit_error(result.stderr, script)
-    return int(result.stdout.strip().split(";")[0])
-
-
-def status(jobs: Iterable[int]) -> list[TaskState]:
-    """Return the states of the tasks of ``jobs``, in order of job and task.
-
-    The controller forgets a job minutes after its end; the accounting, if the cluster has one, does not. Tasks that are
-    unknown to both are left out.
-    """
-    job_ids = list(jobs)
-    if not job_ids:
-        return []
-    states = {(state.job, state.task): state for state in [*_from_accounting(job_ids), *_from_controller(job_ids)]}
-    return sorted(states.values(), key=lambda state: (state.job, -1 if state.task is None else state.task))
-
-
-def partitions() -> list[str]:
-    """Return the names of the cluster's partitions."""
-    return sorted(set(_run("sinfo", "--noheader", "--format=%R").stdout.split()))
-
-
-def _from_controller(jobs: Iterable[int]) -> Iterator[TaskState]:
-    for job in jobs:
-        result = _run("scontrol", "show", "job", "--oneliner", str(job))
-        if result.returncode == 0:
-            yield from from_scontrol(result.stdout)
-        elif "Invalid job id" not in result.stderr:
-            raise StageError(f"scontrol show job {job} failed: {_message(result.stderr)}", "Try again")
+    def _needs_gpu(self, assignment: Assignment) -> bool:
+        """Whether a job that finds no GPU must not go on without one."""
+        return self.settings.gpus and assignment.stage.accelerated and self.limits.get("device", "auto") == "auto"
 
 
-def _from_accounting(jobs: Iterable[int]) -> Iterator[TaskState]:
-    if shutil.which("sacct") is None:
-        return
-    ids = ",".join(map(str, jobs))
-    result = _run("sacct", "--noheader", "--parsable2", "--allocations", f"--format={_SACCT_FORMAT}", f"--jobs={ids}")
-    if result.returncode == 0:
-        yield from (state for state in from_sacct(result.stdout) if state.finished)
-    elif "accounting storage is disabled" not in result.stderr:
-        raise StageError(f"sacct failed: {_message(result.stderr)}", "Try again")
-
-
-def _submit_error(stderr: str, script: Path) -> InputError | StageError:
-    message = _message(stderr)
-    if "Unable to contact" in message or "timed out" in message:
-        return StageError(f"Slurm does not answer: {message}", "Try again, or ask the administrators of the cluster")
-    if "nvalid partition" in message:
-        match = re.search(r"invalid partition specified: (\S+)", stderr)
-        return InputError(
-            f"Slurm has no partition {match[1] if match else 'of that name'!r}",
-            f"{nearest(match[1] if match else '', partitions())} (partitions: {', '.join(partitions())})",
-        )
-    return InputError(f"Slurm refuses {script}: {message}", "Correct the [slurm] settings; sinfo shows what there is")
-
-
-def _message(stderr: str) -> str:
-    lines = [re.sub(r"^\w+: (error: )?", "", line) for line in stderr.strip().splitlines()]
-    return "; ".join(dict.fromkeys(lines)).rstrip(".") or "no reason given"
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm command without the variables of the surrounding job, and with complete lists of tasks."""
-    in_job = "SLURM_JOB_ID" in os.environ
-    keep = {"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS"}
-    removed = {name for name in os.environ if in_job and name.startswith("SLURM_")} - keep
-    env = {name: value for name, value in os.environ.items() if name not in removed}
+def make_part(assignment: Assignment, limits: Mapping[str, Any]) -> list[Facts] | MdcrError:
+    """Make the units of one job, by the memory and the processors that it has; an error is returned."""
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT, env=env | {"SLURM_BITSTR_LEN": "0"}
-        )
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{command[0]} is not on this machine",
-            "Run this on a login node of the cluster; Debian's package slurm-client has Slurm's commands",
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise StageError(f"{command[0]} gave no answer in {_TIMEOUT:.0f} s", "Try again") from error
+        return run_here(dataclasses.replace(assignment, resources=Resources.of(**limits)))
+    except MdcrError as error:
+        print(error, file=sys.stderr, flush=True)  # noqa: T201  # into the log of the job
+        return error
+    except Exception as error:  # noqa: BLE001  # of any library: the driver ends with it
+        traceback.print_exc()
+        return StageError(f"a job failed: {type(error).__name__}: {error}", "Its log has more: runs/jobs")
 
 
-def from_scontrol(text: str) -> Iterator[TaskState]:
-    """Parse ``scontrol show job --oneliner``: one line for a task, or for several that have not started."""
-    for line in text.splitlines():
-        fields = dict(re.findall(r"(?:^| )(\w+)=(\S*)", line))
-        tasks = fields.get("ArrayTaskId", "")
-        name = f"{fields['ArrayJobId']}_{tasks}" if tasks else fields["JobId"]
-        values = (fields["JobState"], fields["ExitCode"], fields["NodeList"], fields["Reason"])
-        yield from _states(name, values, int(fields["Restarts"]))
+def drive(words: Sequence[str]) -> None:
+    """Run ``mdcr`` in place of this process, so that signals of Slurm reach it and its exit code is the job's."""
+    os.execv(sys.executable, [sys.executable, "-m", "pipeline", *words])  # noqa: S606
 
 
-def from_sacct(text: str) -> Iterator[TaskState]:
-    """Parse ``sacct --noheader --parsable2 --allocations --format=JobID,State,ExitCode,NodeList,Reason``."""
-    for line in text.splitlines():
-        name, *values = line.split("|")
-        yield from _states(name, values, 0)
+def _result(job: Any, log: Path) -> list[Facts]:
+    result: list[Facts] | MdcrError = job.result()
+    if isinstance(result, MdcrError):
+        say(f"job {job.job_id} failed; its log: {log}")
+        raise result
+    return result
 
 
-def format_numbers(numbers: Iterable[int]) -> str:
-    """Return task numbers in Slurm's notation, such as ``0-3,7``."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
+def _states_or_warn(jobs: Mapping[str, Any]) -> dict[str, State]:
+    try:
+        return states(jobs)
+    except MdcrError as error:
+        say(str(error))
+        return {}
 
 
-def parse_numbers(text: str) -> Iterator[int]:
-    """Parse task numbers in Slurm's notation: ``0-3,7``, ``0-10:2``, ``2-5%1``."""
-    for item in text.partition("%")[0].split(","):
-        span, _, step = item.partition(":")
-        start, _, stop = span.partition("-")
-        yield from range(int(start), int(stop or start) + 1, int(step or 1))
+def _lost(state: State, now: float, name: str, ended: dict[str, float]) -> bool:
+    """Whether a job without a result is lost: its result may be seen late, and Slurm may requeue it."""
+    if state.state in _LOST or state.stuck:
+        return True
+    since = ended.setdefault(name, now) if state.finished else ended.pop(name, now)
+    return state.finished and now - since >= _RESULT_SECONDS
 
 
-def _states(name: str, values: Sequence[str], restarts: int) -> Iterator[TaskState]:
-    """Parse one record; ``JOB_[2-5%1]`` stands for several tasks that have not started."""
-    state, code, node, reason = values
-    job, _, tasks = name.partition("_")
-    exit_code, _, signal = code.partition(":")
-    for task in parse_numbers(tasks.strip("[]")) if tasks else (None,):
-        yield TaskState(
-            int(job),
-            task,
-            state.split()[0],
-            "" if reason == "None" else reason,
-            int(exit_code),
-            int(signal or 0),
-            "" if node in ("None assigned", "(null)") else node,
-            restarts,
-        )
+def wait_until_visible(assignment: Assignment, patience: float = PATIENCE) -> bool:
+    """Wait until this machine sees the units that a job made; return whether it did in time."""
+    deadline = time.monotonic() + patience
+    while assignment.unfinished().jobs:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+        for job in assignment.jobs:
+            os.listdir(job.out.path)  # makes NFS refresh its cache
+    return True

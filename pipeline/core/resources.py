@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,19 +19,67 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
-def available_memory() -> int:
-    """Return the bytes of memory of this process: the machine's, or the limit of its control group."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
-        return min(total, int(text))
-    return total
+def available_memory(system: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
+    """Return the bytes of memory of this process: the least of the machine's, its control groups' and its job's.
+
+    Args:
+        system: root of the file system with ``proc`` and ``sys``.
+        env: environment, in which Slurm says what a job has, in MiB.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for group in _control_groups(system, "memory"):
+        limits += [*_numbers(group / "memory.max")[:1], *_numbers(group / "memory.limit_in_bytes")[:1]]
+    limits.append(_of_job(env, "SLURM_MEM_PER_NODE") * 2**20)
+    limits.append(_of_job(env, "SLURM_MEM_PER_CPU") * (_job_cores(env) or 1) * 2**20)
+    return min(limit for limit in limits if limit > 0)
 
 
-def available_cores() -> int:
-    """Return the number of processor cores this process may run on."""
+def available_cores(system: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
+    """Return the processor cores of this process: the least of its affinity, its groups' quotas and its job's cores.
+
+    Part of a core counts as one. The arguments are those of :func:`available_memory`.
+    """
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    limits = [len(affinity(0)) if affinity else os.cpu_count() or 1, _job_cores(env)]
+    for group in _control_groups(system, "cpu"):
+        split = _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
+        quotas = (quota for quota in (_numbers(group / "cpu.max"), split) if len(quota) == 2 and min(quota) > 0)
+        limits += [-(-quota // period) for quota, period in quotas]
+    return min(limit for limit in limits if limit > 0)
+
+
+def _control_groups(system: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control groups of both versions, each with all that it lies in."""
+    try:
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mounted = system / "sys/fs/cgroup"
+    for _, names, group in (line.split(":", 2) for line in lines):
+        if names and controller not in names.split(","):
+            continue
+        inside = Path(os.path.normpath(f"/{group}").lstrip("/"))  # a container may see only part of the path, or "/.."
+        for root in (mounted / names, mounted / controller) if names else (mounted, mounted / "unified"):
+            yield from (root / folder for folder in (inside, *inside.parents))
+
+
+def _numbers(file: Path) -> list[int]:
+    """Return the whole numbers in a file of a control group; none if it is not there or says ``max``."""
+    try:
+        words = file.read_text().split()
+    except OSError:
+        return []
+    return [int(word) for word in words] if all(word.lstrip("-").isdigit() for word in words) else []
+
+
+def _job_cores(env: Mapping[str, str]) -> int:
+    return _of_job(env, "SLURM_CPUS_PER_TASK") or _of_job(env, "SLURM_CPUS_ON_NODE")
+
+
+def _of_job(env: Mapping[str, str], name: str) -> int:
+    """Return a number that Slurm gives a job; 0 outside of jobs, and without a limit."""
+    text = env.get(name, "") if "SLURM_JOB_ID" in env else ""
+    return int(text) if text.isdigit() else 0
 
 
 def keep_freed_memory() -> None:
@@ -56,7 +105,7 @@ class Resources:
     """Limits of a run.
 
     Attributes:
-        memory: bytes that a stage may hold, beside the constants in its documentation. Default: half the machine.
+        memory: bytes that a stage may hold, beside the constants in its documentation. Default: half of what there is.
         workers: processes or threads.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
     """

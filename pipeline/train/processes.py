@@ -14,6 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import quiet, set_quiet
 from pipeline.core.resources import Resources
+from pipeline.encode.network import torch_devices
 
 Fit = Callable[..., dict[str, Any]]
 
@@ -22,12 +23,12 @@ def process_count(resources: Resources) -> int:
     """Return the number of training processes: one for each visible GPU, or one on a CPU.
 
     Raises:
-        InputError: the device names a single GPU.
+        InputError: the device names a single GPU, or does not exist.
     """
     if resources.device.startswith("cuda:"):
         index = resources.device.partition(":")[2]
         raise InputError(f"--device={resources.device} cannot train", f"Set CUDA_VISIBLE_DEVICES={index}")
-    return 1 if resources.device == "cpu" else max(torch.cuda.device_count(), 1)
+    return len(torch_devices(resources.device))
 
 
 def run_processes(fit: Fit, processes: int) -> dict[str, Any]:

@@ -128,8 +128,8 @@ def test_unfinished_work_goes_a_day_after_it_was_left(used: Path) -> None:
 def test_a_damaged_name_or_an_unfinished_batch_stops_it(own: Path, tmp_path: Path) -> None:
     batch = own / "runs/jobs/eval-1234"
     batch.mkdir(parents=True)
-    lost = {"at": 0, "attempt": 1, "slices": 1, "arrays": {"embed": 1}, "collect": 2, "work": {}, "stages": {}}
-    (batch / "jobs.json").write_text(json.dumps({"command": [], "rounds": [lost], "finished": False}))
+    (batch / "record.json").write_text(json.dumps({"command": "mdcr eval"}))
+    (batch / "1_submitted.pkl").touch()
     without_slurm = mdcr(own, "gc", "--delete", env={"PATH": str(tmp_path)})
     assert "jobs of eval-1234 are not done yet" in one_line_error(without_slurm)
     shutil.rmtree(batch)

@@ -111,9 +111,9 @@ class SlurmHost:
         return dict(line.split() for line in result.splitlines())
 
     def payload(self, job: int, task: int) -> int | None:
-        """Return the process id of the command a slice runs now, the leader of its process group, if there is one."""
+        """Return the process id of the worker that a task of an array runs now, if there is one."""
         of_task = self._processes(f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={task}")
-        return next((process for process in of_task if os.getpgid(process) == process), None)
+        return next((pid for pid in of_task if b"submitit" in Path(f"/proc/{pid}/cmdline").read_bytes()), None)
 
     def until(self, true: Callable[[], object], what: str, seconds: float) -> None:
         """Wait until something is true; fail with the daemons' last words when it does not come about."""

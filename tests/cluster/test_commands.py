@@ -1,4 +1,4 @@
-"""The words of ``mdcr submit`` and of its jobs; slices made by hand."""
+"""The words of ``mdcr submit``, the settings of jobs, and slices made by hand."""
 
 from __future__ import annotations
 
@@ -6,49 +6,93 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.arguments import parser
-from pipeline.cluster import batch, slurm
-from pipeline.cluster.batch import Batch
+from pipeline.cluster.jobs import Jobs, State
+from pipeline.cluster.settings import SlurmSettings
+from pipeline.core import files
+from pipeline.core.errors import InputError
+from pipeline.core.workspace import JOBS
 from tests.cli.run import flags, mdcr, one_line_error
 from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
 
 
-def test_the_same_command_is_the_same_batch(tmp_path: Path) -> None:
-    one, same, other = (Batch.for_command(tmp_path, "embed", ["mdcr", *words]) for words in ("ab", "ab", "ba"))
-    assert one.folder == same.folder != other.folder
-    one.write()
-    (read,) = Batch.all(tmp_path)
-    assert (read.command, read.rounds, read.finished) == (["mdcr", "a", "b"], [], False)
+def test_settings_of_worker_and_driver(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.toml"
+    path.write_text(
+        "[slurm]\nnodes = 8\ngpus_per_node = 1\naccount = 'lab'\ntime = 60\n[driver]\ntime = 600\nmem = '8G'\n"
+    )
+    settings = SlurmSettings.read(path, nodes=2, partition="gpu", time=None, gpus=None)
+    assert (settings.nodes, settings.gpus) == (2, True)
+    assert settings.worker == {"gpus_per_node": 1, "account": "lab", "time": 60, "partition": "gpu"}
+    assert settings.driver == {"cpus_per_task": 1, "account": "lab", "partition": "gpu", "time": 600, "mem": "8G"}
+    assert SlurmSettings.read() == SlurmSettings(1, {}, {"cpus_per_task": 1})
 
 
-def test_each_job_takes_the_options_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    submitted: list[tuple[list[str], batch.Commands]] = []
-    monkeypatch.setattr(slurm, "available", lambda: True)
-    monkeypatch.setattr(batch, "start", lambda made, commands, *_: submitted.append((made.command, commands)))
-    words = flags("--depth 9 --bm25-engine lucene --measures map --measure-engine ranx --memory 2G --size all")
-    words += flags("--queries 8 --min-abstract-chars 1 --strict --model bm25:k1=1.2,b=0.75,stub")
-    World(tmp_path).run("submit", "--stage", "eval", "--nodes=4", "--time", "01:00:00", *words)
-    ((command, commands),) = submitted
-    assert command == ["mdcr", "submit", "--stage", "eval", *words]
-    top, _ = parser()
-    for name, missing in (("embed", {"depth", "bm25_engine"}), ("index", {"depth"}), ("search", set[str]())):
-        job = vars(top.parse_args(commands.stage(name, "--slice", "0/4")[3:]))
-        assert not {"nodes", "stage", "measures", "measure_engine", *missing} & job.keys()
-        assert (job["model"], job["strict"], job["memory"]) == (words[-1], True, "2G")
-    assert vars(top.parse_args(commands.collect()[3:])).items() >= {"depth": 9, "nodes": 4, "measures": "map"}.items()
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[Slurm]\nnodes = 4\n", "has a table 'Slurm', which is unknown. Did you mean 'slurm'"),
+        (b"[slurm]\nnodes = 0", "--nodes must be a whole number of at least 1"),
+        (b"[slurm]\nnodes = '4'", "--nodes must be a whole number of at least 1"),
+        (b"slurm = 3", "is not a table"),
+        (b"[slurm", "is not TOML"),
+        (b"[slurm]\npartition = '\xff'\n", "is not TOML"),
+        pytest.param(b"[slurm]\nnodes = " + b"9" * 5_000, "is not TOML", id="5,000 digits"),
+        (None, "cannot be read"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, text: bytes | None, message: str) -> None:
+    path = tmp_path / "slurm.toml"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(InputError, match=message):
+        SlurmSettings.read(path)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "finished", "stuck"),
+    [
+        ("PENDING", "Resources", False, False),
+        ("PENDING", "JobHeldUser", False, False),
+        ("PENDING", "Dependency", False, False),
+        ("PENDING", "launch failed requeued held", False, True),
+        ("PENDING", "launch_failed_requeued_held", False, True),
+        ("PENDING", "JobHoldMaxRequeue", False, True),
+        ("PENDING", "PartitionTimeLimit", False, True),
+        ("PENDING", "InvalidQOS", False, True),
+        ("TIMEOUT", "PartitionTimeLimit", True, False),
+        ("REQUEUED", "", False, False),
+    ],
+)
+def test_reasons(state: str, reason: str, finished: bool, stuck: bool) -> None:
+    assert (State(state, reason).finished, State(state, reason).stuck) == (finished, stuck)
+
+
+def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert "must go with --on slurm" in world.run("embed", *EMBED, "--nodes", "2", code=2).stderr
+    world.run("embed", *EMBED, "--slice", "plan")
+    (work,) = (world.root / "indexes/vectors").glob("*/.*.partial")
+    jobs = Jobs(world.root / JOBS / "embedding-0123abcd")
+    jobs.folder.mkdir(parents=True)
+    (jobs.folder / "999999_submitted.pkl").touch()
+    files.write_text(jobs.folder / "record.json", f'{{"work": ["{work.relative_to(world.root)}"]}}')
+    world.env |= {"PATH": str(tmp_path)}
+    assert "unknown (squeue is not on this machine)" in world.run("jobs").stdout
+    assert "its jobs may still be running" in world.run("embed", *EMBED).stderr
+    assert "its jobs may still be running" not in world.run("embed", *EMBED).stderr  # nothing is missing
 
 
 def test_options_are_written_in_full_on_a_machine_with_slurm(tmp_path: Path) -> None:
-    assert "--node" in mdcr(tmp_path, "submit", "--stage", "embed", "--node", "4", *SELECTION).stderr
-    result = mdcr(tmp_path, "submit", "--stage", "embed", *SELECTION, env={"PATH": str(tmp_path)})
-    assert "sbatch is not on this machine. Run this on a login node" in one_line_error(result)
+    World(tmp_path)
+    root = tmp_path / "workspace"
+    refused = mdcr(root, "submit", "embed", "--measures", "map", *EMBED)
+    assert "mdcr embed has no option --measures" in one_line_error(refused)
+    result = mdcr(root, "submit", "embed", *flags("--corpus tiny --model lsa"), env={"PATH": str(tmp_path)})
+    assert "sbatch is not on this machine. Run this on a login node" in result.stderr
 
 
-def test_a_plan_and_slices_by_hand(tmp_path: Path) -> None:
+def test_slices_by_hand(tmp_path: Path) -> None:
     world = World(tmp_path / "slices")
-    plan = world.run("submit", "--stage", "eval", "--dry-run", *SELECTION).stdout
-    assert all(words in plan for words in ("make embed", "in slices", "make score"))
-    assert not (world.root / "runs").exists()
     assert "Run it with --slice plan first" in world.run("embed", *EMBED, "--slice", "0/2", code=2).stderr
     for part, units in (("plan", 0), ("1/2", SHARDS // 2), ("0/2", SHARDS)):
         world.run("embed", *EMBED, "--slice", part)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.resume import resume, wait_until_visible
+from pipeline.cluster.slices import plan_slices
+from pipeline.cluster.slurm import wait_until_visible
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Slice, Task
+from pipeline.core.task import Assignment, Job, Slice, Task
 from pipeline.core.workdir import Workdir
 from pipeline.encode import registry
 from pipeline.stages.embed import embed_tasks, store_of
@@ -48,14 +49,16 @@ def slices(root: Path, task: Task) -> None:
 
 def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> None:
     whole = expected(tmp_path, task)
-    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
+    (pending,) = plan_slices(tmp_path, HERE, [task])
     slices(tmp_path, task)
     StubEncoder.encoded = 0
-    folder = pending.work.relative_to(tmp_path).as_posix()
+    units = task.units
+    assert units is not None
+    whole_job = Assignment(units, (Job({}, Workdir(pending.work), pending.units),), HERE, quiet=True)
     with stale_view(tmp_path / "indexes", attributes=1.5, listings=60, slow=0.001) as hidden:
-        assert not wait_until_visible(tmp_path, {folder: pending.units}, patience=0)
-        assert wait_until_visible(tmp_path, {folder: pending.units}, patience=30)
-        assert resume(tmp_path, HERE, [task], light=False).finished  # though no listing shows a thing yet
+        assert not wait_until_visible(whole_job, patience=0)
+        assert wait_until_visible(whole_job, patience=30)
+        assert not plan_slices(tmp_path, HERE, [task])  # though no listing shows a thing yet
     assert hidden["stat"]
     assert hidden["listdir"] + hidden["scandir"]
     assert StubEncoder.encoded == 0
@@ -68,13 +71,13 @@ def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> 
 
 def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path, task: Task) -> None:
     whole = expected(tmp_path, task)
-    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
+    (pending,) = plan_slices(tmp_path, HERE, [task])
     slices(tmp_path, task)
     with stale_view(tmp_path / "indexes", attributes=60, listings=0):
-        (again,) = resume(tmp_path, HERE, [task], light=False).pending
+        (again,) = plan_slices(tmp_path, HERE, [task])
     assert again.missing
     slices(tmp_path, task)
-    assert resume(tmp_path, HERE, [task], light=False).finished
+    assert not plan_slices(tmp_path, HERE, [task])
     assert contents(Runner(tmp_path, HERE).path(task)) == whole
     assert pending.work.exists() is False
 
@@ -82,7 +85,7 @@ def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path,
 def test_slices_lock_nothing_and_keep_folders_small(
     tmp_path: Path, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (pending,) = resume(tmp_path, HERE, [task], light=True).pending
+    (pending,) = plan_slices(tmp_path, HERE, [task])
 
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
@@ -96,4 +99,4 @@ def test_slices_lock_nothing_and_keep_folders_small(
         most = max(most, count)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
     assert not Workdir(pending.work).path.with_name("scratch").exists()
-    assert resume(tmp_path, HERE, [task], light=False).finished  # a file system without locks publishes as well
+    assert not plan_slices(tmp_path, HERE, [task])  # a file system without locks publishes as well

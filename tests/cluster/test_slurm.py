@@ -1,141 +1,191 @@
-"""Job scripts and Slurm's commands against a real Slurm; nothing of the pipeline runs in these jobs."""
+"""Commands on a real Slurm: drivers and workers, what is lost, and the bytes of a run without it."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import slurm
-from pipeline.cluster.script import SlurmSettings, job_script, log_of
-from pipeline.cluster.slurm import TaskState
-from pipeline.core.errors import InputError
+from pipeline.cluster.jobs import Jobs, State, cancel, states
+from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
+from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
 
-pytestmark = [pytest.mark.slurm]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-Submit = Callable[..., int]
+ON = flags("--on slurm --nodes 4")
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def submit(slurm_host: SlurmHost, tmp_path: Path) -> Submit:
-    """Submit a line of shell as a job script of ours and return the job's id."""
-
-    def submit(shell: str, *, slices: int = 0, settings: SlurmSettings | None = None, **options: object) -> int:
-        script = tmp_path / "job.sh"
-        command = ["bash", "-c", shell, "payload"]
-        text = job_script(settings or SlurmSettings(), command, name="tiny job", logs=tmp_path, slices=slices or None)
-        script.write_text(text)
-        return slurm.submit(script, array=range(slices), **options)  # type: ignore[arg-type]
-
-    return submit
+def world(slurm_host: SlurmHost, tmp_path: Path) -> World:
+    made = World(tmp_path / "slurm", pause=2)
+    made.env |= {"SLURM_CONF": str(slurm_host.config)}
+    return made
 
 
-def wait(host: SlurmHost, job: int, seconds: float = 60) -> list[TaskState]:
-    def ended() -> bool:
-        states = slurm.status([job])
-        return bool(states) and all(state.finished for state in states)
-
-    host.until(ended, f"job {job} ends", seconds)
-    return slurm.status([job])
+def workers(world: World) -> list[str]:
+    return [job for jobs in Jobs.all(world.root) if jobs.works for job in jobs.alive()]
 
 
-def test_jobs_get_their_slices_resources_words_and_place_in_line(
-    slurm_host: SlurmHost, submit: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    array = submit(f'echo "$@" >> {tmp_path}/out-$SLURM_ARRAY_TASK_ID', slices=3, at_once=2)
-    failing = submit("exit $((SLURM_ARRAY_TASK_ID + 2))", slices=2)
-    after = submit(f"touch {tmp_path}/collected", after=[failing])
-    asked = SlurmSettings(partition="gpu", gpus=1, cpus=2, time="00:05:00", memory="100M")
-    accelerated = submit("true", settings=asked)
-    odd = tmp_path / '100% of #1, "odd" logs (it\'s)'
-    odd.mkdir()
-    word = "a 'b' \"c\" $HOME `d` \\ #e %A"
-    (odd / "job.sh").write_text(job_script(SlurmSettings(), ["printf", "%s", word], name="odd: $(name)", logs=odd))
-    oddly = slurm.submit(odd / "job.sh")
-    for name, value in (("SLURM_JOB_ID", "7"), ("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_CPUS_PER_TASK", "9")):
-        monkeypatch.setenv(name, value)  # as if a job submitted the next one
-    inner = submit(f'echo "${{SLURM_ARRAY_TASK_ID:-none}} ${{SLURM_CPUS_PER_TASK:-none}}" > {tmp_path}/inner')
-
-    ended = wait(slurm_host, array)
-    assert [(s.job, s.task, s.state, s.exit_code, s.signal, s.restarts) for s in ended] == [
-        (array, task, "COMPLETED", 0, 0, 0) for task in range(3)
-    ]
-    assert {s.node for s in ended} <= {"n1", "n2"}
-    for task in range(3):
-        assert "GPUs none" in log_of(tmp_path, array, task).read_text()
-        assert (tmp_path / f"out-{task}").read_text() == f"--slice {task}/3\n"
-    (state,) = wait(slurm_host, after)
-    assert (state.state, state.task) == ("COMPLETED", None)
-    assert (tmp_path / "collected").exists()
-    assert log_of(tmp_path, after, None).exists()
-    assert [(s.state, s.exit_code) for s in slurm.status([failing])] == [("FAILED", 2), ("FAILED", 3)]
-    (state,) = wait(slurm_host, accelerated)
-    assert (state.state, state.node) == ("COMPLETED", "n2")
-    assert "task none start 1, 2 cores, GPUs 0" in log_of(tmp_path, accelerated, None).read_text()
-    assert wait(slurm_host, oddly)[0].state == "COMPLETED"
-    assert log_of(odd, oddly, None).read_text().endswith(word)
-    assert wait(slurm_host, inner)[0].state == "COMPLETED"
-    assert (tmp_path / "inner").read_text() == "none none\n"
-
-
-def test_lost_slices_are_named_and_requeued_ones_go_on(slurm_host: SlurmHost, submit: Submit, tmp_path: Path) -> None:
-    job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || exec sleep 300', slices=4)
-    for task in range(4):
-        slurm_host.until(lambda task=task: slurm_host.payload(job, task), f"slice {task} runs", 60)
-    log = log_of(tmp_path, job, 3)
-    slurm_host.until(lambda: "start 1," in log.read_text(), "slice 3 has begun its log", 30)
-    subprocess.run(["scancel", f"{job}_0"], check=True, env=slurm_host.env)
-    for task, number in ((1, signal.SIGKILL), (2, signal.SIGUSR1)):
-        process = slurm_host.payload(job, task)
-        assert process
-        os.kill(process, number)
-    subprocess.run(["scontrol", "requeue", f"{job}_3"], check=True, env=slurm_host.env)
-    cancelled, killed, stopped, requeued = wait(slurm_host, job)
-    assert cancelled.state == "CANCELLED"
-    assert (killed.state, killed.signal) == ("FAILED", signal.SIGKILL)
-    assert (stopped.state, stopped.signal) == ("FAILED", signal.SIGUSR1)
-    assert (requeued.state, requeued.restarts) == ("COMPLETED", 1)
-    assert "start 1," in log.read_text()
-    assert "start 2," in log.read_text()
-
-
-def test_slices_of_a_lost_node_run_again_elsewhere(slurm_host: SlurmHost, submit: Submit) -> None:
-    job = submit('[ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || [ $SLURMD_NODENAME = n1 ] || sleep 60', slices=4)
-    slurm_host.until(lambda: any(s.node == "n2" for s in slurm.status([job])), "a slice runs on n2", 30)
-    on_n2 = [s.task for s in slurm.status([job]) if s.node == "n2"]
-    slurm_host.lose_node("n2")
+def ends(process: subprocess.Popen[str], code: int = 0, seconds: float = 240) -> str:
     try:
-        ended = wait(slurm_host, job, 90)
+        output, errors = process.communicate(timeout=seconds)
     finally:
-        slurm_host.start_node("n2")
-    assert {s.state for s in ended} == {"COMPLETED"}
-    assert {s.node for s in ended} == {"n1"}
-    assert [s.task for s in ended if s.restarts] == on_n2
-    slurm_host.until(lambda: slurm_host.nodes()["n2"] == "idle", "n2 is back", 60)
+        process.kill()
+    assert process.returncode == code, errors
+    return output + errors
 
 
-def test_waiting_stuck_cancelled_and_unknown_jobs(slurm_host: SlurmHost, submit: Submit) -> None:
-    first = submit("sleep 30")
-    job = submit("true", slices=900, after=[first])
-    stuck = submit("true", settings=SlurmSettings(time="100:00:00"))
-    assert [(s.task, s.state) for s in slurm.status([job])] == [(task, "PENDING") for task in range(900)]
-    slurm_host.until(lambda: {s.reason for s in slurm.status([job])} == {"Dependency"}, "Slurm says why", 30)
-    slurm_host.until(lambda: slurm.status([stuck])[0].stuck, "Slurm says why", 30)
-    subprocess.run(["scancel", *map(str, (job, first, stuck))], check=True, env=slurm_host.env)
-    assert {s.state for s in slurm.status([job])} == {"CANCELLED"}
-    assert slurm.status([999_999]) == []
-    assert slurm.status([]) == []
+def running(host: SlurmHost, world: World, units: int = 1) -> list[str]:
+    host.until(lambda: world.units() >= units, f"{units} shards are finished", 90)
+    return workers(world)
 
 
-def test_refusals_say_what_there_is(submit: Submit) -> None:
-    with pytest.raises(InputError, match=r"no partition 'gpus'. Did you mean 'gpu'\? \(partitions: gpu, main\)"):
-        submit("true", settings=SlurmSettings(partition="gpus"))
-    with pytest.raises(InputError, match="Slurm refuses .*job.sh: .*not available"):
-        submit("true", settings=SlurmSettings(gpus=1, gpu_type="h1"))
-    with pytest.raises(InputError, match="Invalid feature specification"):
-        submit("true", settings=SlurmSettings(constraint="fast"))
+def test_four_workers_make_the_bytes_of_one_process_though_some_are_lost(
+    slurm_host: SlurmHost, world: World, tmp_path: Path
+) -> None:
+    process = world.start("eval", *ON, *SELECTION)
+    first = running(slurm_host, world)
+    assert len(first) == 4
+    subprocess.run(["scancel", first[0]], check=True)
+    array, task = map(int, first[1].split("_"))
+    os.kill(slurm_host.payload(array, task) or 0, signal.SIGKILL)
+    said = ends(process)
+    assert f"lost: job {first[0]}: CANCELLED" in said
+    assert f"lost: job {first[1]}: FAILED" in said
+    assert world.tables() == whole(tmp_path / "whole")
+    assert not world.leftovers()
+    assert not Jobs.all(world.root)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_driver_that_ends(slurm_host: SlurmHost, world: World, end: signal.Signals, tmp_path: Path) -> None:
+    process = world.start("embed", *ON, *EMBED)
+    running(slurm_host, world)
+    process.send_signal(end)
+    process.communicate(timeout=60)
+    if end == signal.SIGTERM:  # it cancels its workers
+        slurm_host.until(lambda: not workers(world), "the workers end", 30)
+    else:
+        refused = world.run("embed", *EMBED, code=2).stderr
+        assert "are making one of these artifacts" in refused
+        assert "scancel" in refused
+    again = [world.start("embed", *ON, *EMBED) for _ in range(2)]  # two drivers
+    said = [ends(process) for process in again]
+    assert any("waiting for jobs of an earlier driver" in text for text in said) == (end == signal.SIGKILL)
+    assert not any("jobs, " in text for text in said) or end == signal.SIGTERM  # all units were being made
+    world.run("eval", *SELECTION)
+    assert world.tables() == whole(tmp_path / "whole")
+
+
+def test_what_is_lost_every_time_is_named(slurm_host: SlurmHost, world: World, tmp_path: Path) -> None:
+    settings = tmp_path / "slurm.toml"
+    settings.write_text("""[slurm]\nsetup = ['case "$SLURM_ARRAY_TASK_ID" in 2|"") echo broken; exit 7; esac']\n""")
+    said = ends(world.start("embed", *ON, "--slurm", str(settings), *EMBED), code=1)
+    assert "mdcr: 1 units of" in said
+    assert "were lost 3 times, first vectors-" in said
+    assert world.units() == SHARDS - 1
+    shown = world.run("jobs").stdout
+    assert f"{SHARDS - 1}/{SHARDS} units" in shown
+    assert "FAILED (NonZeroExitCode): broken" in shown
+
+
+def test_an_error_of_the_work_ends_the_driver_and_cancels_the_others(slurm_host: SlurmHost, world: World) -> None:
+    world.env["STUB_LIMIT"] = "30"
+    said = ends(world.start("embed", *ON, *EMBED), code=1)
+    assert "the stub stops after 30 texts" in said
+    slurm_host.until(lambda: not workers(world), "the others end", 30)
+    assert world.units() < SHARDS
+
+
+def test_stuck_jobs_are_given_up(slurm_host: SlurmHost, world: World) -> None:
+    settings = world.root.parent / "slurm.toml"
+    settings.write_text("[slurm]\ntime = '100:00:00'\n")
+    said = ends(world.start("embed", *ON, "--slurm", str(settings), *EMBED), code=1)
+    assert "PENDING (PartitionTimeLimit)" in said
+
+
+def test_submitted_by_make(slurm_host: SlurmHost, world: World, tmp_path: Path) -> None:
+    settings = tmp_path / "slurm.toml"
+    settings.write_text("[slurm]\ngpus_per_node = 1\npartition = 'gpu'\n[driver]\npartition = 'main'\n")
+    dry = make_submit(world, settings, DRY_RUN=1)
+    assert "make embed" in dry.stdout
+    assert "#SBATCH --gpus-per-node=1\n" in dry.stdout
+    assert "#SBATCH --array=0-1%2\n" in dry.stdout
+    assert "This node plans only" in dry.stderr
+    assert not (world.root / "runs/jobs").exists()
+    submitted = make_submit(world, settings)
+    assert submitted.returncode == 0, submitted.stderr
+    assert "runs this command already" in make_submit(world, settings).stderr
+    running(slurm_host, world)
+    driver, embedding = sorted(
+        json.loads(world.run("jobs", "--json").stdout)["jobs"], key=lambda group: not group["command"]
+    )
+    assert driver["states"][0]["state"] == "RUNNING"
+    assert 0 < embedding["work"][0]["done"] <= SHARDS
+    job = driver["states"][0]["job"]
+    subprocess.run(["scancel", job], check=True)
+    slurm_host.until(lambda: not workers(world), "scancel of the driver cancels its workers", 30)
+    assert make_submit(world, settings).returncode == 0
+    (jobs,) = [jobs for jobs in Jobs.all(world.root) if not jobs.works]
+    slurm_host.until(lambda: not jobs.alive(), "the driver ends", 240)
+    log = jobs.log(jobs.ids[-1]).read_text()
+    assert states(jobs.ids)[jobs.ids[-1]] == State("COMPLETED", ""), log
+    assert world.units() == 0
+    assert not world.leftovers()
+
+
+def make_submit(world: World, settings: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    """Run ``make submit`` with the environment this test runs in."""
+    installed = world.root.parent / "venv/.installed"
+    installed.parent.mkdir(exist_ok=True)
+    installed.touch()
+    given = {
+        "STAGE": "embed", "NODES": 2, "SLURM": settings, "CORPUS": "tiny", "MODEL": "stub", "SIZE": "all", "QUERIES": 8,
+        "MIN_ABSTRACT_CHARS": 1, "ROOT": world.root, "VENV": installed.parent, "BIN": Path(sys.executable).parent,
+        **more,
+    }  # fmt: skip
+    command = ["make", "-s", "submit", *(f"{name}={value}" for name, value in given.items())]
+    return subprocess.run(command, cwd=REPOSITORY, env=world.env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("partition = 'gpus'", "Slurm refuses the job: invalid partition specified: gpus"),
+        ("partitions = 'gpu'", "Unavailable parameter(s): ['partitions']. Those of submitit's SlurmExecutor: account,"),
+        ("setup = 'module load cuda'", "setup = 'module load cuda' must be a list"),
+        ("gres = 'gpu:h1:1'", "Slurm refuses the job: "),
+    ],
+)
+def test_refusals(world: World, table: str, said: str) -> None:
+    settings = world.root.parent / "slurm.toml"
+    settings.write_text(f"[slurm]\n{table}\n")
+    assert said in world.run("embed", *ON, "--slurm", str(settings), *EMBED, code=2).stderr
+
+
+def test_states_of_jobs(slurm_host: SlurmHost, tmp_path: Path) -> None:
+    def submit(*words: str) -> str:
+        command = ["sbatch", "--parsable", f"--output={tmp_path}/%j", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    first, failing = submit("--wrap=sleep 60"), submit("--wrap=exit 3")
+    held, stuck = submit("--hold", "--wrap=true"), submit("--time=100:00:00", "--wrap=true")
+    slurm_host.until(lambda: states([failing])[failing].finished, "it fails", 30)
+    slurm_host.until(lambda: states([stuck])[stuck].stuck, "Slurm says why", 30)
+    found = states([failing, held, stuck, "999999"])
+    assert [str(state) for state in found.values()] == [
+        "FAILED (NonZeroExitCode)",
+        "PENDING (JobHeldUser)",
+        "PENDING (PartitionTimeLimit)",
+        "ENDED",
+    ]
+    assert [state.stuck for state in found.values()] == [False, False, True, False]
+    cancel([first, held, stuck])
+    slurm_host.until(lambda: all(state.finished for state in states([first, held, stuck]).values()), "they end", 30)

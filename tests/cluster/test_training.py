@@ -1,4 +1,4 @@
-"""A training by a real Slurm: one job with the GPU that makes its own triplets, and one that publishes."""
+"""A training by a real Slurm: one job with the GPU, which makes its own triplets and stops without one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.batch import Batch
+from pipeline.cluster.jobs import Jobs
+from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
-from tests.cluster.world import World
+from tests.cluster.world import EMBED, World
 from tests.encode.tiny import save_bert
 
 SETTINGS = (
@@ -26,28 +27,26 @@ def test_a_job_trains_what_a_local_run_does(slurm_host: SlurmHost, tmp_path: Pat
     save_bert(tmp_path / "tiny", positions=64)
     changes = [word for value in (f"base={tmp_path / 'tiny'}", *SETTINGS) for word in ("--set", value)]
     chosen = ["--corpus", "tiny", *changes]
-    asked = ["--stage", "train", "--train", "train_past", *chosen, "--gpus", "1", "--partition", "gpu"]
-    planned = world.run("submit", *asked, "--dry-run").stdout.splitlines()
-    assert planned[-1].split()[:2] == ["make", "train"]
-    made = world.start("submit", *asked)
-    assert made.wait() == 0, made.communicate()
-    (batch,) = Batch.all(world.root)
-    (first,) = batch.rounds
-    assert (list(first.arrays), list(first.whole_jobs)) == ([], ["train"])
-    script = (batch.folder / "train-whole.sh").read_text()
-    assert "#SBATCH --gres=gpu:1\n" in script
-    assert "--slice" not in script
-    assert "jobs of train-" in world.run("train", "train_past", *chosen, code=2).stderr
-
-    def ended() -> bool:
-        return not Batch.read(batch.root, batch.folder).alive()
-
-    slurm_host.until(ended, "the jobs end", 120)
-    assert Batch.read(batch.root, batch.folder).finished, [log.read_text() for log in batch.logs.iterdir()]
-    log = (batch.logs / f"{first.whole_jobs['train']}.log").read_text()
+    submitted = world.start("submit", "train", "train_past", *chosen)
+    assert submitted.wait() == 0, submitted.communicate()
+    (jobs,) = Jobs.all(world.root)
+    slurm_host.until(lambda: not jobs.alive(), "the job ends", 120)
+    log = jobs.log(jobs.ids[0]).read_text()
     assert "As an entry of SciRepEval's formats:\n[train_past]\nclassification = " in log
     (folder,) = [line for line in log.splitlines() if line.endswith("/train_past") and "=" not in line]
     assert (Path(folder) / "modules.json").is_file()
-    assert (Path(folder).parent / "job.sh").read_text() == script
     again = world.run("train", "train_past", *chosen, "--json")
     assert json.loads(again.stdout)["model"] == folder
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_a_job_that_finds_no_gpu_stops_with_one_line(slurm_host: SlurmHost, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.env |= {"SLURM_CONF": str(slurm_host.config)}
+    save_bert(tmp_path / "tiny", positions=64)
+    gpu = flags("--gpus 1 --partition gpu")  # /dev/null is its device
+    process = world.start("embed", *EMBED, "--model", str(tmp_path / "tiny"), "--on", "slurm", *gpu)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.splitlines()[-1] == "mdcr: device 'cuda' is not there: 0 CUDA devices. Choose cpu."

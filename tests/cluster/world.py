@@ -26,13 +26,15 @@ from tests.encode import stub
 
 stub.install()
 stub.StubEncoder.pause = float(os.environ.get("STUB_PAUSE", 0))
+stub.StubEncoder.limit = int(os.environ.get("STUB_LIMIT", 0)) or None
 """
 
 
 class World:
     """A workspace below ``folder``, with a corpus unless it is to begin ``empty``.
 
-    In the environment of its processes ``STUB_PAUSE`` are the seconds of a batch of texts.
+    In the environment of its processes ``STUB_PAUSE`` are the seconds of a batch of texts, ``STUB_LIMIT`` the
+    texts after which the encoder fails.
 
     Attributes:
         root: the workspace.

@@ -1,0 +1,49 @@
+"""SIGKILL of workers and drivers on a real Slurm at random moments: the same command goes on to the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.cluster.jobs import Jobs
+from tests.cli.run import flags
+from tests.cluster.slurm_host import SlurmHost
+from tests.cluster.slurm_host import slurm_host as slurm_host
+from tests.cluster.world import EMBED, SHARDS, World, whole
+from tests.faults.tally import Tally
+
+pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.slurm]
+
+KILLS = 3
+"""Kills of one chain."""
+
+
+@pytest.mark.parametrize("seed", range(max(1, int(os.environ.get("MDCR_KILLS", "6")) // 40)))
+def test_jobs_killed_at_random_moments(seed: int, slurm_host: SlurmHost, tmp_path: Path, tally: Tally) -> None:
+    chance = random.Random(seed)
+    world = World(tmp_path / "slurm", pause=1)
+    world.env |= {"SLURM_CONF": str(slurm_host.config)}
+    for number in range(KILLS):
+        driver = world.start("embed", *flags("--on slurm --nodes 4"), *EMBED)
+        slurm_host.until(lambda driver=driver: alive(world) or driver.poll() is not None, "workers are submitted", 120)
+        time.sleep(chance.uniform(0, 4))
+        tally.count("tried")
+        workers = [job for job in alive(world) if "_" in job]
+        payload = slurm_host.payload(*map(int, chance.choice(workers).split("_"))) if workers and number else None
+        (driver.kill if payload is None else lambda payload=payload: os.kill(payload, 9))()
+        _, errors = driver.communicate(timeout=240)
+        assert driver.returncode in (0, -9), errors
+        tally.count("resumed")
+    slurm_host.until(lambda: not alive(world), "the workers of a killed driver end", 120)
+    assert world.units() in (0, SHARDS)
+    world.run("embed", *EMBED)
+    assert world.tables().items() <= whole(tmp_path / "whole").items()
+    assert not world.leftovers()
+
+
+def alive(world: World) -> list[str]:
+    return [job for jobs in Jobs.all(world.root) for job in jobs.alive()]
