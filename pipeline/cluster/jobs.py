@@ -220,7 +220,7 @@ def check_not_running(runner: Runner, targets: Iterable[Task]) -> None:
                 f"Wait for them (mdcr jobs), or scancel {' '.join(alive)}",
             )
         if runner.executor is not None and (alive := jobs.alive()):
-            say(f"waiting for jobs of an earlier driver: {', '.join(alive)}")
+            say(f"waiting for jobs of another driver: {', '.join(alive)}")
             while jobs.alive():
                 time.sleep(_POLL_SECONDS)
 

@@ -78,8 +78,9 @@ def test_a_driver_that_ends(slurm_host: SlurmHost, world: World, end: signal.Sig
         assert "scancel" in refused
     again = [world.start("embed", *ON, *EMBED) for _ in range(2)]  # two drivers
     said = [ends(process) for process in again]
-    assert any("waiting for jobs of an earlier driver" in text for text in said) == (end == signal.SIGKILL)
-    assert not any("jobs, " in text for text in said) or end == signal.SIGTERM  # all units were being made
+    if end == signal.SIGKILL:
+        assert any("waiting for jobs of another driver" in text for text in said)
+        assert not any("jobs, " in text for text in said)  # all units were being made
     world.run("eval", *SELECTION)
     assert world.tables() == whole(tmp_path / "whole")
 
