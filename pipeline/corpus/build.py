@@ -126,6 +126,7 @@ def _check_readable(total: Batch, release: Release) -> list[str]:
         first = next((text for text in total.examples if text.partition(": ")[0] in dropped), "")
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
         problem = f"{label}{sum(dropped.values()):,} of {read:,} records cannot be read ({reasons}), first {first}"
+        problem += "; iconv -f latin1 -t utf-8 converts older texts" if "bad_utf8" in dropped else ""
         if sum(dropped.values()) > _MOST * read and not release.allow_dropped:
             raise InputError(problem, "Correct the input; mdcr corpus --allow-dropped builds from the other records")
         warnings.append(problem)

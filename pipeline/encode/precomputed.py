@@ -23,7 +23,7 @@ from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.encode.base import Matrix
 from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
-from pipeline.sources.records import read_lines
+from pipeline.sources.content import read_lines
 
 _COLUMNS, _ARRAYS, _LINES = (".parquet", ".arrow", ".feather"), (".npy", ".npz"), (".jsonl", ".ndjson", ".gz")
 _ENDINGS = (*_COLUMNS, *_ARRAYS, *_LINES)

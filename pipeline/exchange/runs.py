@@ -28,7 +28,7 @@ from pipeline.core.text import number as decimal
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import pairs, query_of
 from pipeline.measure.trec import unescape
-from pipeline.sources.records import read_blocks, read_lines
+from pipeline.sources.content import read_blocks, read_lines
 
 MEMORY = 2**31
 """Default of the approximate memory for reading a run, in bytes."""

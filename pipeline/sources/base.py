@@ -186,8 +186,10 @@ def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[
     """Return the files of a release below ``folder``, in natural order (``part2`` before ``part10``).
 
     Raises:
-        InputError: the folder is missing, has no such file, or was not fetched completely; a match is not a file.
+        InputError: the folder is missing, a file, has no such file, or was not fetched completely; a match is no file.
     """
+    if folder.is_file():
+        raise InputError(f"{folder} must be a folder with {description}, got a file", f"Give --input {folder.parent}")
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
     check_finished(folder)

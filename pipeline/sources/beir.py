@@ -18,8 +18,9 @@ import msgspec
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, find_files, fingerprint
+from pipeline.sources.content import read_lines
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, read_lines, read_records
+from pipeline.sources.records import Tally, read_records
 
 _GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
 _MAX_GRADE = 32_767

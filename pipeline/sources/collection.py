@@ -53,6 +53,13 @@ class JsonLines(FileRelease):
     allow_truncated: bool = False
     source = "jsonl"
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
+    contents = "jsonl files"
+
+    def files(self) -> list[Path]:
+        """Return the files of JSON lines; without any, those of JSON."""
+        if self.folder.is_dir() and not any(next(self.folder.glob(pattern), None) for pattern in self.patterns):
+            return find_files(self.folder, (*self.patterns, "*.json", "*.ndjson.gz"), self.contents)
+        return super().files()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,17 +69,6 @@ class JsonLines(FileRelease):
     def names(self) -> dict[str, str]:
         """The collection's name of each of :data:`COLUMNS`."""
         return parse_columns(self.columns)
-
-    @property
-    def root(self) -> Path:
-        """The folder of the files."""
-        return self.folder.parent if self.folder.is_file() else self.folder
-
-    def files(self) -> list[Path]:
-        """Return the files."""
-        if self.folder.is_file():
-            return [self.folder]
-        return find_files(self.folder, self.patterns, f"{self.source} files")
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums, the mapping and the settings."""
@@ -100,7 +96,8 @@ class JsonLines(FileRelease):
                 yield paper
         if keys and not with_id:
             id_name = self.names["paper_id"]
-            hint = nearest(id_name, sorted(keys)).rstrip("?")
+            by_id = all(isinstance(value, Mapping) for value in record.values())
+            hint = "Write a paper a line, not papers by id" if by_id else nearest(id_name, sorted(keys)).rstrip("?")
             raise InputError(f"no record of {path} has an id in {id_name!r}", f"{hint}; use --columns")
         for name in sorted(never_found):
             tally.noted[f"column_never_found: {name}"] += 1
@@ -130,6 +127,7 @@ class ParquetFiles(JsonLines):
 
     source = "parquet"
     patterns: ClassVar[Sequence[str]] = ("*.parquet",)
+    contents = "parquet files"
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         names = open_parquet(path).schema_arrow.names

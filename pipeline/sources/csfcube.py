@@ -18,8 +18,9 @@ from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise, one_a_line
 from pipeline.sources.base import QuerySet, find_files, fingerprint
+from pipeline.sources.content import read_lines
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, read_lines, read_records
+from pipeline.sources.records import Tally, read_records
 
 FACETS: Mapping[str, tuple[str, ...]] = {
     "background": ("background", "objective"),

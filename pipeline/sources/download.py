@@ -23,7 +23,8 @@ from pipeline.core import files
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.progress import Progress
 from pipeline.sources.base import UNFINISHED
-from pipeline.sources.records import open_parquet, read_blocks
+from pipeline.sources.content import read_blocks
+from pipeline.sources.records import open_parquet
 from pipeline.sources.remote import (
     ATTEMPTS,
     TRANSIENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from pipeline.sources.remote import Remote, ask, plain_name, public_url
 _WORKS_FOLDERS = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
 _MERGED_FOLDERS = ("data/merged_ids/works", "legacy-data/merged_ids/works")
 _FOLDER_NAMES = ("data", "legacy-data", "jsonl", "parquet", "works")
+_API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz")
 _MANIFESTS = ("manifest.json", "manifest")
 
 
@@ -30,18 +32,20 @@ class Layout:
     """The works of a snapshot on disk.
 
     Attributes:
-        works: folder of ``updated_date=*/part_*``.
-        suffix: ``.gz`` (JSON lines) or ``.parquet``.
+        works: folder of ``updated_date=*/part_*``, or of answers of the API.
+        patterns: names of the files below it.
         merged: CSV files of merged ids; the layout of 2026 has none.
     """
 
     works: Path
-    suffix: str
+    patterns: tuple[str, ...]
     merged: tuple[Path, ...]
 
     @classmethod
     def find(cls, folder: Path) -> Layout:
-        """Return the layout of the works below ``folder``: the snapshot's root, or the folder of one format."""
+        """Return the layout of the works in a snapshot, the folder of one format, answers of the API, or a file."""
+        if folder.is_file():
+            return cls(folder.parent, (glob.escape(folder.name),), ())
         prefixes = ("", "data/", "legacy-data/")
         folders = {folder / name.removeprefix(prefix) for name in _WORKS_FOLDERS for prefix in prefixes}
         copies = [
@@ -51,7 +55,8 @@ class Layout:
             if next(path.glob(f"updated_date=*/[!.]*{suffix}"), None)
         ]
         if not copies:
-            find_files(folder, [f"{name}/updated_date=*/part_*" for name in _WORKS_FOLDERS], "OpenAlex works")
+            find_files(folder, [*(f"{name}/updated_date=*/part_*" for name in _WORKS_FOLDERS), *_API], "OpenAlex works")
+            return cls(folder, _API, ())
         if len(copies) > 1:
             found = " and ".join(f"{path} ({suffix})" for path, suffix in copies)
             raise InputError(f"{folder} holds the works twice: {found}", "Give one of the two with --input")
@@ -62,11 +67,11 @@ class Layout:
         check_finished(roots[-1])
         merged = {path for root in roots for name in _MERGED_FOLDERS for path in (root / name).glob("[!.]*.csv*")}
         check_files(merged)
-        return cls(works, suffix, tuple(sorted(merged, key=lambda path: path.name)))
+        return cls(works, (f"updated_date=*/*{suffix}",), tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
         """Return the files of works. CorruptError if a file of the manifest is missing or has another size."""
-        paths = find_files(self.works, (f"updated_date=*/*{self.suffix}",), "OpenAlex works")
+        paths = find_files(self.works, self.patterns, "OpenAlex works")
         listed = self.manifest
         missing = [name for name in listed if not (self.works / name).is_file()]
         if missing:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -17,7 +17,16 @@ from pipeline.core.csr import distinct_pairs, offsets_of
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
-from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, MAX_TEXT, RAW_PAPERS, PaperBatch, Release, fingerprint
+from pipeline.sources.base import (
+    BATCH_CHARS,
+    BATCH_ROWS,
+    MAX_TEXT,
+    RAW_PAPERS,
+    PaperBatch,
+    Release,
+    find_files,
+    fingerprint,
+)
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -50,19 +59,23 @@ class FileRelease(Release):
     """A release whose parts are files. The fields of subclasses are settings that decide the content.
 
     Attributes:
-        folder: folder of the files.
+        folder: folder of the files, or one file.
     """
 
     folder: Path
+    patterns: ClassVar[Sequence[str]] = ()
+    """Names of the files below the folder."""
+    contents: ClassVar[str] = "files"
+    """What the files are, for messages."""
 
     @property
     def root(self) -> Path:
         """Folder that the names of parts are relative to."""
-        return self.folder
+        return self.folder.parent if self.folder.is_file() else self.folder
 
-    @abstractmethod
     def files(self) -> list[Path]:
         """Return the files, in the release's order."""
+        return [self.folder] if self.folder.is_file() else find_files(self.folder, self.patterns, self.contents)
 
     @abstractmethod
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:

@@ -1,13 +1,12 @@
-"""Read lines, and typed records of JSON lines and Parquet; count unreadable records by reason."""
+"""Read typed records of JSON and Parquet, and count unreadable records by reason."""
 
 from __future__ import annotations
 
-import codecs
 import datetime
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -16,15 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import CorruptError, EmptyFileError, InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.sources.base import MAX_TEXT, Batch
-
-_READ_BYTES = 2**16
-_BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
-MAX_LINE = 32 * 2**20
-"""Maximum length of a line in bytes; a longer line is None."""
-MAX_VALUES = 1_000_000
-"""Maximum number of commas and opening brackets of a line: about its values, which take up to 100 bytes each."""
+from pipeline.sources.content import read_json
 
 EXAMPLES = 3
 """Maximum number of example records by reason and part."""
@@ -45,93 +38,6 @@ _Odd = Callable[[str, Any], None]
 
 _T = TypeVar("_T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
-
-def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
-
-    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
-    truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
-    """
-    line_number = 0
-    for block in _line_blocks(path, allow_truncated):
-        if block is None:
-            line_number += 1
-            yield line_number, None
-            continue
-        for line in block.removesuffix(b"\n").split(b"\n"):
-            line_number += 1
-            if line_number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if line and not line.isspace():
-                yield line_number, line
-
-
-def _line_blocks(path: Path, allow_truncated: bool) -> Iterator[bytes | None]:
-    """Yield blocks of complete lines; None for a line over :data:`MAX_LINE` or :data:`MAX_VALUES`."""
-    pending: list[bytes] = []  # start of a line whose end is not read yet; dropped once it is too long
-    length = 0
-    for block in read_blocks(path, allow_truncated=allow_truncated):
-        first_end, last_end = block.find(b"\n"), block.rfind(b"\n") + 1
-        if not last_end:
-            if length <= MAX_LINE:
-                pending.append(block)
-            length += len(block)
-            continue
-        if _too_long(length + first_end, (*pending, block[:first_end])):
-            yield None
-            if first_end + 1 < last_end:
-                yield block[first_end + 1 : last_end]
-        else:
-            yield b"".join((*pending, memoryview(block)[:last_end]))
-        pending, length = [block[last_end:]], len(block) - last_end
-    if length:
-        yield None if _too_long(length, pending) else b"".join(pending)
-
-
-def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
-    """Return whether a line exceeds :data:`MAX_LINE` or :data:`MAX_VALUES`."""
-    if length <= MAX_VALUES or length > MAX_LINE:
-        return length > MAX_LINE
-    return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
-
-
-def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of at most 128 KiB; ``.gz`` files, also of several members, are unpacked.
-
-    EmptyFileError if the file has only zero bytes or none, CorruptError if it is truncated or damaged.
-    """
-    with path.open("rb") as handle:
-        if not handle.read(_BLOCK_BYTES).strip(b"\0"):
-            raise EmptyFileError(f"{path} holds no data", "Fetch it again; mdcr corpus --allow-empty accepts it")
-    if path.suffix != ".gz":
-        with path.open("rb") as handle:
-            while block := handle.read(_BLOCK_BYTES):
-                yield block
-        return
-    from isal import isal_zlib
-
-    member = isal_zlib.decompressobj(31)
-    inside = False
-    try:
-        with path.open("rb") as handle:
-            while data := handle.read(_READ_BYTES):
-                while data:
-                    if not inside and not data.strip(b"\0"):  # padding after the last member
-                        break
-                    inside = True
-                    if block := member.decompress(data, _BLOCK_BYTES):
-                        yield block
-                    data = member.unconsumed_tail
-                    if member.eof:
-                        data, member, inside = member.unused_data, isal_zlib.decompressobj(31), False
-    except isal_zlib.error as error:  # type: ignore[misc]  # an exception class; the stub says otherwise
-        raise CorruptError(f"{path} is damaged ({error})", "Fetch it again") from error
-    if inside and not allow_truncated:
-        raise CorruptError(
-            f"{path} is a truncated gzip file",
-            "Fetch it again, or keep its readable lines with --allow-truncated",
-        )
 
 
 class Tally(Batch):
@@ -183,16 +89,17 @@ def read_records(
     """Yield (line number, record) of the lines that are records of ``kind``; drop and count the others.
 
     Args:
-        path: JSON lines, plain or gzip.
+        path: JSON lines, or lists of records (:func:`pipeline.sources.content.read_json`).
         kind: a type that :mod:`msgspec` decodes. Odd values of a struct count as missing (:func:`convert_record`).
         tally: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
         allow_truncated: keep the complete lines of a truncated gzip file.
 
     Raises:
+        InputError: the file is of another kind.
         CorruptError: the file is truncated or damaged.
     """
     decode = msgspec.json.Decoder(kind).decode
-    for line_number, line in read_lines(path, allow_truncated=allow_truncated):
+    for line_number, line in read_json(path, allow_truncated=allow_truncated):
         if line is None:
             tally.drop("line_too_long", line_number)
             continue

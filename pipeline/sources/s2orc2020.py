@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.sources.base import find_files
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
@@ -26,7 +25,7 @@ class Record(Paper):
 
 @dataclass(frozen=True)
 class S2orc2020(FileRelease):
-    """A folder of S2ORC metadata shards, gzip or plain.
+    """A folder of S2ORC metadata shards, gzip or plain, or one of them.
 
     Attributes:
         allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
@@ -34,10 +33,8 @@ class S2orc2020(FileRelease):
 
     allow_truncated: bool = False
     source = "s2orc2020"
-
-    def files(self) -> list[Path]:
-        """Return the shards."""
-        return find_files(self.folder, _PATTERNS, "S2ORC metadata")
+    patterns = _PATTERNS
+    contents = "S2ORC metadata"
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the records that have an id."""

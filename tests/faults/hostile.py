@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -149,6 +151,49 @@ GZIP: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("of two members", _TWO, {}, ""),
     ("of an empty member", gzip.compress(b""), None, ""),
     ("of bad lines alone", gzip.compress(b"{\n{\n"), None, "must have a paper"),
+]
+
+_PAPERS = line({"paper_id": "1", "title": "É"}) + line({"paper_id": "2", "references": ["1"]})
+_LIST = b"[" + _PAPERS.replace(b"\n", b"\n,", 1) + b"]"
+
+
+def _tar(data: bytes) -> bytes:
+    with io.BytesIO() as file, tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+        archive.close()
+        return file.getvalue()
+
+
+# Files of JSON lines by name and content: what is counted, or said.
+CONTENTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
+    ("utf16.jsonl", _PAPERS.decode().encode("utf-16"), {}, ""),
+    ("utf16-no-mark.jsonl.gz", gzip.compress(_PAPERS.decode().encode("utf-16-be")), {}, ""),
+    ("utf8-mark.jsonl", b"\xef\xbb\xbf" + _PAPERS, {}, ""),
+    ("carriage-returns.jsonl", _PAPERS.replace(b"\n", b"\r"), {}, ""),
+    ("gzip.jsonl", gzip.compress(_PAPERS), {}, ""),
+    ("list.json", _LIST, {}, ""),
+    ("list-by-line.json", b"[\n" + _PAPERS.replace(b"\n{", b"\n,{") + b"]\n", {}, ""),
+    ("indented.json", json.dumps(json.loads(_LIST), indent=1).encode(), {}, ""),
+    ("list-of-lists.jsonl.gz", gzip.compress(b"[" + _LIST + b",\n" + b"[]]"), {}, ""),
+    ("pages.jsonl", b'{"meta": {}, "results": ' + _LIST.replace(b"\n", b"") + b"}\n", {}, ""),
+    ("list-with-bad-utf8.json", _LIST[:-1] + b',{"paper_id": "3", "title": "\xff"}]', {"bad_utf8": 1}, ""),
+    ("list-broken-off.json", _LIST[:-3], None, "json:2 is not complete JSON"),
+    ("list-without-end.json", b"[" + _PAPERS.replace(b"\n{", b",{"), None, "it breaks off"),
+    ("list-of-no-json.json", _LIST.replace(b'"2"', b"NumberInt(2)"), None, "json:2 is not complete JSON: it has"),
+    ("by-id.json", b'{"1": ' + _PAPERS.partition(b"\n")[0] + b"}", None, "not papers by id"),
+    ("archive.jsonl", _tar(_PAPERS), None, "is a tar archive"),
+    ("archive.jsonl.gz", gzip.compress(_tar(_PAPERS)), None, "is a tar archive"),
+    ("zip.jsonl", b"PK\x03\x04" + bytes(99), None, "is a ZIP archive"),
+    ("twice.jsonl.gz", gzip.compress(gzip.compress(_PAPERS)), None, "is gzip in gzip"),
+    ("text.jsonl.gz", _PAPERS, None, "is not gzip"),
+    ("page.jsonl.gz", b"\n<!DOCTYPE html><html>", None, "is an HTML page"),
+    ("pointer.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", None, "git lfs pull"),
+    ("parquet.jsonl", b"PAR1" + bytes(99), None, "--source parquet"),
+    ("table.jsonl", b"paper_id,title\n1,A\n", None, "--source csv"),
+    ("bibtex.jsonl", b"@article{a,\n title={A}\n}\n", None, "--source bibtex"),
+    ("latin1.jsonl", _PAPERS.decode("unicode-escape").encode("latin1") + b'{"title": "\xe9"}\n', None, "iconv"),
 ]
 
 _CORPUS = line({"_id": "d1", "title": "T", "text": "one"}) + line({"_id": "d2", "text": "two"})
@@ -342,6 +387,8 @@ def inputs() -> Iterable[Input]:
         yield Input(f"parquet: {name}", "parquet", given, counted, said)
     for name, given, said in PATHS:
         yield Input(f"path: {name}", "s2orc2020", given, None, said)
+    for name, data, counted, said in CONTENTS:
+        yield Input(f"content: {name}", "jsonl", {name: data}, counted, said)
     cut = {_SHARD: _GZ[: len(_GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))
     options = ("--min-concept-score", "nan")

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources import records as reading
+from pipeline.sources import content as reading
 from pipeline.sources.s2orc2020 import S2orc2020
 from tests.releases import id_key, read, s2orc_record, write_s2orc
 

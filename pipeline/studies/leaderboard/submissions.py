@@ -34,7 +34,7 @@ from pipeline.measure.inputs import Qrels, Run, select
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import MAX_DEPTH
 from pipeline.scores.store import artifact, open_pool, stored, values
-from pipeline.sources.records import read_blocks
+from pipeline.sources.content import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import ImportedRun

@@ -1,0 +1,260 @@
+"""Content of files, by their first bytes: gzip is unpacked, UTF-16 decoded, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pipeline.core.errors import CorruptError, EmptyFileError, InputError
+
+_READ_BYTES = 2**16
+_BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
+_HEAD_BYTES = 2**12
+_GZIP = b"\x1f\x8b"
+
+MAX_LINE = 32 * 2**20
+"""Maximum length of a line in bytes; a longer line is None."""
+MAX_VALUES = 1_000_000
+"""Maximum number of commas and opening brackets of a line: about its values, which take up to 100 bytes each."""
+
+_KINDS = [
+    (rb"version https://git-lfs", "a Git LFS pointer", "Fetch the file itself with git lfs pull"),
+    (rb"(?i)\s*<(!doctype html|html|head|body)\b", "an HTML page", "Fetch the file itself: the address gave a page"),
+    (rb"\s*<\?xml", "XML", "Fetch the file itself if it is a server's answer, else convert it to JSON lines"),
+    (rb"(?s).{257}ustar", "a tar archive", "Unpack it with tar -xf"),
+    (_GZIP, "gzip in gzip", "Unpack it once with gunzip"),
+    (rb"PK\x03\x04", "a ZIP archive", "Unpack it (a spreadsheet: save it as CSV)"),
+    (rb"BZh[1-9]1AY", "bzip2", "Unpack it with bunzip2"),
+    (rb"\xfd7zXZ\0", "xz", "Unpack it with unxz"),
+    (rb"\x28\xb5\x2f\xfd", "Zstandard", "Unpack it with unzstd"),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it"),
+    (rb"PAR1", "Parquet", "Name it .parquet, and give --source parquet"),
+    (rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-", "a binary format", "Convert it to Parquet"),
+]
+"""Patterns of the first bytes of content that is not text, what it is, and what to do."""
+
+_TEXTS = [
+    (rb"\s*[{\[]", "JSON", "Give it with --source jsonl"),
+    (rb"\s*@\w+\s*[{(]", "BibTeX", "Give it with --source bibtex"),
+    (rb"\s*TY  - ", "RIS", "Convert it to BibTeX, which most reference managers export"),
+    (rb"[^\n{}\[\]]*[^\n{}\[\],;\t|][,;\t|][^\n{}\[\]]*(\n|\Z)", "a table", "Give it with --source csv"),
+]
+"""The same of texts."""
+
+_ENCODINGS = {
+    rb"\xff\xfe\0\0|\0\0\xfe\xff": "utf-32",
+    rb"\xff\xfe|\xfe\xff": "utf-16",
+    rb"([^\0]\0){2}": "utf-16-le",
+    rb"(\0[^\0]){2}": "utf-16-be",
+}
+"""Encodings other than UTF-8 by patterns of the first bytes: those of a mark, or of ASCII without a mark."""
+
+_PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data")
+"""Keys of the answers of an API that hold a page of records, in a list ``results`` or ``data``."""
+_DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
+_GAP = re.compile(r"[\s,\[\]]*")
+
+
+def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
+
+    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
+    truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
+    """
+    return _split_lines(read_blocks(path, allow_truncated=allow_truncated))
+
+
+def read_json(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
+
+    As :func:`read_lines`; with ``allow_truncated`` also the complete records of a list that breaks off.
+
+    Raises:
+        InputError: the file is another kind of text.
+        CorruptError: a list breaks off, or has what is not JSON; the file is truncated or damaged.
+    """
+    head, blocks = _peek(read_blocks(path, allow_truncated=allow_truncated))
+    require_text(path, head, "JSON")
+    if _DOCUMENT.match(head):
+        return _split_document(path, blocks, allow_truncated)
+    return _split_lines(blocks)
+
+
+def require_text(path: Path, head: bytes, expected: str) -> None:
+    """Raise InputError if the first bytes of a text are those of another kind than ``expected``."""
+    for pattern, kind, remedy in _TEXTS:
+        if re.match(pattern, head):
+            if kind != expected:
+                raise InputError(f"{path} is {kind}, not {expected}", remedy)
+            return
+
+
+def _split_lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    line_number = 0
+    for block in _line_blocks(blocks):
+        if block is None:
+            line_number += 1
+            yield line_number, None
+            continue
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            line_number += 1
+            if line and not line.isspace():
+                yield line_number, line
+
+
+def _line_blocks(blocks: Iterable[bytes]) -> Iterator[bytes | None]:
+    """Yield blocks of complete lines; None for a line over :data:`MAX_LINE` or :data:`MAX_VALUES`."""
+    pending: list[bytes] = []  # start of a line whose end is not read yet; dropped once it is too long
+    length = 0
+    for block in blocks:
+        first_end, last_end = block.find(b"\n"), block.rfind(b"\n") + 1
+        if not last_end:
+            if length <= MAX_LINE:
+                pending.append(block)
+            length += len(block)
+            continue
+        if _too_long(length + first_end, (*pending, block[:first_end])):
+            yield None
+            if first_end + 1 < last_end:
+                yield block[first_end + 1 : last_end]
+        else:
+            yield b"".join((*pending, memoryview(block)[:last_end]))
+        pending, length = [block[last_end:]], len(block) - last_end
+    if length:
+        yield None if _too_long(length, pending) else b"".join(pending)
+
+
+def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
+    """Return whether a line exceeds :data:`MAX_LINE` or :data:`MAX_VALUES`."""
+    if length <= MAX_VALUES or length > MAX_LINE:
+        return length > MAX_LINE
+    return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
+
+
+def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, JSON text) of the values in lists, nested ones too, or one after the other."""
+    decode = json.JSONDecoder().raw_decode
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")  # bad bytes are those of one record
+    text, position, line, depth, ended = "", 0, 1, 0, False
+    while True:
+        start = _GAP.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty text
+        depth += text.count("[", position, start) - text.count("]", position, start)
+        line += text.count("\n", position, start)
+        try:
+            value, position = decode(text, start)
+        except (ValueError, RecursionError):
+            value, position = None, start
+        if not ended and position in (start, len(text)) and len(text) - start <= MAX_LINE:
+            wanted = max(_BLOCK_BYTES, len(text) - start)  # doubles, so that a long value is not read often
+            read = b"".join(_up_to(blocks, wanted))
+            ended = not read
+            text, position = text[start:] + utf8.decode(read, final=ended), 0
+            continue
+        if position == start:
+            if allow_truncated or (start == len(text) and depth <= 0):
+                return
+            found = f"it has {text[start : start + 40]!r}" if start < len(text) else "it breaks off"
+            raise CorruptError(
+                f"{path}:{line} is not complete JSON: {found}",
+                "Correct it, or write a record a line; --allow-truncated keeps the records before",
+            )
+        if isinstance(value, dict) and (items := _items_of_page(value)) is not None:
+            for item in items:
+                yield line, json.dumps(item).encode()
+        else:
+            yield line, text[start:position].encode("utf-8", "surrogateescape")
+        line += text.count("\n", start, position)
+
+
+def _items_of_page(value: dict[str, object]) -> list[object] | None:
+    """Return the records of an answer of an API; None if the value is none."""
+    items = value.get("results", value.get("data"))
+    return items if isinstance(items, list) and value.keys() <= {*_PAGE_KEYS} else None
+
+
+def _up_to(blocks: Iterator[bytes], wanted: int) -> Iterator[bytes]:
+    """Yield blocks of about ``wanted`` bytes together."""
+    for block in blocks:
+        yield block
+        wanted -= len(block)
+        if wanted <= 0:
+            return
+
+
+def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes, at least :data:`_HEAD_BYTES` if there are as many, and all blocks."""
+    head = b"".join(_up_to(blocks, _HEAD_BYTES))
+    return head, itertools.chain([head] if head else [], blocks)
+
+
+def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
+    """Yield the content of a file in UTF-8 without byte order mark, in blocks of about 128 KiB.
+
+    gzip files, also of several members, are unpacked; UTF-16 and UTF-32 are decoded; lines that end in carriage returns
+    alone end in line feeds.
+
+    Raises:
+        EmptyFileError: the file has only zero bytes or none.
+        CorruptError: it is truncated or damaged.
+        InputError: its first bytes are those of an archive, a page, or a binary format.
+    """
+    with path.open("rb") as handle:
+        head = handle.read(_BLOCK_BYTES)
+    if not head.strip(b"\0"):
+        raise EmptyFileError(f"{path} holds no data", "Fetch it again; mdcr corpus --allow-empty accepts it")
+    is_packed = head.startswith(_GZIP)
+    head, blocks = _peek(_unpacked(path, allow_truncated) if is_packed else _plain(path))
+    for pattern, kind, remedy in _KINDS:
+        if re.match(pattern, head):
+            raise InputError(f"{path} is {kind}", remedy)
+    if path.suffix == ".gz" and not is_packed:
+        raise CorruptError(f"{path} is not gzip", "If it is plain text, name it without .gz; else fetch it again")
+    encoding = next((name for pattern, name in _ENCODINGS.items() if re.match(pattern, head)), None)
+    if encoding:
+        return _decoded(blocks, encoding)
+    if b"\r" in head[:-1] and b"\n" not in head:
+        return (block.replace(b"\r", b"\n") for block in blocks)
+    return itertools.chain([head.removeprefix(codecs.BOM_UTF8)], itertools.islice(blocks, 1, None))
+
+
+def _decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for block in blocks:
+        yield decoder.decode(block).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _plain(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as handle:
+        while block := handle.read(_BLOCK_BYTES):
+            yield block
+
+
+def _unpacked(path: Path, allow_truncated: bool) -> Iterator[bytes]:
+    from isal import isal_zlib
+
+    member = isal_zlib.decompressobj(31)
+    inside = False
+    try:
+        with path.open("rb") as handle:
+            while data := handle.read(_READ_BYTES):
+                while data:
+                    if not inside and not data.strip(b"\0"):  # padding after the last member
+                        break
+                    inside = True
+                    if block := member.decompress(data, _BLOCK_BYTES):
+                        yield block
+                    data = member.unconsumed_tail
+                    if member.eof:
+                        data, member, inside = member.unused_data, isal_zlib.decompressobj(31), False
+    except isal_zlib.error as error:  # type: ignore[misc]  # an exception class; the stub says otherwise
+        raise CorruptError(f"{path} is damaged ({error})", "Fetch it again") from error
+    if inside and not allow_truncated:
+        raise CorruptError(
+            f"{path} is a truncated gzip file",
+            "Fetch it again, or keep its readable lines with --allow-truncated",
+        )
