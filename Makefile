@@ -52,7 +52,7 @@ help:  ## this list
 	@echo "  to fetch one   SOURCE=s2ag|openalex|mteb|scirepeval RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
 	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 TRAIN=1 ENDPOINT=https://..."
 	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"
-	@echo "                 SEED=13 SPLIT=test|validation NESTED=1 EXCLUDE=training-ids.txt"
+	@echo "                 SEED=13 SPLIT=test|validation VALIDATION_QUERIES=50 NESTED=1 EXCLUDE=training-ids.txt"
 	@echo "                 AFTER_CUTOFF=scincl,minilm TRAINED_UNTIL=2018 EARLIER_ONLY=1 DROP_NEAR_DUPLICATES=1"
 	@echo "                 CITATION_DIRECTION=outbound|inbound|total MIN_CITATIONS=3 MIN_ABSTRACT_CHARS=30"
 	@echo "                 POSITIVES=corpus|prefiltered KEEP_SAME_TITLE=1 KEEP_IDENTICAL_ID=1"

@@ -6,6 +6,8 @@ import argparse
 import importlib.metadata
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,7 @@ def doctor(options: argparse.Namespace) -> None:
         Finding("mdcr", fine=True, state=provenance.code_version()),
         Finding("machine", fine=True, state=f"{available_cores()} cores, {memory:.1f} GiB memory"),
         _disk(options.root),
+        *_folders(options.root),
         _java(),
         _lucene(),
         _faiss(),
@@ -54,6 +57,17 @@ def _disk(root: Path) -> Finding:
     free = files.free_bytes(root.resolve()) / 2**30
     remedy = "" if free > 20 else "2M papers with one encoder take about 10 GiB: free some, or choose another --root"
     return Finding("disk", free > 20, f"{free:.0f} GiB free at {root.resolve()}", remedy)
+
+
+def _folders(root: Path) -> Iterator[Finding]:
+    """Yield the folders that commands write into and that cannot be written."""
+    for folder in (root, *(root / name for name in ("corpora", "indexes", "runs"))):
+        existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
+        try:
+            tempfile.TemporaryFile(dir=existing).close()
+        except OSError as error:
+            remedy = f"Give write permission, or choose another --root: {error.strerror}"
+            yield Finding("folder", fine=False, state=f"{existing} cannot be written", remedy=remedy)
 
 
 def _java() -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.core.text import printable
 from pipeline.core.workspace import corpus_names, find_corpus
-from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
@@ -91,34 +91,35 @@ def plan(options: argparse.Namespace) -> None:
     has_corpus = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
     corpus = find_corpus(runner.root, options.corpus) if has_corpus else None
     sums = uses(options.model, "wsum")
-    sizes = [_papers(pools, len(Corpus(corpus)) if corpus else None) for pools in _pools(options, corpus, sums=sums)]
+    corpus_size = len(Corpus(corpus)) if corpus else None
+    papers = {size: _papers(pools, corpus_size) for size, pools in _pools(options, corpus, sums=sums).items()}
     encoders = encoder_names(options.model)
     if not encoders:
         raise InputError(f"--model={options.model} names no encoder", "Name one, such as scincl")
     source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
     say(f"probing {', '.join(encoders)}, {options.probe:g} seconds each, on {source}")
     texts = sample_texts(corpus)
-    rows = list(estimates(encoders, precision, sizes, texts, runner.resources, options.probe))
+    rows = list(estimates(encoders, precision, papers, texts, runner.resources, options.probe))
     print_rows("plan", rows, options)
 
 
-def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> Iterator[list[PoolConfig]]:
-    """Yield the pools that ``mdcr eval`` draws with the same options, size by size.
+def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> dict[str, list[PoolConfig]]:
+    """Return the pools that ``mdcr eval`` draws with the same options by size; of several sizes, also all together.
 
     ``sums``: add the validation pool of each field and size, on which weights of sums are chosen.
     """
     pools = read.selection(options).configs(corpus)
     pools += [replace(pool, split="validation") for pool in pools if sums and pool.sample == 1]
-    for size in dict.fromkeys(pool.size for pool in pools):
-        yield [pool for pool in pools if pool.size == size]
+    sizes = dict.fromkeys(pool.size for pool in pools)
+    by_size = {SETTINGS["size"].typed(size): [pool for pool in pools if pool.size == size] for size in sizes}
+    return by_size | ({"together": pools} if len(by_size) > 1 else {})
 
 
 def _papers(pools: Sequence[PoolConfig], corpus_size: int | None) -> int:
     """Return the approximate number of distinct papers in some pools; each is embedded once.
 
-    ``corpus_size`` counts papers. Candidates count as drawn from the whole corpus; pools of one field overlap more in
-    fact. All samples of a field have the same query papers. If a pool is larger than the corpus, the corpus provides
-    only texts, and sizes are added.
+    ``corpus_size`` counts papers; None: unknown, so that sizes are added. Candidates count as drawn from the whole
+    corpus; pools of one field overlap more in fact. All samples of a field have the same query papers.
     """
     sizes = [pool.size for pool in pools]
     queries = {(pool.field, pool.split): pool.queries for pool in pools}
@@ -129,7 +130,7 @@ def _papers(pools: Sequence[PoolConfig], corpus_size: int | None) -> int:
             )
         return corpus_size
     counts = [int(count) for count in (*sizes, *queries.values())]
-    if corpus_size is None or max(map(int, sizes)) > corpus_size:
+    if corpus_size is None:
         return sum(counts)
     return round(corpus_size * (1 - math.prod(1 - min(count / corpus_size, 1) for count in counts)))
 
@@ -153,12 +154,12 @@ def sample_texts(corpus: Artifact | None) -> list[Text]:
 def estimates(
     encoders: Sequence[str],
     precision: str | None,
-    papers: Sequence[int],
+    papers: Mapping[str, int],
     texts: Sequence[Text],
     resources: Resources,
     seconds: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield an estimate for each model and number of papers.
+    """Yield an estimate for each model and number of ``papers``, by the size of their pools.
 
     Each model is probed for some ``seconds`` on ``texts``, a sample in random order.
     """
@@ -176,9 +177,10 @@ def estimates(
             names = registry.part_names(name)
             spec = _stand_in_spec(names[0], precision)
             cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(names)), _STAND_IN_NOTE
-        for count in papers:
+        for size, count in papers.items():
             yield {
                 "model": name,
+                "size": size,
                 "papers": count,
                 "docs/s": round(cost.documents_per_second, 1),
                 "tokens/s": round(cost.documents_per_second * cost.tokens_per_text),

@@ -78,10 +78,14 @@ def print_counts(title: str, artifact: Artifact) -> None:
         print(f"  {line}")
 
 
+_LABELS = {"judgements_of_nothing": "judgements of absent papers", "marks": "papers without metadata"}
+"""Names of counts that say more than those that are stored."""
+
+
 def _lines(counts: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in counts.items():
-        label = printable(name).replace("_", " ")
+        label = _LABELS.get(name) or printable(name).replace("_", " ")
         if isinstance(value, Mapping):
             lines += [f"{label}:", *(f"  {line}" for line in _lines(value))] if value else []
         elif isinstance(value, int | float):

@@ -92,7 +92,7 @@ def nearest(value: str, choices: Iterable[str]) -> str:
 
     names = list(choices)
     by_casefold = {choice.casefold(): choice for choice in names}
-    matches = difflib.get_close_matches(value.casefold(), by_casefold, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(value.casefold(), by_casefold, n=1, cutoff=0.6)
     if matches:
         return f"Did you mean {by_casefold[matches[0]]!r}?"
     return "Choose one of: " + ", ".join(names) if names else "There is none yet"

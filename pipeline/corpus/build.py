@@ -63,6 +63,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     unreadable = _check_readable(total, release)
     runs = run_files(scratch, [part["runs"] for part in part_counts])
     merged = merge_runs(runs, out, SHARD_ROWS, resources)
+    if merged.papers and not any(files.read_arrow(path)["title_chars"].to_numpy().any() for path in merged.shards):
+        release.refuse_untitled()
     examples = total.examples[:_MAX_EXAMPLES]
     if merged.repeated is not None:
         run, position = merged.repeated

@@ -16,6 +16,7 @@ from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import smallest
 from pipeline.core.settings import Count
+from pipeline.corpus.contexts import choose_contexts, context_keys, contexts_by_year
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import drawable
 from pipeline.corpus.prefilter import Mask, prefilter
@@ -47,7 +48,7 @@ def largest(
         sizes: requested sizes.
         free: which of ``year``, ``queries`` and ``size`` may change. The year changes to the one with most queries.
         exclude: ids of papers that may not be queries.
-        held_out: whether as many queries must remain for validation.
+        held_out: whether queries must remain for validation: the configuration's ``validation_queries``, or as many.
 
     Returns:
         The changed settings; empty if none changes, or if nothing fits.
@@ -56,12 +57,15 @@ def largest(
     rows = corpus.rows_of(exclude)
     excluded = rows[rows >= 0]
     requested = config = dataclasses.replace(config, split="test")
+    by_year = contexts_by_year if config.queries_are == "texts" else queries_by_year
     all_fields = len(fields) == len(MAG_FIELDS)
     common_count = _best_count if all_fields else min
 
     def pools_of(config: PoolConfig) -> list[_PoolQueries]:
-        query_count: Count = "all" if config.queries == "all" else config.queries * (1 + held_out)
-        configs = [dataclasses.replace(config, field=field, queries=query_count) for field in fields]
+        count = config.queries
+        if count != "all" and held_out:
+            count += config.validation_queries or count
+        configs = [dataclasses.replace(config, field=field, queries=count) for field in fields]
         return [_draw_queries(corpus, of_field, prefiltered, excluded, held_out) for of_field in configs]
 
     def too_few() -> bool:
@@ -70,7 +74,7 @@ def largest(
 
     pools = pools_of(config)
     if too_few() and "year" in free:
-        by_field = [queries_by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
+        by_field = [by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
         best = [common_count(counts) for counts in np.stack(by_field).T.tolist()]
         years = range((config.after_cutoff or -1) + 1, len(best))
         config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
@@ -81,6 +85,9 @@ def largest(
     if too_few() and "queries" in free:
         query_count = common_count([pool.query_count for pool in pools])
     pools = [pool for pool in pools if query_count == "all" or pool.query_count >= query_count]
+    with_negatives = [pool for pool in pools if _has_negatives(corpus, pool, prefiltered)]
+    if not (pools := with_negatives if all_fields or len(with_negatives) == len(pools) else []):
+        return {}
     fitting_sizes = list(sizes)
     for pool in pools if "size" in free else ():
         fitting_sizes = [
@@ -116,18 +123,22 @@ class _PoolQueries:
     @property
     def query_count(self) -> int:
         """Number of queries that the pool can have."""
-        return len(self.keys) // (1 + self.held_out)
+        return self._tested(len(self.keys))
 
     def queries_within(self, size: int) -> int:
-        """Return the number of queries, in the order drawn, whose positives fit in a pool of ``size`` candidates."""
+        """Return the number of queries, in the order drawn, whose positives leave room in a pool of ``size``."""
         rank = np.empty(len(self.keys), np.int64)
         rank[smallest(draw_priorities(self.keys, self.config), len(self.keys))] = np.arange(len(self.keys))
         positives, inverse = np.unique(self.queries.positives, return_inverse=True)
         first_rank = np.full(len(positives), len(self.keys), np.int64)
         np.minimum.at(first_rank, inverse, rank[self.queries.owner])
         new_positives = np.bincount(first_rank, minlength=len(self.keys))
-        fitting = int(np.searchsorted(np.cumsum(new_positives), size, side="right"))
-        return fitting // (1 + self.held_out)
+        return self._tested(int(np.searchsorted(np.cumsum(new_positives), size)))
+
+    def _tested(self, count: int) -> int:
+        """Return how many of ``count`` queries the test pool can have."""
+        validation = self.config.validation_queries
+        return count if not self.held_out else max(count - validation, 0) if validation else count // 2
 
 
 def _best_count(counts: Sequence[int]) -> int:
@@ -143,9 +154,21 @@ def _draw_queries(
     for query_count in (config.queries, "all"):
         with contextlib.suppress(InsufficientDataError):
             changed = dataclasses.replace(config, queries=query_count)
-            queries = choose_queries(corpus, changed, prefiltered, excluded)
+            if config.queries_are == "texts":
+                queries = choose_contexts(corpus, changed, prefiltered, excluded, _NONE)
+            else:
+                queries = choose_queries(corpus, changed, prefiltered, excluded)
             break
-    return _PoolQueries(config, queries, corpus.attributes["key"][queries.rows], held_out)
+    texts = config.queries_are == "texts"
+    keys = context_keys(corpus, queries.rows) if texts else corpus.attributes["key"][queries.rows]
+    return _PoolQueries(config, queries, keys, held_out)
+
+
+def _has_negatives(corpus: Corpus, pool: _PoolQueries, prefiltered: Mask) -> bool:
+    """Return whether papers that are no positives can be drawn."""
+    source = drawable(corpus, pool.config, prefiltered, len(pool.queries.positives) + 1)
+    source[pool.queries.positives] = False
+    return bool(source.any())
 
 
 def _count_candidates(corpus: Corpus, pool: _PoolQueries, prefiltered: Mask, enough: int) -> int:

@@ -50,6 +50,8 @@ class PoolConfig:
         queries: number of queries, or ``all``.
         sample: number of the sample, from 1: samples have the same queries and differ in the drawn candidates.
         split: ``test``, or ``validation``: other queries, for tuning.
+        validation_queries: number of queries of a validation pool, which leaves out the ``queries`` of the test pool.
+            None: as many as those. Test pools do not differ in it.
         seed: seed of all draws.
         exclude: (name, SHA-256) of the lists of ids that may not be queries.
         positives: ``corpus`` (every cited paper with a title) or ``prefiltered``.
@@ -80,6 +82,12 @@ class PoolConfig:
     queries: Count = setting(3_800, "number of queries, or all", by_field=200)
     sample: int = setting(1, "samples of the candidates", name="samples", default=3, up_to=True)
     split: Literal["test", "validation"] = setting("test", "test, or validation: other queries, for tuning")
+    validation_queries: int | None = setting(
+        None,
+        "queries kept for tuning, where fewer than twice --queries have a positive",
+        left_out="as many as --queries",
+        omit_default=True,
+    )
     seed: int = setting(13, "seed of every draw")
     exclude: tuple[tuple[str, str], ...] = setting(
         (), "FILE with ids that may not be queries; may be repeated", kind=tuple[Path, ...], left_out="none"
@@ -128,6 +136,8 @@ class PoolConfig:
 
     def __post_init__(self) -> None:
         checked(self)
+        if self.validation_queries is not None and self.validation_queries < 1:
+            raise InputError(f"--validation-queries must be at least 1, got {self.validation_queries}", "Leave it out")
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool must have a query year, got none", "Give --year")
         cutoffs = [cutoff for cutoff in (self.after_cutoff, self.trained_until) if cutoff is not None]
@@ -141,6 +151,11 @@ class PoolConfig:
     def given(self) -> bool:
         """Whether queries, judgements and candidates come from the release, and nothing is drawn."""
         return self.queries_are == "texts" and self.year is None
+
+    @property
+    def drawn(self) -> Count:
+        """Number of queries to draw: of a validation pool, ``validation_queries`` if given."""
+        return self.validation_queries if self.split == "validation" and self.validation_queries else self.queries
 
     @property
     def slug(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,14 +10,23 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.csr import Ints, Keys, ranges
+from pipeline.core.csr import Ints, ranges
 from pipeline.core.errors import InsufficientDataError
+from pipeline.core.progress import warn
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.near import near_pairs
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask, Prefiltered, count_marks, has_text, prefilter
+from pipeline.corpus.prefilter import (
+    FEW_NEGATIVES,
+    Mask,
+    Prefiltered,
+    count_marks,
+    describe_dropped,
+    has_text,
+    prefilter,
+)
 from pipeline.corpus.queries import Queries, choose_queries, field_cited
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
@@ -43,7 +53,12 @@ def draw_pool(
     """
     positives = np.unique(queries.positives)
     source = drawable(corpus, config, prefiltered[0])
-    candidates, drawn_count = _draw_candidates(corpus.attributes["key"], config, positives, source)
+    candidates, drawn_count = _draw_candidates(corpus, config, positives, source)
+    if config.sample == 1 and drawn_count < FEW_NEGATIVES * len(positives):
+        warn(
+            f"{config.slug} has {drawn_count / len(positives):.1f} negatives a positive; figures of such a pool "
+            "say little of a larger one. Give fewer --queries, or a larger --size"
+        )
     with_paper = np.flatnonzero(papers >= 0)
     query_papers = papers[with_paper].astype(np.uint32)
     pairs = [*_pairs_to_exclude(corpus, config, query_papers, candidates)]
@@ -113,26 +128,42 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     }
 
 
-def _draw_candidates(keys: Keys, config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+def _draw_candidates(corpus: Corpus, config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
     """Return the rows of the candidates, rising, and the number drawn; InsufficientDataError if there are too few."""
+    keys = corpus.attributes["key"]
     is_negative = source.copy()
     is_negative[positives] = False
     rows = np.flatnonzero(is_negative)
     draw_count = len(rows) if config.size == "all" else int(config.size) - len(positives)
-    if draw_count < 0:
+    found = f"{len(positives):,} positives and {len(rows):,} others"
+    if not len(rows):
+        left_out, remedy = _left_out(corpus, config, source)
+        raise InsufficientDataError(f"a pool must have papers that are no positives, got {found}{left_out}", remedy)
+    if draw_count <= 0:
         raise InsufficientDataError(
-            f"the {len(positives):,} positives alone exceed a pool of {format_count(int(config.size))}",
+            f"the {len(positives):,} positives alone {'exceed' if draw_count else 'fill'} a pool of "
+            f"{format_count(int(config.size))}",
             "Give a larger --size or fewer --queries",
         )
     if draw_count > len(rows):
         raise InsufficientDataError(
             f"a pool of {format_count(int(config.size))} was requested, but only {len(positives) + len(rows):,} papers "
-            f"can be candidates ({len(positives):,} positives and {len(rows):,} others)",
+            f"can be candidates ({found}{_left_out(corpus, config, source)[0]})",
             f"Give --size={len(positives) + len(rows)} or less, or all",
         )
     purpose = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
     drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", purpose), draw_count)]
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
+
+
+def _left_out(corpus: Corpus, config: PoolConfig, source: Mask) -> tuple[str, str]:
+    """Return which rules removed papers from those that can be drawn, with counts, and how to loosen the first."""
+    rules = config.prefilter if config.field is None else dataclasses.replace(config.prefilter, min_citations=0)
+    counts = prefilter(corpus.attributes, rules)[1]
+    dropped, loosened = describe_dropped(counts, rules)
+    if others := counts["kept"] - int(np.count_nonzero(source)):
+        dropped.append(f"{others:,} are of other years" + f" or not cited in {config.field}" * bool(config.field))
+    return f"; left out: {', '.join(dropped)}" if dropped else "", f"Give {loosened or 'another --year'}"
 
 
 def _pairs_to_exclude(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:

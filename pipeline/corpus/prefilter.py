@@ -27,12 +27,16 @@ def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:
     return mask
 
 
-def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
-    """Return which papers pass, bool ``[papers]``, and the counts; a dropped paper counts under its first reason."""
+def citation_counts(attributes: Attributes, config: PrefilterConfig) -> npt.NDArray[Any]:
+    """Return the number of citations of each paper in the direction that counts, ``[papers]``."""
     outbound, inbound = attributes["n_outbound"], attributes["n_inbound"]
     citations = {"outbound": outbound, "inbound": inbound}.get(config.citation_direction)
-    if citations is None:
-        citations = outbound.astype(np.int64) + inbound
+    return outbound.astype(np.int64) + inbound if citations is None else citations
+
+
+def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
+    """Return which papers pass, bool ``[papers]``, and the counts; a dropped paper counts under its first reason."""
+    citations = citation_counts(attributes, config)
     failures = {
         "no_year": attributes["year"] == NO_YEAR,
         "no_title": attributes["title_chars"] == 0,
@@ -47,6 +51,21 @@ def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
     counts["kept"] = int(np.count_nonzero(is_kept))
     return is_kept, counts
 
+
+def describe_dropped(counts: Mapping[str, int], config: PrefilterConfig) -> tuple[list[str], str]:
+    """Return the number of papers that each rule dropped, in words, largest first; and how to loosen that rule."""
+    rules = {
+        "few_citations": (f"have fewer than {config.min_citations} citations", "--min-citations=0"),
+        "short_abstract": (f"have an abstract under {config.min_abstract_chars} characters", "--min-abstract-chars=0"),
+        "no_title": ("have no title", ""),
+        "no_year": ("have no year", ""),
+    }
+    dropped = sorted(((counts[f"dropped_{reason}"], *rule) for reason, rule in rules.items()), reverse=True)
+    return [f"{count:,} papers {words}" for count, words, _ in dropped if count], dropped[0][2]
+
+
+FEW_NEGATIVES = 5
+"""A pool with fewer drawn papers than this for each positive has a warning."""
 
 MARKS = ("without_abstract", "without_year", "few_references")
 """Metadata gaps: no abstract; no year; fewer references than the prefilter requires."""

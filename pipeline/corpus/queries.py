@@ -16,7 +16,7 @@ from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.near import are_near
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask, prefilter
+from pipeline.corpus.prefilter import Mask, describe_dropped, prefilter
 from pipeline.corpus.reader import Corpus, Rows
 
 
@@ -51,7 +51,7 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     rows = np.flatnonzero(eligible)
     counts = {"eligible_queries": len(rows), "excluded_queries": before_exclusion - len(rows)}
 
-    wanted = len(rows) if config.queries == "all" else int(config.queries)
+    wanted = len(rows) if config.drawn == "all" else int(config.drawn)
     ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
     accepted: list[Ints] = []
     count = tried = 0
@@ -61,17 +61,10 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
         accepted.append(block[with_positive])
         count += len(with_positive)
         tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
-    if count < wanted and config.queries != "all":
-        raise InsufficientDataError(
-            f"{format_count(wanted)} queries requested, but only {count} papers {_of_pool(config)} have a positive",
-            f"Give --queries={count} or fewer, or all",
-        )
-    if not count:
-        raise InsufficientDataError(
-            f"no paper {_of_pool(config)} cites a paper of the corpus", "Choose another year or field"
-        )
+    if not count or (count < wanted and config.drawn != "all"):
+        raise too_few_queries(config, count, "papers")
     chosen = np.sort(np.concatenate(accepted))
-    counts["queries_without_positive" if config.queries == "all" else "queries_replaced"] = tried - count
+    counts["queries_without_positive" if config.drawn == "all" else "queries_replaced"] = tried - count
     owner, positives, removed = _positives(corpus, config, prefiltered, chosen)
     years = attributes["year"][positives]
     counts |= {
@@ -113,20 +106,44 @@ def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> M
     possible = prefiltered & has_field(attributes["fields"], config.field)
     eligible: Mask = possible & (attributes["year"] == config.year)
     if not eligible.any():
-        raise InsufficientDataError(
-            f"no paper {_of_pool(config)} can be a query", _suggest_years(attributes["year"][possible])
-        )
+        raise no_query(corpus, config, "paper", attributes["year"][possible])
     return eligible
+
+
+def too_few_queries(config: PoolConfig, count: int, papers: str) -> InsufficientDataError:
+    """Return the error that fewer ``papers`` (or contexts) than requested have a positive."""
+    name, others = ("queries", "") if config.split == "test" else ("validation-queries", " beyond the test queries")
+    if not count:
+        remedy = "Choose another year or field"
+        if config.split == "validation":
+            remedy = "Give fewer --queries, or the same --validation-queries to mdcr tune and mdcr eval"
+        return InsufficientDataError(f"no {papers[:-1]} {_of_pool(config)}{others} has a positive", remedy)
+    remedy = f"Give --{name}={count} or fewer" + (", or all" if config.split == "test" else "")
+    what = f"{format_count(int(config.drawn))} {name.replace('-', ' ')} requested, but only {count} {papers} "
+    return InsufficientDataError(f"{what}{_of_pool(config)}{others} have a positive", remedy)
+
+
+def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
+    """Return the error that no ``paper`` (or context) can be a query; ``years`` are those of possible queries."""
+    what = f"no {paper} {_of_pool(config)} can be a query"
+    if len(years):
+        values, counts = np.unique(years, return_counts=True)
+        frequent = np.sort(np.argsort(-counts, kind="stable")[:5])
+        listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in frequent)
+        return InsufficientDataError(what, f"Choose another --year; most {paper}s are of {listed}")
+    dropped, loosened = describe_dropped(prefilter(corpus.attributes, config.prefilter)[1], config.prefilter)
+    if paper == "paper" and not corpus.attributes["n_outbound"].any():
+        remedy = "Give citation contexts: mdcr corpus --contexts, or queries and judgements: --source beir"
+        return InsufficientDataError(f"{what}: no paper has references", remedy)
+    remedy = f"Give {loosened}" if loosened else "Choose another field"
+    return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy)
 
 
 def check_queries(corpus: Corpus, config: PoolConfig) -> None:
     """Raise InsufficientDataError unless enough papers can be queries; their positives are not checked."""
     eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
-    if config.queries != "all" and eligible < config.queries:
-        raise InsufficientDataError(
-            f"{format_count(config.queries)} queries requested, but only {eligible} papers {_of_pool(config)} qualify",
-            f"Give --queries={eligible} or fewer, or all",
-        )
+    if config.drawn != "all" and eligible < config.drawn:
+        raise too_few_queries(config, int(eligible), "papers")
 
 
 def _positives(corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: Ints) -> tuple[Ints, Rows, dict[str, int]]:
@@ -196,12 +213,3 @@ def has_field(masks: npt.NDArray[Any], field: str | None) -> Mask:
 
 def _of_pool(config: PoolConfig) -> str:
     return f"of {config.year}" + (f" in {config.field}" if config.field else "")
-
-
-def _suggest_years(years: npt.NDArray[Any]) -> str:
-    values, counts = np.unique(years, return_counts=True)
-    if not len(values):
-        return "No paper of any year passes the prefilter; choose another field or prefilter"
-    frequent = np.argsort(-counts, kind="stable")[:5]
-    listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in sorted(frequent))
-    return f"Choose another --year; most papers are of {listed}"

@@ -14,7 +14,7 @@ from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import title
 from pipeline.scores.notes import notes
 from pipeline.scores.store import load_runs
-from pipeline.scores.summary import USUAL, summarise
+from pipeline.scores.summary import USUAL, of_fewer_samples, summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
 TABLE_MEASURES = ("map", "ndcg", "recall@30")
@@ -73,11 +73,14 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         columns = _combinations(table, "size", "measure")
         figures = {(row["label"], (row["size"], row["measure"])): cell_of(row) for row in rows}
         header = [Column(format_count(size), label_of(measure)) for size, measure in columns]
+        apart = set(table.filter(of_fewer_samples())["label"])
         training_of = dict(table.select("label", "trained_on").iter_rows())
         header += [Column("", "trained on")] if any(training_of.values()) else []
         lines = [
-            TableRow(label, (*(figures.get((label, column)) for column in columns), training)[: len(header)])
+            TableRow(label, (*(figures.get((label, column)) for column in columns), training)[: len(header)], is_apart)
+            for is_apart in (False, True)
             for label, training in training_of.items()
+            if (label in apart) == is_apart
         ]
         table_notes = notes(table, rankings, "column")
         return Table(title(table, rankings), "system", tuple(header), tuple(lines), table_notes)

@@ -22,6 +22,7 @@ from pipeline.scores.choose import labels_of
 from pipeline.scores.labels import format_setting, trainings_of
 from pipeline.scores.published import made_with, published
 from pipeline.scores.store import open_pool, open_rankings, values_of
+from pipeline.scores.summary import of_fewer_samples
 from pipeline.scores.tables import percent
 from pipeline.stages.systems import TUNED
 
@@ -39,6 +40,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _how_to_read(table, runs, compared),
         _significance(table, runs),
         _collection(table, runs) if own_queries else _pools(table),
+        _fewer_samples(table),
         _missing(runs),
         describe_gaps(map(json.loads, pools["metadata_gaps"])),
         _map_among_abstracts(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
@@ -104,6 +106,15 @@ def _pools(table: pl.DataFrame) -> str:
         for _, size, drawn, queries, positives in facts.sort("size").iter_rows()
     ]
     return f"Pools: {'; '.join(parts)}."
+
+
+def _fewer_samples(table: pl.DataFrame) -> str:
+    """Return the systems with figures of fewer samples than the others; empty without any."""
+    fewer = (
+        table.filter(of_fewer_samples()).group_by("label", maintain_order=True).agg(pl.col("samples").list.len().min())
+    )
+    labels = ", ".join(f"{label} {count}" for label, count in fewer.iter_rows())
+    return f"Of fewer samples, apart from the others: {labels}." if labels else ""
 
 
 def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:

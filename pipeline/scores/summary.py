@@ -332,13 +332,23 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
 
 
 def _mark_best(summary: pl.DataFrame) -> pl.DataFrame:
-    """Mark the best figures of each pool and measure, among two or more systems of one depth."""
-    rivals = ["table", "field", "size", "measure", "depth"]
+    """Mark the best figures of each pool and measure, among two or more systems of one depth and of all samples."""
+    rivals = [*COLUMN, "depth", pl.col("samples").list.len()]
     signs = {name: sign_of(name) for name in summary["measure"].unique()}
     value = pl.col("value") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     return summary.with_columns(
-        ((value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1)).alias("best")
+        best=(value >= value.max().over(rivals) - EQUAL) & (pl.len().over(rivals) > 1) & ~of_fewer_samples()
     )
+
+
+COLUMN = ("table", "field", "size", "measure")
+"""Figures that agree in these are compared with each other."""
+
+
+def of_fewer_samples() -> pl.Expr:
+    """Return whether a figure is a mean over fewer samples than another one it would be compared with."""
+    samples = pl.col("samples").list.len()
+    return samples < samples.max().over(COLUMN)
 
 
 _LEFT_OUT = ("table", "over", "wanted", "alpha", "best", "marked")

@@ -79,7 +79,7 @@ ColumnKey = TypeVar("ColumnKey", str, Column)
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row; a rule separates ``summary`` rows from the rows above."""
+    """A row; a rule separates ``summary`` rows, and rows that are not compared with others, from the rows above."""
 
     label: str
     values: tuple[Value, ...]

@@ -165,6 +165,9 @@ class Release(ABC):
         """Return the queries of the release, or None."""
         return None
 
+    def refuse_untitled(self) -> None:  # noqa: B027
+        """Raise InputError if a corpus in which no paper has a title is read wrongly; by default it is not."""
+
     def stated(self) -> Mapping[str, int]:
         """Return the publisher's approximate number of rows by table; empty if unknown."""
         return {}

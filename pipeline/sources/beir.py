@@ -77,8 +77,10 @@ class Beir(FileRelease):
     def queries(self) -> QuerySet | None:
         """Return the judged queries of the split and their judgements; the first of several with the same id.
 
+        Judged queries without a text are left out and counted.
+
         Raises:
-            InputError: a query or a judgement cannot be read, a judged query is missing, or there is no judgement.
+            InputError: a query or a judgement cannot be read, no judged query has a text, or there is no judgement.
         """
         path = self._file("queries")
         judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
@@ -89,14 +91,12 @@ class Beir(FileRelease):
                 f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
             )
         texts = _keep_first(self._query_texts(path, judged, queries), "query", "text", queries)
-        missing = sorted(judged - texts.keys())
-        if missing:
-            raise InputError(f"{path} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
+        queries.leave_out_absent(judged, texts)
         ids = sorted(texts)
         return QuerySet(
             ids,
             [texts[query_id] for query_id in ids],
-            [(query, paper, grade) for (query, paper), grade in grades.items()],
+            [(query, paper, grade) for (query, paper), grade in grades.items() if query in texts],
             judgements.dropped + queries.dropped + queries.noted,
             judgements.examples + queries.examples,
             list(self._exclusions()) if self._exclusions_path.is_file() else None,

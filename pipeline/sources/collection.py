@@ -33,7 +33,8 @@ def parse_columns(text: str | None) -> dict[str, str]:
         if not entry:
             continue
         if ours not in COLUMNS:
-            raise InputError(f"--columns maps {ours!r}, which is not a column of ours", nearest(ours, COLUMNS))
+            remedy = f"Write it like paper_id=id, our name first. {nearest(ours, COLUMNS)}"
+            raise InputError(f"--columns maps {ours!r}, which is not a column of ours", remedy)
         if not theirs:
             raise InputError(f"--columns gives {ours!r} no name", "Write it like paper_id=id,title=headline")
         columns[ours] = theirs
@@ -103,6 +104,23 @@ class JsonLines(FileRelease):
             tally.noted[f"column_never_found: {name}"] += 1
             warn(f"no record of {path} has a {name!r}, which --columns maps")
 
+    def refuse_untitled(self) -> None:
+        """Raise InputError, which names the columns that the first record has."""
+        names = ", ".join(self._own_names()[:_MAX_KEYS])
+        raise InputError(
+            f"no record of {self.folder} has a title in {self.names['title']!r}; the first has {names}",
+            "Name the one with the title: --columns=title=NAME",
+        )
+
+    def _own_names(self) -> list[str]:
+        """Return the names in the first record, those of an object with a dot."""
+        _, first = next(record for path in self.files() for record in self._records(path, Tally(path)))
+        return [
+            f"{key}.{name}" if name else key
+            for key, value in first.items()
+            for name in (value if isinstance(value, Mapping) else [""])
+        ]
+
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
 
@@ -128,6 +146,11 @@ class ParquetFiles(JsonLines):
     source = "parquet"
     patterns: ClassVar[Sequence[str]] = ("*.parquet",)
     contents = "parquet files"
+
+    def _own_names(self) -> list[str]:
+        """Return the names of the columns, those of a struct with a dot."""
+        names: list[str] = open_parquet(self.files()[0]).schema_arrow.empty_table().flatten().column_names
+        return names
 
     def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
         names = open_parquet(path).schema_arrow.names

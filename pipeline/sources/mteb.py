@@ -136,7 +136,7 @@ class Mteb(FileRelease):
         """Return the judged queries, with instructions appended, their judgements and their candidate lists.
 
         Raises:
-            InputError: a judged query is missing, or a query is not a text.
+            InputError: no judged query has a text, or a query is not a text.
         """
         data, tally = self._data(), Tally(self.folder / "queries", self.max_text)
         texts = {}
@@ -146,14 +146,14 @@ class Mteb(FileRelease):
             text = " ".join(filter(None, (query["text"], query.get("instruction"))))
             texts[str(query["id"])] = normalise(tally.cut(text))
         qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
-        if missing := sorted(qrels.keys() - texts.keys()):
-            raise InputError(f"{self.task} lacks {len(missing)} judged queries, first {missing[0]!r}", "Fetch it again")
+        tally.leave_out_absent(qrels, texts)
         ids = sorted(texts.keys() & qrels.keys())
         return QuerySet(
             ids,
             [texts[query] for query in ids],
             [(query, paper, int(grade)) for query in ids for paper, grade in qrels[query].items()],
             tally.noted,
+            tally.examples,
             ranked=[] if top_ranked is None else [(query, top_ranked.get(query) or []) for query in ids],
         )
 

@@ -6,7 +6,7 @@ import datetime
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.progress import warn
 from pipeline.sources.base import MAX_TEXT, Batch
 from pipeline.sources.content import read_json
 
@@ -75,6 +76,17 @@ class Tally(Batch):
         """Count a record dropped for a reason that is usual in the release, without an example."""
         self.read += 1
         self.dropped[reason] += 1
+
+    def leave_out_absent(self, judged: Iterable[str], texts: Mapping[str, str]) -> None:
+        """Count and name the judged queries that have no text; InputError if none of them has one."""
+        absent = sorted({*judged} - texts.keys())
+        if not absent:
+            return
+        if not texts.keys() & {*judged}:
+            raise InputError(f"{self._path} has none of {len(absent)} judged queries", "Give the queries of this split")
+        warn(f"left out: {len(absent):,} judged queries that {self._path} lacks, first {absent[0]!r}")
+        self.noted["judged_query_absent"] += len(absent)
+        self.examples.append(f"judged_query_absent: {self._path.name}: {absent[0]}")
 
     def counts(self) -> dict[str, Any]:
         """Return the counts since the last call, as arguments of a batch, and reset them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,11 +67,14 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     """
     config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    identity = config
     if config.split == "validation":
         inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
+    else:
+        identity = dataclasses.replace(config, validation_queries=None)
     builder = PoolBuilder(config, tuple(exclude), read_ids(exclude))
     version = 3 if config.queries_are == "texts" else 1
-    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", config, inputs, builder)
+    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", identity, inputs, builder)
 
 
 def validation_task(pool: Task) -> Task | None:
@@ -165,15 +169,18 @@ def explained(error: InsufficientDataError, pools: Sequence[Task]) -> Insufficie
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
     first = pools[0]
     corpus, builder = first.inputs["corpus"], first.run
-    if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or first.config.queries_are == "texts":
+    if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or builder.config.given:
         return error
-    opened_corpus, config = Corpus(corpus), first.config
+    opened_corpus, config = Corpus(corpus), builder.config
     fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
-    for adjustable in ({"queries", "size"}, {"year", "queries", "size"}):
-        held_out = config.split == "validation"
-        if feasible := largest(opened_corpus, config, fields, sizes, adjustable, builder.ids, held_out=held_out):
+    held_out = config.split == "validation" or config.validation_queries is not None
+    any_paper = dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, min_citations=0))
+    free = ({"queries", "size"}, {"year", "queries", "size"})
+    for tried, adjustable in itertools.product((config, any_paper), free):
+        if feasible := largest(opened_corpus, tried, fields, sizes, adjustable, builder.ids, held_out=held_out):
+            rule = {} if tried is config else {"min_citations": 0}
             year = {} if config.year == SETTINGS["year"].default else {"year": config.year}
-            values = {**year, **feasible}
+            values = {**rule, **year, **feasible}
             error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in values.items()}
             break
     return error

@@ -15,6 +15,7 @@ from pipeline.core.settings import read
 from pipeline.core.task import Task
 from pipeline.corpus.fit import largest
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, pool_config
+from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, names, registry
 from pipeline.stages.pool import pool_task, read_ids
@@ -69,21 +70,32 @@ class Selection:
         if not 0 < samples < 10_000:
             raise InputError(f"--samples must be from 1 to 9999, got {samples}", "Ask for one or more")
         common = pool_config(values)
-        if contexts:
+        if corpus is not None and contexts:
             common = dataclasses.replace(common, queries_are="texts")
-        elif corpus is not None and adjustable:
-            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, read_ids(exclude))
+            common = self._without_citations(corpus, common)
+        changed = {}
+        if corpus is not None and adjustable:
+            held_out = common.validation_queries is not None
+            ids = read_ids(exclude)
+            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, ids, held_out=held_out)
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
                 say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits"))
-            samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
-            sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
+        samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
+        sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [
             dataclasses.replace(common, field=field, size=size, sample=sample)
             for field in fields
             for size in sizes
             for sample in range(1, 2 if size == "all" else samples + 1)
         ]
+
+    def _without_citations(self, corpus: Artifact, config: PoolConfig) -> PoolConfig:
+        """Return settings by which a paper needs no citations, if no paper has any and the user gave no number."""
+        if "min_citations" in self.given or citation_counts(Corpus(corpus).attributes, config.prefilter).any():
+            return config
+        say(spelled(f"no paper of {corpus.manifest.slug} has references: --min-citations=0"))
+        return dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, min_citations=0))
 
 
 def selection(**settings: Any) -> Selection:

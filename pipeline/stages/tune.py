@@ -41,7 +41,7 @@ _VERSION = 3
 
 _DEPTH = 500
 
-_MAY_DIFFER = ("size", "queries", "sample", "split", "nested")
+_MAY_DIFFER = ("size", "queries", "validation_queries", "sample", "split", "nested")
 """Settings that may differ between a pool and the validation pool of its tuning."""
 
 

@@ -37,7 +37,8 @@ def test_all_fields_go_on_without_those_that_lack_papers(root: Path, evaluated: 
     without_queries = {line.split(":")[0] for line in lines if "queries requested" in line or "no paper" in line}
     assert without_queries == set(MAG_FIELDS) - ENOUGH
     assert {line.split(":")[0] for line in lines if "a pool of 1k was requested, but only" in line} == ENOUGH
-    assert len(lines) == len(MAG_FIELDS) == len(evaluated.stderr.splitlines())  # each once, and nothing else
+    others = [line for line in evaluated.stderr.splitlines() if "negatives a positive" not in line]
+    assert len(lines) == len(MAG_FIELDS) == len(others)  # each once, and nothing else
     assert {pool.manifest.config["field"] for pool in published(root / POOLS)} == ENOUGH
     assert not list((root / POOLS).glob(".*.partial"))
 
@@ -74,7 +75,10 @@ def test_no_field_at_all_is_an_error(root: Path) -> None:
     ("pool", "reason"),
     [
         ("--size 2k --queries all", "there are no validation queries for wsum(bm25,lsa) on tiny-dataset-2019-2k-s1."),
-        ("--size 2k --queries 80", "wsum tuned on tiny-dataset-2019-2k-s1-validation: 80 queries requested, but only"),
+        (
+            "--size 2k --queries 80",
+            "wsum tuned on tiny-dataset-2019-2k-s1-validation: 80 validation queries requested, but only",
+        ),
     ],
 )
 def test_a_sum_without_validation_queries_leaves_the_other_systems(root: Path, pool: str, reason: str) -> None:

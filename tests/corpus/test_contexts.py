@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,59 @@ def test_candidates_are_up_to_the_year_and_the_citing_paper_is_left_out(workspac
     assert again.query_ids() == pool.query_ids()
     held_out = opened.pool("cited", year=2017, size=45, queries=5, field="Medicine", split="validation").pool
     assert not {*held_out.query_ids()} & {*pool.query_ids()}
+
+
+@pytest.fixture
+def uncited(tmp_path: Path) -> Path:
+    """Return a workspace with the contexts of papers without references: most of 2017, none of 2019."""
+    papers = [{**paper(number), "references": None} for number in range(120)]
+    write_lines(tmp_path / "papers" / "papers.jsonl", papers)
+    numbers = [number for number in range(110) if number % 6 in (1, 2, 3)]
+    contexts = [context(number, id=f"{number}-{again}") for again in range(3) for number in numbers]
+    write_lines(tmp_path / "contexts.jsonl", [one for one in contexts if one["year"] == 2017 or "-0" in one["id"]])
+    options = f"--source jsonl --input {tmp_path / 'papers'} --contexts {tmp_path / 'contexts.jsonl'} --corpus mine"
+    mdcr_json(tmp_path, "corpus", *options.split())
+    return tmp_path
+
+
+def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -> None:
+    made = mdcr(uncited, "pool", "--json")
+    assert "no paper of mine has references: --min-citations 0" in made.stderr
+    assert "mine is too small for the defaults: --year 2017 --queries" in made.stderr
+    assert "negatives a positive; figures of such a pool" in made.stderr
+    pool = json.loads(made.stdout)["pools"][0]
+    assert (pool["config"]["prefilter"]["min_citations"], pool["config"]["year"]) == (0, 2017)
+    assert pool["counts"]["candidates_drawn"] > 0
+    tuned = mdcr_json(uncited, "tune", "--validation-queries", "10")["tunings"][0]
+    rows = mdcr_json(uncited, "eval", "--validation-queries", "10", "--model", "bm25:tuned")["rows"]
+    assert tuned["counts"]["queries"] + tuned["counts"]["queries_without_positive"] == 10
+    assert rows[0]["queries"] + 10 == pool["counts"]["queries"] == tuned["pool"]["queries"] + 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--year 2017 --size all --queries 5 --min-citations 3",
+            "0 others; left out: 120 papers have fewer than 3",
+        ),
+        ("--year 2017 --size 200k --queries 5 --min-abstract-chars 1k", "0 others; left out: 120 papers have an abs"),
+        ("--queries 5 --min-citations 3", "no context of 2019 can be a query. Choose another --year"),
+        ("--queries 3k", "no context of 2019 can be a query"),
+        ("--year 2017 --size 200k --queries 3k", "3k queries requested, but only"),
+        ("--year 2017 --size 200k --queries 5", "a pool of 200k was requested, but only"),
+        ("--year 2017 --size 5 --queries 30", "positives alone exceed"),
+    ],
+)
+def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_command_that_works(
+    uncited: Path, words: str, said: str
+) -> None:
+    line = one_line_error(mdcr(uncited, "pool", "--quiet", *words.split()))
+    assert said in line
+    if "--min-abstract-chars" not in words:
+        command = shlex.split(line.partition("This works: mdcr ")[2])
+        made = mdcr_json(uncited, *command)["pools"][0]["counts"]
+        assert made["candidates_drawn"] > 0
 
 
 def test_near_duplicates_of_the_citing_paper_are_neither_positives_nor_ranked(tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def test_mean_and_deviation_over_samples() -> None:
     assert alone["sample"].to_list() == [1, 2, 3]
 
 
+def test_a_row_of_fewer_samples_is_never_best_and_stands_apart() -> None:
+    parts = [scored("few", {"map": [0.9, 0.8]}, sample=1), scored("fewer", {"map": [0.7, 0.8]}, sample=1)]
+    parts += [
+        scored(name, {"map": [value, 0.2]}, sample=n) for n in (1, 2, 3) for name, value in (("a", 0.1), ("b", 0.3))
+    ]
+    scores = pl.concat(parts)
+    summary = summarise(scores, draws=DRAWS)
+    assert summary.filter("best")["label"].to_list() == ["b"]
+    (table,) = tables_of(scores, summary)
+    assert [(row.label, row.summary) for row in table.lines] == [
+        ("a", False), ("b", False), ("few", True), ("fewer", True),
+    ]  # fmt: skip
+    assert "Of fewer samples, apart from the others: few 1, fewer 1." in table.notes
+
+
 def test_what_is_resampled_decides_the_interval() -> None:
     """Samples alone have the t interval of their figures; queries and samples one that is longer than either."""
     random = np.random.default_rng(4)

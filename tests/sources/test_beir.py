@@ -60,6 +60,16 @@ def test_documents_queries_and_judgements(
     assert all(example in "\n".join(counts["examples"]) for example in examples)
 
 
+def test_judged_queries_that_are_absent_are_left_out_and_counted(
+    tmp_path: Path, build: Callable[[Any], Artifact]
+) -> None:
+    more = ([], [], [("absent", "d1", 1), ("absent", "d2", 1), ("gone", "d1", 1)])
+    artifact = build(Beir(write_beir(tmp_path / "beir", more)))
+    corpus, counts = Corpus(artifact), artifact.manifest.counts
+    assert corpus.query_texts.column("query_id").to_pylist() == ["q1", "q9"]
+    assert (counts["judgements"], counts["noted"]["judged_query_absent"]) == (3, 2)
+
+
 @pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
 @pytest.mark.parametrize("form", ["q1\td1\t{}\n", "q1 0 d1 {}\n"])
 def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> None:
@@ -89,7 +99,7 @@ def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
         Beir(folder, "tset").identity()
     for text, message in (
         ("q1 d1 high\n", r"test.tsv:1 is not a judgement"),
-        ("q7\td1\t1\n", "lacks 1 judged queries, first 'q7'"),
+        ("q7\td1\t1\n", "has none of 1 judged queries"),
     ):
         (folder / "qrels" / "test.tsv").write_text(text)
         with pytest.raises(InputError, match=message):

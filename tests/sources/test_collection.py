@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key
+from pipeline.corpus.reader import Corpus
 from pipeline.sources.collection import JsonLines, ParquetFiles, parse_columns
 from tests.releases import id_key, read, write_lines
 
@@ -89,9 +92,23 @@ def test_years_of_every_kind(tmp_path: Path, value: Any, year: int) -> None:
     assert rows[0]["year"] == year
 
 
+@pytest.mark.parametrize("kind", [JsonLines, ParquetFiles])
+def test_a_corpus_without_any_title_is_refused_with_the_records_own_names(
+    tmp_path: Path, build: Callable[[Any], Artifact], kind: type[JsonLines]
+) -> None:
+    records = [{"paper_id": f"p{number}", "headline": "A", "text": {"body": "B"}} for number in range(3)]
+    write_lines(tmp_path / "papers" / "a.jsonl", records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "papers" / "a.parquet")
+    with pytest.raises(InputError, match=r"has a title in 'title'; .* paper_id, headline, text.body.*--columns"):
+        build(kind(tmp_path / "papers"))
+    assert len(Corpus(build(kind(tmp_path / "papers", "title=headline")))) == 3
+
+
 def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="maps 'titel', which is not a column.*'title'"):
         parse_columns("titel=x")
+    with pytest.raises(InputError, match="like paper_id=id, our name first. Choose one of: paper_id, title"):
+        parse_columns("id=id")
     with pytest.raises(InputError, match="gives 'title' no name"):
         parse_columns("title")
     write_lines(tmp_path / "a.jsonl", [{"ident": 1, "text": "x"}])

@@ -143,16 +143,16 @@ def test_stores_are_described(tmp_path: Path, corpus: Artifact, folder: Path) ->
 def test_plans(tmp_path: Path, corpus: Artifact, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = sample_texts(corpus)
     assert len(texts) == 11
-    (row,) = estimates([str(folder)], "bfloat16", [1_000_000], texts, HERE, 0.1)
+    (row,) = estimates([str(folder)], "bfloat16", {"1M": 1_000_000}, texts, HERE, 0.1)
     assert (row["papers"], row["note"]) == (1_000_000, "its own weights")
     assert row["disk_GB"] == pytest.approx(1e6 * (32 * 4 + 10) / 1e9, abs=0.02)
     assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
-    assert next(iter(estimates(["lsa"], None, [5], texts, HERE, 0.1)))["note"].startswith("fitted")
+    assert next(iter(estimates(["lsa"], None, {"5": 5}, texts, HERE, 0.1)))["note"].startswith("fitted")
     command = ["plan", "--root", str(tmp_path), "--model", f"bm25,mine={folder}", "--probe", "0.1", "--json"]
     for options, papers in (
-        ("--size 6,12,2M --samples 1 --queries 2", [7, 12, 2_000_002]),
+        ("--size 6,12,2M --samples 1 --queries 2", [7, 12, 12, 12]),
         ("--size 6 --queries 2", [11]),  # three samples, as of mdcr eval: 12 * (1 - (1/2)**3 * 5/6)
-        ("--size 2M --field Art,Medicine", [12_000_400]),
+        ("--size 2M --field Art,Medicine", [12]),  # no more than the corpus has, whatever samples and pools
         ("--size all", [12]),
     ):
         assert main([*command, *options.split()]) == 0
@@ -175,7 +175,7 @@ def test_a_stand_in_says_so(
 ) -> None:
     monkeypatch.setattr("pipeline.encode.probe.BertConfig", lambda: BertConfig(**SMALL))
     for name in ("aspire-bm", "specter2_ensemble"):
-        (row,) = estimates([name], None, [1_000_000], sample_texts(corpus), HERE, 0.1)
+        (row,) = estimates([name], None, {"1M": 1_000_000}, sample_texts(corpus), HERE, 0.1)
         assert row["note"] == "random weights of a BERT-base: not in the cache"
         assert row["disk_GB"] > 1e6 * 32 * 4 / 1e9
     twice = Probe(10.0, 100.0, 1.0, 32, 4, 1_000).times(2)

@@ -38,9 +38,6 @@ from pipeline.studies.common import drawn, formatted, in_points, made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
 from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
-_BEYOND = 4
-"""Factor by which the search for a line's zero extends beyond the measured sizes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
@@ -173,10 +170,10 @@ class Line(NamedTuple):
     def turn(self) -> tuple[float, float, float]:
         """Return the size at which the line is 0, and the range of sizes at which 0 is not rejected.
 
-        Sizes up to :data:`_BEYOND` times the measured range are searched on either side; ends beyond are 0 or infinite.
-        The size is NaN if the interval of the slope contains 0. All three are NaN if 0 is rejected everywhere.
+        Only the measured sizes are searched; ends beyond them are 0 or infinite. The size is NaN if it lies beyond
+        them, or if the interval of the slope contains 0. All three are NaN if 0 is rejected everywhere.
         """
-        sizes = np.geomspace(self.sizes[0] / _BEYOND, self.sizes[-1] * _BEYOND, 400)
+        sizes = np.geomspace(self.sizes[0], self.sizes[-1], 400)
         bounds = np.array([self.at(size) for size in sizes])
         not_rejected = np.flatnonzero((bounds[:, 1] <= 0) & (bounds[:, 2] >= 0))
         if not len(not_rejected):
@@ -185,7 +182,8 @@ class Line(NamedTuple):
         _, falls, rises = crossed_mean(self.coefficients[..., 1])
         low = float(sizes[not_rejected[0]]) if not_rejected[0] else 0.0
         high = float(sizes[not_rejected[-1]]) if not_rejected[-1] < len(sizes) - 1 else np.inf
-        return float(self.middle * 2 ** (-level / slope)) if falls > 0 or rises < 0 else np.nan, low, high
+        turn = float(self.middle * 2 ** (-level / slope)) if falls > 0 or rises < 0 else np.nan
+        return turn if self.sizes[0] <= turn <= self.sizes[-1] else np.nan, low, high
 
 
 def fitted(frame: pl.DataFrame, sparse: str, gaps: Floats) -> Iterator[Line]:
@@ -241,7 +239,7 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
     notes = [
         f"Slope: points of MAP over {sparse} a doubling of the candidates. Turns at: the number of candidates at which "
         "the line is 0, if the slope differs from 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals.",
-        f"Sizes are followed to {_BEYOND} times the measured range; beyond it the line is not tested.",
+        "Below, above: beyond the measured sizes, to which the line is not followed.",
         "Gaps: positives without an abstract; few: a share of them up to the median query's.",
         *(
             f"Left out: {kind} negatives, {configured:,} candidates: only {size:,} exist."

@@ -24,8 +24,10 @@ from pipeline.studies.large_scale.rankings import DATASET
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score are linear in the log of the size. ``power``: the log of the score is."""
 
-_BEYOND = (16_000_000, 200_000_000)  # about S2ORC's candidates with abstract and references; papers of S2AG
 _APART = 1.25  # minimum ratio of two fitted sizes; nearly equal pools are one point
+
+PAPER = "paper"
+"""Group of the published curves."""
 
 _PUBLISHED = (TUNED, "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
@@ -134,7 +136,7 @@ def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
             name = "bm25" if system == TUNED else system
-            curves.append(Curve("paper", name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
+            curves.append(Curve(PAPER, name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
     return curves
 
 
@@ -147,7 +149,7 @@ def random_precision(size: int, positives: float) -> float:
     return harmonic / size + (positives - 1) * (size - harmonic) / (size * max(size - 1, 1))
 
 
-def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) -> Floats:
+def predict(sizes: Sequence[int], scores: Floats, at: Sequence[float] | Floats, form: str) -> Floats:
     """Fit a line to transformed scores ``[..., sizes]`` by least squares; return its scores at sizes ``at``."""
     x, new_x = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
     bounded = np.clip(scores, 1e-6, 1 - 1e-6)
@@ -157,53 +159,58 @@ def predict(sizes: Sequence[int], scores: Floats, at: Sequence[int], form: str) 
     return np.asarray(1 / (1 + np.exp(-line)) if form == "logit" else np.exp(line))
 
 
-def extrapolate(sizes: Sequence[int], values: Floats, at: Sequence[int], form: str, seed: int) -> list[Interval]:
-    """Return the curve at sizes ``at`` with 95% bootstrap intervals over queries; values are ``[sizes, queries]``."""
-    means = bootstrap_means(values, seed=seed, item="curve")
-    low, high = np.quantile(predict(sizes, means.T, at, form), [0.025, 0.975], axis=0)
-    return list(zip(predict(sizes, values.mean(axis=1), at, form).tolist(), low.tolist(), high.tolist(), strict=True))
+def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) -> Interval:
+    """Return the last size's mean as the others predict it, with its 95% bootstrap interval over queries.
+
+    ``values`` are ``[sizes, queries]``; those of the last size are not used.
+    """
+    means = bootstrap_means(values[:-1], seed=seed, item="curve")
+    low, high = np.quantile(predict(sizes[:-1], means.T, sizes[-1:], form)[:, 0], [0.025, 0.975])
+    return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 
 
-def extrapolations(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
-    """Yield predictions for the largest size from the smaller ones, and extrapolations beyond it, by both forms."""
+def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
+    """Yield the largest size's MAP beside its predictions from the smaller ones; published figures in their own."""
+    for name, suffix, chosen in (
+        ("curves", "", [curve for curve in curves if curve.group != PAPER]),
+        ("curves-published", ": published figures", [curve for curve in curves if curve.group == PAPER]),
+    ):
+        yield from _curve_table(name, f"MAP against pool size{suffix}", chosen, seed)
+
+
+def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
     rows = []
     for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
         label = f"{group} {system} {format_count(sizes[-1])}, {form}"
         for index in (0, -1) if positives else ():
             random_score = random_precision(sizes[index], positives[index])
             rows.append(Measurement(label, f"random, {('smallest', 'largest')[index]}", random_score, np.nan, np.nan))
-        figures = [
-            interval(values[-1], seed, "curve"),
-            *extrapolate(sizes[:-1], values[:-1], sizes[-1:], form, seed),
-            *extrapolate(sizes, values, _BEYOND, form, seed),
-        ]
-        for column, (value, *bounds) in zip(
-            ("measured", "predicted", *map(format_count, _BEYOND)), figures, strict=True
-        ):
+        figures = interval(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
+        for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
             low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
             rows.append(Measurement(label, column, value, low, high))
     if rows:
         notes = (
-            "The curve is fitted to the smaller sizes for the largest, and to all for larger ones. logit: log odds of "
-            "MAP against the log of the size; power: log of MAP. Pools of nearly one size are one point.",
-            "paper: the published figures. Intervals are over queries; they do not hold the error of the form.",
+            "Predicted: by a line through the smaller sizes. logit: log odds of MAP against the log of the size; "
+            "power: log of MAP. Pools of nearly one size are one point. Nothing is predicted beyond the largest size.",
+            "Intervals are over queries; they do not hold the error of the form.",
             "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
             "so chance falls with the size: a part of the curve is the density of positives.",
         )
-        yield interval_table("curves", "MAP against pool size", "system, largest size, form", rows, notes)
+        yield interval_table(name, title, "system, largest size, form", rows, notes)
 
 
 def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
-    """Return MAP against pool size with the fitted curve, extrapolated, a view for each group."""
+    """Return MAP against pool size with the fitted curve, a view for each group."""
     views: dict[str, list[Series]] = {}
     for group, system, sizes, values, _ in curves:
-        grid = [round(sizes[0] * (_BEYOND[-1] / sizes[0]) ** (step / 40)) for step in range(41)]
+        grid = np.geomspace(sizes[0], sizes[-1], 20)
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
         mean, low, high = zip(*(interval(size_values, seed, "curve") for size_values in values), strict=True)
-        line = list(zip(map(float, grid), fitted.tolist(), strict=True))
+        line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
         views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
-    ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000, *_BEYOND)}
-    return Chart("MAP extrapolated", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
+    ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
+    return Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
 
 
 def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:

@@ -87,7 +87,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *(table for summary in summaries for table in published.tables(summary, gaps, tuned, compared=compared)),
         *by_query.tests(summaries, averages, seed),
         *by_query.variances(scores, seed),
-        *by_query.extrapolations(curves, seed),
+        *by_query.curve_tables(curves, seed),
         *by_query.fusions(averages, seed),
         recall,
         analyses.shares(pools),

@@ -90,12 +90,13 @@ def _standings(
         )  # fmt: skip
         lines.append(TableRow(systems[index], cells))
         rows.append(row | {"without_least": lowest, "without_most": highest} | cost)
-    heads = ("rank", "mean rank", "Borda", "rank without one", "benchmarks", *_CHOOSERS, *_MORE.values())
+    heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_CHOOSERS, *_MORE.values())
     notes = (
-        "Rank: by the mean of ranks, among the systems that were scored on all benchmarks; without one: the least and "
-        "the greatest with one benchmark left out. Mean rank and Borda (percent of the other systems that it is above) "
-        "are over the benchmarks that a system was scored on. Brackets: means of the ends of its intervals on them, "
-        "and the ranks that these leave.",
+        "Rank: by the mean of ranks, among the systems that were scored on all benchmarks. One benchmark left out: "
+        "the least and the greatest rank on the others. Mean rank and Borda (percent of the other systems that it is "
+        "above) are over the benchmarks that a system was scored on; their intervals go from the mean of the lower "
+        "ends on these benchmarks to the mean of the upper ends. The interval of the rank holds the ranks that are "
+        "possible among systems whose intervals of the mean rank overlap.",
         "Costs of a fusion are the sum of its parts. Papers a second: while vectors or terms were made, whatever else "
         "ran; not tested. Bytes: vectors as they are compared, or terms. Data to: last year of the training data.",
     )

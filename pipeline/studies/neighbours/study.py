@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,12 @@ TASKS = {"titles": "I", "titles-among-titles": "II"}
 OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (50, 70), "LO-DS": (0, 20)}
 """Open interval of AOP-20, in percent, that the paper calls optimal for a category (section 6.3, table 5)."""
 
+_TITLE_COLUMNS = tuple(itertools.product(TASKS.values(), ("MRR", "T100")))
+"""Tasks and measures of table 3."""
+
+_PUBLISHED_SCHEMA = dict.fromkeys(("corpus", "system", "column"), pl.String) | dict.fromkeys(
+    ("value", "low", "high"), pl.Float64
+)
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml with figures in the paper."""
 
@@ -73,8 +79,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
     by_category = with_means(pl.concat(category_frames))
     tables = [
-        titles(with_means(title_means), recipe),
-        categories(by_category, recipe),
+        titles(with_means(title_means)),
+        categories(by_category, recipe.limitations),
+        *published_tables(recipe),
         optimality(by_category, recipe),
         by_class(classes, recipe),
         counts(corpora),
@@ -198,20 +205,15 @@ def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
     )
 
 
-def titles(values: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 3: a row for each corpus and system, published rows below."""
-    columns = [
-        *itertools.product(TASKS.values(), ("MRR", "T100")),
-        *itertools.product(TASKS.values(), _FURTHER),
-    ]
-    keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in columns}
+def titles(values: pl.DataFrame) -> StudyTable:
+    """Return table 3: a row for each corpus and system."""
+    columns = [f"{task} {name}" for task, name in (*_TITLE_COLUMNS, *itertools.product(TASKS.values(), _FURTHER))]
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
-        f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. The paper's sets are others of the same kind. "
-        f"{_BRACKETS}"
+        f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. {_BRACKETS}"
     )
-    return _table_of_cells("titles", "Titles as queries", values, cells, list(keys), [note], _published(recipe, keys))
+    return _table_of_cells("titles", "Titles as queries", values, cells, columns, [note])
 
 
 def best_of_titles(values: pl.DataFrame) -> str:
@@ -223,13 +225,12 @@ def best_of_titles(values: pl.DataFrame) -> str:
     return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
-def categories(means: pl.DataFrame, recipe: Recipe) -> StudyTable:
-    """Return table 4: AOP-10 by category (:func:`category_means`), published rows below."""
+def categories(means: pl.DataFrame, limitations: Sequence[str]) -> StudyTable:
+    """Return table 4: AOP-10 by category (:func:`category_means`)."""
     cells = means.filter(measure="AOP-10")
-    published = _published(recipe, {category: f"aop10.{{}}.{category}" for category in CATEGORIES})
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    named_cells, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *recipe.limitations]
-    return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes, published)
+    named_cells, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *limitations]
+    return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes)
 
 
 def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
@@ -326,23 +327,29 @@ def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
     return float(test.pvalue)
 
 
-def _published(recipe: Recipe, keys: Mapping[str, str]) -> pl.DataFrame:
-    """Return the published figures for comparable corpora; ``{}`` in a key is replaced by the data set."""
-    rows = [
-        (corpus, f"{system} (paper, {dataset})", column, registry.published(system).get(key.format(dataset)))
-        for corpus, dataset in recipe.reference.items()
-        for system in (_PUBLISHED if corpus in recipe.corpora else ())
-        for column, key in keys.items()
-    ]
-    schema = {"corpus": pl.String, "system": pl.String, "column": pl.String, "value": pl.Float64}
-    return pl.DataFrame(rows, schema, orient="row")
+def published_tables(recipe: Recipe) -> Iterator[StudyTable]:
+    """Yield the paper's figures of the sets that resemble the corpora: tables 3 and 4 of its own."""
+    title_keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in _TITLE_COLUMNS}
+    category_keys = {category: f"aop10.{{}}.{category}" for category in CATEGORIES}
+    tables = ("titles", "Titles as queries", title_keys), ("categories", "AOP-10 by category", category_keys)
+    for name, title, keys in tables:
+        rows = [
+            (dataset, system, column, registry.published(system).get(key.format(dataset)), None, None)
+            for corpus, dataset in recipe.reference.items()
+            for system in (_PUBLISHED if corpus in recipe.corpora else ())
+            for column, key in keys.items()
+        ]
+        frame = pl.DataFrame(rows, _PUBLISHED_SCHEMA, orient="row").drop_nulls("value")
+        if len(frame):
+            note = "Figures of the paper, in percent, for its own sets: other papers than those of the tables here."
+            title = f"{title}: published figures"
+            yield _table_of_cells(f"{name}-published", title, frame, frame, list(keys), [note])
 
 
 def _table_of_cells(
-    name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str],
-    published: pl.DataFrame | None = None,
-) -> StudyTable:  # fmt: skip
-    """Return cells (``corpus``, ``system``, ``column``, ``value``) and ``published`` ones as a table, corpus by corpus.
+    name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str]
+) -> StudyTable:
+    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus.
 
     A value is followed by the ``mark`` of its cell, if any, and by its interval. ``frame`` has the figures of the
     table.
@@ -352,7 +359,7 @@ def _table_of_cells(
         interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
         return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
 
-    rows = pl.concat([cells] if published is None else [cells, published], how="diagonal").drop_nulls("value")
+    rows = cells.drop_nulls("value")
     texts = pl.Series([text(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
     wide = rows.select("corpus", "system", "column", value=texts).pivot(
         on="column", index=["corpus", "system"], values="value"

@@ -81,7 +81,8 @@ def test_it_writes_every_table_and_figure(study: Any) -> None:
         cells = dict(re.findall(r'<th scope="row">[A-Z-]+ (\w+)</th><td>([-\d.]+)</td>', shown[title]))
         first = {row["name"]: row for row in reversed(study["tables"][name]) if row.get("measure") == measure}
         assert cells == {name: f"{scale * row[column]:.1f}" for name, row in first.items()}
-    assert "| iclr specter (paper, ICLR) | 58.6 | 91.5 | 22.1 | 66.5 |" in (folder / "titles.md").read_text()
+    assert "| ICLR specter | 58.6 | 91.5 | 22.1 | 66.5 |" in (folder / "titles-published.md").read_text()
+    assert "specter" not in (folder / "titles.md").read_text()
     assert "(titles as queries, task I)" in (folder.parent / "index.html").read_text()
     precisions = {row["system"]: row["MAP"] for row in study["tables"]["correlation"]}
     assert precisions == pytest.approx(dict(zip(SYSTEMS, (10, 20, 30), strict=True)))
