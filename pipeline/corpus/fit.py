@@ -35,7 +35,7 @@ def largest(
     exclude: Sequence[str] = (),
     *,
     held_out: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Return the year, the number of queries and the sizes, nearest to the requested ones, that a corpus can fill.
 
     Pools of several fields share these values, so that one table can hold them. If the pools are of all fields, fields
@@ -51,7 +51,7 @@ def largest(
         held_out: whether queries must remain for validation: the configuration's ``validation_queries``, or as many.
 
     Returns:
-        The changed settings; empty if none changes, or if nothing fits.
+        The changed settings; None if nothing fits.
     """
     prefiltered = prefilter(corpus.attributes, config.prefilter)[0]
     rows = corpus.rows_of(exclude)
@@ -80,14 +80,14 @@ def largest(
         config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
         pools = pools_of(config)
         if too_few() and "queries" not in free:
-            return {}
+            return None
     query_count = config.queries
     if too_few() and "queries" in free:
         query_count = common_count([pool.query_count for pool in pools])
     pools = [pool for pool in pools if query_count == "all" or pool.query_count >= query_count]
     with_negatives = [pool for pool in pools if _has_negatives(corpus, pool, prefiltered)]
     if not (pools := with_negatives if all_fields or len(with_negatives) == len(pools) else []):
-        return {}
+        return None
     fitting_sizes = list(sizes)
     for pool in pools if "size" in free else ():
         fitting_sizes = [
@@ -98,7 +98,7 @@ def largest(
     if numeric_sizes and "queries" in free and query_count != "all":
         query_count = min([query_count, *(pool.queries_within(min(numeric_sizes)) for pool in pools)])
     if query_count == 0:
-        return {}
+        return None
     fitting_values = {"year": config.year, "queries": query_count, "size": tuple(dict.fromkeys(fitting_sizes))}
     requested_values = {"year": requested.year, "queries": requested.queries, "size": tuple(sizes)}
     return {name: value for name, value in fitting_values.items() if value != requested_values[name]}

@@ -176,11 +176,13 @@ def explained(error: InsufficientDataError, pools: Sequence[Task]) -> Insufficie
     held_out = config.split == "validation" or config.validation_queries is not None
     any_paper = dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, min_citations=0))
     free = ({"queries", "size"}, {"year", "queries", "size"})
-    for tried, adjustable in itertools.product((config, any_paper), free):
-        if feasible := largest(opened_corpus, tried, fields, sizes, adjustable, builder.ids, held_out=held_out):
-            rule = {} if tried is config else {"min_citations": 0}
+    for tried, of_sizes, adjustable in itertools.product((config, any_paper), (sizes, ("all",)), free):
+        feasible = largest(opened_corpus, tried, fields, of_sizes, adjustable, builder.ids, held_out=held_out)
+        rule = {} if tried is config else {"min_citations": 0}
+        size = {} if of_sizes == sizes else {"size": of_sizes}
+        if feasible is not None and (changed := {**rule, **size, **feasible}):
             year = {} if config.year == SETTINGS["year"].default else {"year": config.year}
-            values = {**rule, **year, **feasible}
+            values = {**year, **changed}
             error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in values.items()}
             break
     return error

@@ -77,7 +77,7 @@ class Selection:
         if corpus is not None and adjustable:
             held_out = common.validation_queries is not None
             ids = read_ids(exclude)
-            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, ids, held_out=held_out)
+            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, ids, held_out=held_out) or {}
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
                 say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits"))
