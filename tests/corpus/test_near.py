@@ -116,13 +116,13 @@ def test_candidates_of_earlier_years_only(tmp_path: Path, field: str | None) -> 
         ],
         {(f"{n:03d}", f"{(n + k) % 80:03d}") for n in range(80) for k in (1, 2, 3, 4)},
     )
-    made = make(tmp_path, pool_task(artifact, PoolConfig(field=field, size="all", queries=20, earlier_only=True)))
+    made = make(tmp_path, pool_task(artifact, PoolConfig(field=field, size="all", queries=10, earlier_only=True)))
     pool = Pool(made, Corpus(artifact))
     years = pool.corpus.attributes["year"]
     assert set(years[pool.candidates].tolist()) == {2017, 2018}
     assert set(years[pool.query_rows].tolist()) == {2019}
-    assert made.manifest.counts["positives"] == 40
-    assert made.manifest.counts["positives_dropped_not_earlier"] == 40
+    assert made.manifest.counts["positives"] == 20
+    assert made.manifest.counts["positives_dropped_not_earlier"] == 20
     assert NO_YEAR in years
 
 
