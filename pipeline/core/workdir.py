@@ -109,12 +109,17 @@ class Workdir:
         with files.disk_errors(self.path):
             folder.mkdir(parents=True)
             yield folder, record
-            outputs = []
-            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        self.finish_folder(name, record.counts)
+
+    def finish_folder(self, name: str, counts: Mapping[str, Any] | None = None) -> None:
+        """Finish a folder that a library has written, such as a checkpoint."""
+        outputs = []
+        with files.disk_errors(self.path):
+            for path in sorted(path for path in (self.path / name).rglob("*") if path.is_file()):
                 files.sync(path)
                 relative = path.relative_to(self.path).as_posix()
                 outputs.append(Output(relative, None, path.stat().st_size, files.sha256(path)))
-            outputs[0] = replace(outputs[0], counts=record.counts)
+            outputs[0] = replace(outputs[0], counts=dict(counts or {}))
             self._finish(name, outputs)
 
     def arrow(self, name: str, data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **counts: Any) -> int:

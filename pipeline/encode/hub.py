@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import tempfile
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.manifest import MANIFEST
 from pipeline.encode import shape
 
 _SMALL = ("*.json", "*.txt", "*.model")
@@ -140,8 +143,15 @@ def packaged(name: str) -> Path | None:
 
 
 def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> Checkpoint:
-    """Check the model or adapter in a folder and return it; its revision is a digest of its files and of ``extra``."""
+    """Check the model or adapter in a folder and return it; its revision is a digest of its files and of ``extra``.
+
+    Raises:
+        InputError: the folder holds no such model.
+        CorruptError: it lies in an artifact of ``mdcr train`` and differs from the manifest.
+    """
     folder = folder.expanduser().resolve()
+    if trained := _trained(folder):
+        trained.verify()
     _check(folder, layout)
     if not weights(folder, layout):
         raise InputError(
@@ -150,6 +160,14 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         )
     stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *extra))
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
+
+
+def _trained(folder: Path) -> Artifact | None:
+    """Return the artifact of ``mdcr train`` that a folder lies in: ``NAME-IDENTITY/NAME`` with a manifest."""
+    for inner, outer in itertools.pairwise((folder, *folder.parents)):
+        if re.fullmatch(f"{re.escape(inner.name)}-[0-9a-f]{{12}}", outer.name) and (outer / MANIFEST).is_file():
+            return Artifact.open(outer)
+    return None
 
 
 def is_folder(text: str) -> bool:

@@ -42,6 +42,9 @@ _STATE = ".state-*.json"
 
 _T = TypeVar("_T")
 
+_RESERVE = 2**30
+"""Bytes that a file of unknown size leaves on the disk."""
+
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
 """Status codes of a storage server if a signed address has expired or the file has moved."""
 
@@ -146,8 +149,10 @@ class _State(msgspec.Struct, frozen=True):
         total = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length", "")
         etag = headers.get("ETag", "")
         is_md5 = re.fullmatch(r'"[0-9a-f]{32}"', etag) and "kms" not in headers.get("x-amz-server-side-encryption", "")
-        strong = etag if etag.startswith('"') else None
-        return cls(strong, int(total) if total.isdecimal() else None, etag.strip('"') if is_md5 else None)
+        strong = etag if etag.startswith('"') and etag.isascii() else None
+        return cls(
+            strong, int(total) if re.fullmatch("[0-9]{1,18}", total) else None, etag.strip('"') if is_md5 else None
+        )
 
 
 class Download:
@@ -254,9 +259,18 @@ class Download:
                 if response.status_code == 206:
                     return f"the server sent another range: {content_range}", 0
             self._save_state(_State.from_response(response))
+            length = self._remote.bytes if self._remote.bytes is not None else self._state.total
             with self._partial.open("ab") as handle:
                 for chunk in response.iter_raw():
                     self._raise_if_stopped()
+                    if length is None and files.free_bytes(self._path.parent) < _RESERVE:
+                        raise StageError(
+                            f"{self._remote.name} has no stated size and leaves less than 1 GiB at {self._path.parent}",
+                            "Check --endpoint, or choose another folder with --output",
+                        )
+                    if length is not None and handle.tell() + len(chunk) > length:
+                        self._restart()
+                        return f"the server sent more than the {length:,} bytes of {self._remote.name}", 0
                     handle.write(chunk)
                     self._report(len(chunk))
         total = self._state.total

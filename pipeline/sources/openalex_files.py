@@ -176,7 +176,7 @@ def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int =
                     entry.findtext(f"{_NAMESPACE}{name}", "") for name in ("Key", "Size", "ETag", "LastModified")
                 )
                 yield S3Object(key, integer(size), etag, modified)
-        except (ET.ParseError, ValueError) as error:
+        except (ET.ParseError, ValueError, LookupError) as error:  # of an unknown encoding
             raise StageError(
                 f"{address} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
             ) from error

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Protocol
 
 import httpx
@@ -23,6 +25,9 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
 
 _REDIRECTS = 10
+
+_READ = ("Retry-After",)
+"""Headers of an answer that are read."""
 
 _MAX_ANSWER = 8 * 2**20
 """Maximum size of a response in bytes; the longest listings have a few hundred kilobytes."""
@@ -41,6 +46,8 @@ class Remote:
     def __post_init__(self) -> None:
         for name in self.name.split("/"):
             plain_name(name)
+        if self.bytes is not None and not 0 <= self.bytes < 2**62:
+            raise InputError(f"the server's size of {self.name} is {str(self.bytes)[:30]} bytes", "Check --endpoint")
 
 
 def plain_name(name: str) -> str:
@@ -65,8 +72,9 @@ class Catalogue(Protocol):
 
 
 def client() -> httpx.Client:
-    """Return a thread-safe HTTP client with the proxies of the environment."""
+    """Return a thread-safe HTTP client with the proxies of the environment; it keeps no cookies."""
     return httpx.Client(
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         headers={"User-Agent": f"mdcr/{pipeline.__version__}", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(60, connect=30),
         limits=httpx.Limits(max_connections=64),
@@ -138,7 +146,7 @@ def _follow_redirects(session: httpx.Client, request: httpx.Request, private: Ma
         finally:
             answer.close()
         if answer.next_request is None:
-            headers = httpx.Headers([item for item in answer.headers.multi_items() if item[0] != "content-encoding"])
+            headers = {name: value for name in _READ if (value := answer.headers.get(name, "")) and value.isascii()}
             return httpx.Response(answer.status_code, headers=headers, content=body, request=request)
         request = answer.next_request
         if _origin(request.url) != origin:
@@ -148,12 +156,18 @@ def _follow_redirects(session: httpx.Client, request: httpx.Request, private: Ma
 
 
 def _read_bounded(answer: httpx.Response) -> bytes:
-    """Return the decompressed body of a response; StageError if it is too long."""
+    """Return the body of a response, unpacked if it is gzip; StageError if it is too long or packed otherwise."""
+    url, encoding = public_url(str(answer.url)), answer.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip"):
+        raise StageError(f"{url} answered in the encoding {encoding[:80]!r}", "Check --endpoint")
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
     body = bytearray()
-    for chunk in answer.iter_bytes():
-        body += chunk
+    for chunk in answer.iter_raw():
+        try:
+            body += unpacker.decompress(chunk, _MAX_ANSWER + 1) if unpacker else chunk
+        except zlib.error as error:
+            raise httpx.DecodingError(str(error), request=answer.request) from error
         if len(body) > _MAX_ANSWER:
-            url = public_url(str(answer.url))
             raise StageError(f"{url} answered with more than {_MAX_ANSWER >> 20} MiB", "Check --endpoint")
     return bytes(body)
 

@@ -217,7 +217,7 @@ class S2agCatalogue:
         self.release = plain_name(described.release_id)
         offered = [dataset.name for dataset in described.datasets]
         for offer in described.datasets:
-            if match := re.search(r"([0-9.]+)([MB]) records", offer.description):
+            if match := re.search(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([MB]) records", offer.description):
                 self.stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
         for dataset in self._datasets:
             if dataset not in offered:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class Architecture:
         modules = open_modules(self._folder, base.spec)
         if not isinstance(modules[0], Transformer):
             raise InputError(f"{base.name} cannot be trained: it is a {shape.STATIC}", "Give a model such as minilm")
+        self._limits = _limits(modules[0].tokenizer)
         self.network: Any = modules[0].model
         self._switch: Callable[[str], None] = lambda _: None
         if name not in ("cls", "lora") and any(list(module.parameters()) for module in modules[1:]):
@@ -162,6 +163,7 @@ class Architecture:
         """Write the trained model and its tokenizer into a folder."""
         transformer = self.model[0]
         transformer.max_seq_length = self._spec.max_length
+        _set_limits(transformer.tokenizer, *self._limits)
         if self.name in ("cls", "lora"):
             if self.name == "lora":
                 transformer.model = transformer.model.merge_and_unload()
@@ -215,6 +217,18 @@ class Architecture:
             "parameters": sum(map(torch.numel, weights)),
             "trained": sum(weight.numel() for weight in weights if weight.requires_grad),
         }
+
+
+def _limits(tokenizer: Any) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return truncation and padding of a tokenizer, which each call changes; None for none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # tokenizers in Python have none
+    return (backend.truncation, backend.padding) if backend else (None, None)
+
+
+def _set_limits(tokenizer: Any, truncation: Mapping[str, Any] | None, padding: Mapping[str, Any] | None) -> None:
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+        backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
+        backend.enable_padding(**padding) if padding else backend.no_padding()
 
 
 def _modes(module: Any) -> list[str]:

@@ -169,7 +169,8 @@ def _train(
     }
     out.note(base=base.name, trained_with=provenance.versions(_PACKAGES), method=method)
     with out.folder(name) as (folder_out, record):
-        fit = partial(_fit, base, config, folder, dict(inputs), out.scratch(), folder_out, resources)
+        work = Workdir.prepare(out.scratch() / "training")  # drops a checkpoint that is cut off or damaged
+        fit = partial(_fit, base, config, folder, dict(inputs), work, folder_out, resources)
         counts = run_processes(fit, process_count(resources))
         (folder_out / "README.md").write_text(card(name, base, config, inputs, counts), encoding="utf-8")
         record.counts = {"folder": name}
@@ -184,7 +185,7 @@ def _fit(
     config: TrainConfig,
     folder: Folder | None,
     inputs: Inputs,
-    scratch: Path,
+    work: Workdir,
     model_folder: Path,
     resources: Resources,
     rank: int = 0,
@@ -203,18 +204,18 @@ def _fit(
         raise TypeError(f"{base.name} is not a transformer")
     architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
     writer = Writer(spec, architecture.model.tokenizer, architecture.coded)
-    sets = _sets(config, folder, inputs, scratch, writer)
+    sets = _sets(config, folder, inputs, work, writer)
     evaluator = None
     if "pool" in inputs:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
-    counts = {**architecture.trained(), **train(architecture, sets, settings, scratch, resources, evaluator)}
+    counts = {**architecture.trained(), **train(architecture, sets, settings, work, resources, evaluator)}
     if rank == 0:
         architecture.save(model_folder)
     return counts
 
 
-def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, scratch: Path, writer: Any) -> list[Examples]:
+def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, work: Workdir, writer: Any) -> list[Examples]:
     from pipeline.train.examples import citation_examples
     from pipeline.train.tasks import task_examples
 
@@ -224,8 +225,7 @@ def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, scratch: P
     if folder is not None:
         fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
         chosen = config.settings.examples, config.settings.seed
-        paths = {name: scratch / f"{name}.arrow" for name in config.tasks}
-        sets += [task_examples(task_of(name), folder, fields, path, *chosen) for name, path in paths.items()]
+        sets += [task_examples(task_of(name), folder, fields, work, *chosen) for name in config.tasks]
     return sets
 
 

@@ -17,6 +17,7 @@ from pipeline.core import files
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.rng import generator
 from pipeline.core.text import normalise, number
+from pipeline.core.workdir import Workdir
 from pipeline.studies.scirepeval.tasks import Entry, Folder, entries, read_doc, rows
 from pipeline.train.examples import Examples, Goal, Writer, lazy
 from pipeline.train.recipe import Format
@@ -66,23 +67,22 @@ def training_files(entry: Entry, folder: Folder) -> list[Path]:
     return paths
 
 
-def task_examples(entry: Entry, folder: Folder, writer: Writer, path: Path, limit: int, seed: int) -> Examples:
-    """Return ``limit`` examples of a task, or all if 0; unless ``path`` exists, write their texts to it.
+def task_examples(entry: Entry, folder: Folder, writer: Writer, work: Workdir, limit: int, seed: int) -> Examples:
+    """Return ``limit`` examples of a task, or all if 0; their texts are in ``NAME.arrow`` of the work folder.
 
     Of classes and labels they are drawn in their proportions, as the authors do, else they are the first ones.
 
     Raises:
         InputError: a file or a label is missing.
     """
-    goal = _goal(entry)
-    if not path.is_file():
+    goal, name = _goal(entry), f"{entry.name}.arrow"
+    if not work.done(name):
         examples = _triplets(entry, folder) if goal == "triplet" else _labelled(entry, folder)
         if limit and goal in ("classes", "labels"):
             labels_of = [labels for *_, labels in _labelled(entry, folder)]
             examples = itertools.compress(examples, stratified(labels_of, limit, seed, entry.name))
-        with files.replacing(path) as temporary:
-            files.write_arrow(temporary, _batches(examples, limit, _SCHEMAS[goal]), _SCHEMAS[goal])
-    table = files.read_arrow(path)
+        work.arrow(name, _batches(examples, limit, _SCHEMAS[goal]), _SCHEMAS[goal])
+    table = files.read_arrow(work.path / name)
     if not len(table):
         raise InputError(f"task {entry.name} must have training examples, got none", "Fetch it again")
     if goal == "triplet":

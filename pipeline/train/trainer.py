@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,12 +34,14 @@ from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
+from pipeline.core.workdir import Workdir
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples, example_counts
 from pipeline.train.objectives import Objective
 from pipeline.train.recipe import Settings
 from pipeline.train.validation import PoolEvaluator
 
+_CHECKPOINT = "checkpoint-"
 _WEIGHTS = "trained.safetensors"
 _STATE = "trainer_state.json"
 _BEFORE = "before.json"
@@ -89,14 +90,14 @@ class _Trainer(SentenceTransformerTrainer):
                 weight.copy_(saved[name])
 
     def _load_best_model(self) -> None:
-        self._load_from_checkpoint(self.state.best_model_checkpoint)
+        self._load_from_checkpoint(str(Path(self.args.output_dir, Path(self.state.best_model_checkpoint).name)))
 
 
 class _Monitor(TrainerCallback):  # type: ignore[misc]
-    """Counts steps in the progress bar, measures MAP at the end of each epoch, and ends a training that diverges."""
+    """Counts steps, records checkpoints, measures MAP at the end of each epoch, and ends a training that diverges."""
 
-    def __init__(self, progress: Progress, *, validated: bool) -> None:
-        self._progress, self._validated = progress, validated
+    def __init__(self, progress: Progress, work: Workdir, *, validated: bool) -> None:
+        self._progress, self._work, self._validated = progress, work, validated
 
     def on_epoch_end(self, _: Any, state: TrainerState, control: TrainerControl, **__: Any) -> None:
         measured = {entry["step"] for entry in state.log_history if "eval_map" in entry}
@@ -105,6 +106,12 @@ class _Monitor(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._progress.add(1)
+
+    def on_save(self, _: Any, state: TrainerState, __: Any, **___: Any) -> None:
+        if distributed.is_initialized():
+            distributed.barrier()  # each process writes its random state
+        if state.is_world_process_zero:
+            self._work.finish_folder(f"{_CHECKPOINT}{state.global_step}")
 
     def on_log(self, _: Any, state: TrainerState, __: Any, logs: Mapping[str, Any], **___: Any) -> None:
         if not math.isfinite(logs.get("loss", 0.0)):
@@ -148,13 +155,13 @@ def train(
     architecture: Architecture,
     sets: Sequence[Examples],
     settings: Settings,
-    folder: Path,
+    work: Workdir,
     resources: Resources,
     evaluator: PoolEvaluator | None = None,
 ) -> dict[str, Any]:
     """Train and return counts: steps, and the curves of loss and of MAP on the validation pool.
 
-    With a validation pool, the network ends at the checkpoint of the highest MAP. ``folder`` holds the checkpoints.
+    With a validation pool, the network ends at the checkpoint of the highest MAP. ``work`` holds the checkpoints.
 
     Raises:
         InputError: a training set is smaller than a micro-batch, or a loss or weight is NaN or infinite.
@@ -170,12 +177,12 @@ def train(
     world = int(os.environ.get("WORLD_SIZE", 1))
     accumulation = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
     steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // (accumulation * world))
-    arguments = _arguments(settings, folder, accumulation, steps, resources, evaluator is not None)
+    arguments = _arguments(settings, work.path, accumulation, steps, resources, evaluator is not None)
     set_seed(settings.seed)
     shared = {name: getattr(settings, name) for name in ("margin", "scale", "head_dropout")}
     losses = {task.name: Objective(architecture, task, tasks=len(sets), **shared) for task in sets}
     stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []
-    start = _checkpoint(folder)
+    start = _checkpoint(work)
     with Progress(steps, "train", "steps") as progress:
         progress.add(int(start.name.rpartition("-")[2]) if start else 0)
         trainer = _Trainer(
@@ -186,16 +193,19 @@ def train(
             evaluator=evaluator,
             callbacks=[
                 _Heads(losses.values()),
-                _Monitor(progress, validated=evaluator is not None),
+                _Monitor(progress, work, validated=evaluator is not None),
                 *stopping,
             ],
         )
         trainer.settings = settings
         trainer.remove_callback(PrinterCallback)
-        before = files.read_json(folder / _BEFORE)
-        if evaluator is not None and before is None:
-            before = evaluator(architecture.model)["map"]  # trainer.evaluate() would put processes out of step
-            files.write_text(folder / _BEFORE, json.dumps(before))
+        before = None
+        if evaluator is not None:
+            if not work.done(_BEFORE):
+                before = evaluator(architecture.model)["map"]  # trainer.evaluate() would put processes out of step
+                with work.file(_BEFORE) as (path, _):
+                    path.write_text(json.dumps(before), encoding="utf-8")
+            before = files.read_json(work.path / _BEFORE)
         try:
             trainer.train(resume_from_checkpoint=str(start) if start else None)
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -243,15 +253,15 @@ def _arguments(
     )
 
 
-def _checkpoint(folder: Path) -> Path | None:
-    """Return the last complete checkpoint; remove incomplete ones."""
-    complete: list[Path] = []
-    for path in folder.glob("checkpoint-*"):
-        if (path / _STATE).is_file():
-            complete.append(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)  # another process may do so too
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+def _checkpoint(work: Workdir) -> Path | None:
+    """Return the last finished checkpoint whose best one so far is finished too; None if there is none."""
+    finished = {int(path.name.removeprefix(_CHECKPOINT)): path for path in work.path.glob(f"{_CHECKPOINT}*")}
+    for _, path in sorted(finished.items(), reverse=True):
+        state = files.read_json(path / _STATE) or {}
+        best = Path(state.get("best_model_checkpoint") or path).name
+        if work.done(path.name) and work.done(best):
+            return path
+    return None
 
 
 def _results(trainer: _Trainer, before: float | None) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from pipeline.core.errors import InputError, StageError
-from pipeline.sources import openalex_files
+from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.sources import download, openalex_files
 from pipeline.sources.download import RECORD, fetch_release
 from pipeline.sources.openalex_files import OpenAlexCatalogue, list_objects
 from pipeline.sources.remote import ATTEMPTS, Remote, ask
+from pipeline.sources.s2ag import S2agCatalogue
 from tests.cli.run import flags, mdcr
-from tests.sources.server import answering, send
+from tests.sources.server import KEY, Datasets, answering, send, serving
 
 
 class Server:
@@ -199,3 +200,73 @@ def test_a_long_answer_is_refused(server: Server, session: httpx.Client, waited:
     with pytest.raises(StageError, match="/x answered with more than 8 MiB"):
         ask(session, f"{server.address}/x")
     assert not waited
+
+
+def test_an_answer_that_is_packed_twice_is_refused(server: Server, session: httpx.Client) -> None:
+    twice = gzip.compress(gzip.compress(b"0" * 2**30, 9), 9)
+    assert len(twice) < 20_000
+    server.answer = lambda request: send(request, 200, twice, {"Content-Encoding": "gzip, gzip"})
+    with pytest.raises(StageError, match="/x answered in the encoding 'gzip, gzip'"):
+        ask(session, f"{server.address}/x")
+
+
+@pytest.mark.parametrize("name", ["Server", "ETag", "Set-Cookie", "Retry-After", "Content-Range"])
+@pytest.mark.parametrize("value", ["\u00e9", "\u00b2", "9" * 5_000])
+def test_odd_headers_change_nothing(
+    server: Server, session: httpx.Client, tmp_path: Path, name: str, value: str
+) -> None:
+    server.answer = lambda request: send(request, 200, b"{}\n", {name: value})
+    assert ask(session, f"{server.address}/x").content == b"{}\n"
+    server.answer = lambda request: send(
+        request, *((200, b"{}\n") if len(server.requests) > 2 else (503, b"")), {name: value}, cut=2
+    )
+    with pytest.raises(StageError, match="could not be fetched"):  # the connection ends early each time
+        fetch(session, f"{server.address}/a", tmp_path)
+
+
+def test_a_file_longer_than_listed_or_without_end_is_refused(
+    server: Server, session: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    def endless(request: Any) -> None:
+        nonlocal sent
+        request.send_response(200)
+        request.send_header("Connection", "close")
+        request.end_headers()
+        request.close_connection = True
+        try:
+            for _ in range(2_000):
+                sent += request.wfile.write(b"0" * 2**20)
+        except OSError:
+            pass
+
+    server.answer = endless
+    listed = Remote("a.jsonl", f"{server.address}/a", bytes=100)
+    with pytest.raises(StageError, match=r"more than the 100 bytes of a\.jsonl"):
+        fetch_release(session, Files(listed.url), [listed], tmp_path / "listed")
+    monkeypatch.setattr(download, "_RESERVE", download.files.free_bytes(tmp_path) - 2**24)
+    with pytest.raises(StageError, match=r"a\.jsonl has no stated size and leaves less than"):
+        fetch(session, f"{server.address}/a", tmp_path / "endless")
+    assert sent < 2**28
+
+
+@pytest.mark.parametrize("described", ["1.2.3M records", f"{'9' * 400}B records", "\u0663M records", ".M records"])
+def test_odd_numbers_in_descriptions_state_nothing(session: httpx.Client, described: str) -> None:
+    datasets = Datasets()
+    datasets.releases = {"2026-01-01": {"papers": {"a.jsonl": b"{}"}}}
+    datasets.description = described
+    with serving(datasets) as address:
+        catalogue = S2agCatalogue(session, "2026-01-01", KEY, ["papers"], address)
+    assert all(0 <= rows < 10**16 for rows in catalogue.stated.values())
+
+
+@pytest.mark.parametrize("size", ["-5", "9" * 40, "1e9", "\u0663"])
+def test_odd_sizes_and_encodings_of_a_listing_are_refused(server: Server, session: httpx.Client, size: str) -> None:
+    one = listing("", "data/jsonl/works/a.gz").replace(b"<Size>1<", f"<Size>{size}<".encode())
+    server.answer = lambda request: send(request, 200, one)
+    with pytest.raises(MdcrError, match="size|listing"):
+        OpenAlexCatalogue(session, "jsonl", server.address).files()
+    server.answer = lambda request: send(request, 200, b'<?xml version="1.0" encoding="nosuch"?>' + one)
+    with pytest.raises(StageError, match="did not answer with a listing"):
+        OpenAlexCatalogue(session, "jsonl", server.address)

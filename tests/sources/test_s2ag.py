@@ -301,8 +301,8 @@ def replying(replies: dict[str, Any]) -> tuple[httpx.Client, list[httpx.Request]
         requests.append(request)
         answer = replies[str(request.url)]
         if isinstance(answer, str):
-            return httpx.Response(302, headers={"Location": answer})
-        return httpx.Response(answer[0], json=answer[1])
+            return httpx.Response(302, headers={"Location": answer}, stream=httpx.ByteStream(b""))
+        return httpx.Response(answer[0], stream=httpx.ByteStream(json.dumps(answer[1]).encode()))
 
     return httpx.Client(transport=httpx.MockTransport(reply), follow_redirects=True), requests
 

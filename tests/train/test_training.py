@@ -20,10 +20,12 @@ from safetensors.torch import load_file
 from transformers import TrainerState
 
 from pipeline.api import Workspace
-from pipeline.core.errors import InputError
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator
 from pipeline.core.runner import Runner
+from pipeline.core.workdir import Workdir
 from pipeline.encode import registry
 from pipeline.encode.spec import TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
@@ -52,6 +54,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_corpus(root, papers, [(f"{a:05d}", f"{b:05d}") for a, b in sorted(pairs)])
     save_bert(root / "tiny", positions=64)
     return root
+
+
+def content(made: Artifact) -> dict[str, bytes]:
+    folder = model_folder(made)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def recipe(root: Path, **changes: Any) -> Recipe:
@@ -83,15 +90,14 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     monkeypatch.setattr(trainer._Monitor, "on_step_end", kill)
     with pytest.raises(KeyboardInterrupt):
         other.runner.make(task)
-    work = other.runner.work_folder(task) / "scratch"
+    work = other.runner.work_folder(task) / "scratch" / "training"
     assert list(work.glob("checkpoint-*/trained.safetensors"))
     (work / "checkpoint-6666").mkdir()  # cut off by the kill
     again = Workspace(Runner(tmp_path / "other", CPU)).runner.make(task)
     assert len(seen) < 7 + steps
     assert again.manifest.counts == whole.manifest.counts
-    weights = [(model_folder(made) / "model.safetensors").read_bytes() for made in (whole, again)]
-    assert weights[0] == weights[1]
-    assert weights[0] != (root / "tiny" / "model.safetensors").read_bytes()
+    assert content(again) == content(whole)
+    assert content(whole)["model.safetensors"] != (root / "tiny" / "model.safetensors").read_bytes()
 
     method = whole.manifest.config["settings"] | whole.manifest.provenance["method"]
     assert {"schedule": "inverse_sqrt", "clip": 1.0, "losses_of_tasks": "sum"}.items() <= method.items()
@@ -112,6 +118,48 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     (entry,) = tomllib.loads(formats_entry(whole)).values()
     assert set(entry) == {"classification", "regression", "proximity", "search", "query"}
     assert set(entry.values()) == {str(folder.resolve())}
+
+
+def test_damage_in_a_killed_training_changes_no_weight(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill after the last step, then one flipped bit in each file of a checkpoint in turn."""
+    shutil.copytree(root, tmp_path / "other", ignore=shutil.ignore_patterns("models"))
+    whole, other = Workspace(Runner(root, CPU)), Workspace(Runner(tmp_path / "other", CPU))
+    expected = content(whole.runner.make(train_task(whole, recipe(root))))
+    task = train_task(other, recipe(root))
+
+    def kill(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Architecture, "save", kill)
+        with pytest.raises(KeyboardInterrupt):
+            other.runner.make(task)
+    work = other.runner.work_folder(task) / "scratch" / "training"
+    newest = max(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    names = sorted(path.name for path in newest.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".json"))
+    assert {"optimizer.pt", "trained.safetensors", "trainer_state.json"} <= {*names}
+    for name in names:
+        place = tmp_path / name
+        shutil.copytree(tmp_path / "other", place)
+        damaged = place / newest.relative_to(tmp_path / "other") / name
+        flipped = bytearray(damaged.read_bytes())
+        flipped[len(flipped) // 2] ^= 1
+        damaged.write_bytes(flipped)
+        assert content(Workspace(Runner(place, CPU)).runner.make(task)) == expected, name
+    made = other.runner.make(task)
+    assert content(made) == expected
+
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        place = tmp_path / f"finished-{name}" / made.name
+        shutil.copytree(made.path, place)
+        registry.resolve(str(place / "mine"))
+        flipped = bytearray((place / "mine" / name).read_bytes())
+        flipped[len(flipped) // 2] ^= 1
+        (place / "mine" / name).write_bytes(flipped)
+        with pytest.raises(CorruptError, match=f"{name} does not match its recorded checksum"):
+            registry.resolve(str(place / "mine"))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +263,7 @@ def test_published_samples_are_training_sets_of_their_formats(tmp_path: Path) ->
 
     writer = Writer(TransformerSpec("", "", template="fields-sep"), Tokenizer(), coded=True)
     made = {
-        name: task_examples(task_of(name), folder, writer, tmp_path / f"{name}.arrow", 0, 1)
+        name: task_examples(task_of(name), folder, writer, Workdir(tmp_path), 0, 1)
         for name in ("mesh", "fos", "same_author", "search", "cite_prediction")
     }
     assert [examples.goal for examples in made.values()] == ["classes", "labels", *["triplet"] * 3]
@@ -247,8 +295,8 @@ def test_the_first_step_has_a_rate_and_the_schedules_are_those_of_the_paper_and_
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_training_that_diverges_ends_with_a_line(loss: float) -> None:
-    monitor = trainer._Monitor(Progress(1, "train", "steps"), validated=False)
+def test_a_training_that_diverges_ends_with_a_line(loss: float, tmp_path: Path) -> None:
+    monitor = trainer._Monitor(Progress(1, "train", "steps"), Workdir(tmp_path), validated=False)
     with pytest.raises(InputError, match="the training diverges: its loss is .* at step 0"):
         monitor.on_log(None, TrainerState(), None, {"loss": loss})
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.resources import Resources
+from pipeline.core.workdir import Workdir
 from pipeline.encode import registry
 from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train.architectures import Architecture
@@ -67,11 +68,11 @@ def trained(base: Path, folder: Folder, place: Path, **settings: Any) -> tuple[A
     chosen = replace(SETTINGS, **settings)
     architecture = Architecture(chosen.architecture, registry.resolve(str(base)), chosen.max_length, chosen.seed)
     writer = Writer(architecture.base.spec, architecture.model.tokenizer, architecture.coded)
-    counts = train(architecture, sets_of(folder, writer, place, chosen), chosen, place, CPU)
+    counts = train(architecture, sets_of(folder, writer, place, chosen), chosen, Workdir(place), CPU)
     return architecture, writer, counts
 
 
 def sets_of(folder: Folder, writer: Writer, place: Path, settings: Settings) -> list[Examples]:
     """Return the training sets of every task."""
     chosen = settings.examples, settings.seed
-    return [task_examples(task_of(task), folder, writer, place / f"{task}.arrow", *chosen) for task in TASKS]
+    return [task_examples(task_of(task), folder, writer, Workdir(place), *chosen) for task in TASKS]
