@@ -152,7 +152,7 @@ class Means(NamedTuple):
     value: Floats
     low: Floats
     high: Floats
-    draws: Floats
+    draws: Floats | list[Floats]
 
     def at(self, row: int) -> Interval:
         """Return the mean of one row with its interval."""
@@ -332,12 +332,21 @@ def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
     return np.asarray(np.mean(effects, axis=0))
 
 
-def standard_error(changes: Groups) -> Floats:
-    """Return the standard error (``n - 1``) of the rows' mean over groups, float64 ``[rows]``; NaN for one query."""
-    if min(values.shape[1] for values in changes.values()) < 2:
-        return np.full(len(next(iter(changes.values()))), np.nan)
-    variances = [values.var(axis=1, ddof=1) / values.shape[1] for values in changes.values()]
+def standard_error(changes: Groups, units: Units | None = None) -> Floats:
+    """Return the standard error (``n - 1``) of the rows' mean over groups, float64 ``[rows]``; NaN for one query.
+
+    With ``units`` it is that of the mean over units, drawn from all groups at once.
+    """
+    samples = _samples(changes, units)
+    if min(values.shape[1] for values in samples) < 2:
+        return np.full(len(samples[0]), np.nan)
+    variances = [values.var(axis=1, ddof=1) / values.shape[1] for values in samples]
     return np.asarray(np.sqrt(np.sum(variances, axis=0)) / len(variances))
+
+
+def _samples(changes: Groups, units: Units | None) -> list[Floats]:
+    """Return independent samples of which the mean over groups is the mean: the groups, or the units' influence."""
+    return list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
 
 
 def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:
@@ -360,7 +369,7 @@ def equivalence(changes: Groups, margin: float, units: Units | None = None) -> F
     if not margin > 0:
         raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
     means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
-    samples = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
+    samples = _samples(changes, units)
     if min(values.shape[1] for values in samples) < 2:
         return np.ones(len(means))
     freedom = np.array([[values.shape[1] - 1] for values in samples])

@@ -19,6 +19,7 @@ from pipeline.core.csr import offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, Run, pairs
 from pipeline.measure.measures import parse_measures, sign_of
@@ -29,7 +30,7 @@ from pipeline.sources.csfcube import NOT_JUDGED, Annotations
 from pipeline.studies.base import StudyFigure, StudyTable
 from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
-from pipeline.studies.facets.scoring import ALL, paired_tests
+from pipeline.studies.facets.scoring import ALL
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
 """Pool and ranking by system, form and facet."""
@@ -231,23 +232,16 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
     """
     if pairs.is_empty():
         return
-    frames = []
-    for papers in pairs.partition_by("first", "second", maintain_order=True):
-        first, second = papers.select("first", "second").row(0)
-        systems = papers.group_by("system", "form", maintain_order=True).agg("value", "value_second")
-        values, second_values = (np.array(systems[name].to_list()) for name in ("value", "value_second"))
-        tests = paired_tests({f"{first} {second}": values - second_values}, measure, seed)
-        facts = systems.select(
-            *("system", "form"),
-            first=pl.lit(first),
-            second=pl.lit(second),
-            papers=pl.col("value").list.len(),
-            mean_first=pl.col("value").list.mean(),
-            mean_second=pl.col("value_second").list.mean(),
-        )
-        columns = tests.select("difference", "low", "high", "p", "p_adjusted")
-        frames.append(pl.concat([facts, columns], how="horizontal"))
-    frame = pl.concat(frames)
+    keys = ["first", "second", "system", "form", "paper"]
+    values = pairs.rename({"value": "one", "value_second": "other"}).unpivot(index=keys, variable_name="of")
+    values = values.with_columns(group=pl.format("{} {}", "first", "second"))
+    design = Design(row=("system", "form", "of"), of=("first", "second"), item="paper", group="group")
+    systems = pairs.select("system", "form").unique().rows()
+    tested = estimate(values, design, seed, {(*key, "one"): (*key, "other") for key in systems})
+    second_means = tested.filter(of="other").select(*keys[:4], mean_second="value")
+    figures = {"papers": "items", "mean_first": "value", "low": "difference_low", "high": "difference_high"}
+    frame = tested.filter(of="one").join(second_means, on=keys[:4], maintain_order="left")
+    frame = frame.select(*keys[:4], "mean_second", "difference", "p", "p_adjusted", **figures)
     pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
     rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
     cells: dict[tuple[str, str], Value] = {

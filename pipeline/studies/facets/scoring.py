@@ -17,10 +17,11 @@ import polars as pl
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import above_chance, by_chance
+from pipeline.measure.estimates import POWER
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.measure.statistics import Groups, Units, holm, interval_kind, mean_of_means, paired_differences
 from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
 from pipeline.studies.base import StudyFigure, StudyTable
@@ -67,45 +68,43 @@ def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(value=above_chance(joined["value"], joined["expected"])).drop("expected")
 
 
-def _units(parts: Mapping[str, Sequence[str]]) -> Units | None:
-    """Return the paper of each query of each part; None if no paper has two of the queries."""
-    units = {name: [query.rpartition("_")[0] for query in queries] for name, queries in parts.items()}
-    papers = [*itertools.chain.from_iterable(units.values())]
-    return units if len({*papers}) < len(papers) else None
-
-
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
     """Return means with 95% intervals: of each facet and of all, over folds (if there are any) and over queries.
 
     All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
-    wide = values.pivot("query", index=["system", "form", "measure"], values="value", maintain_order=True)
-    means = []
-    for facet, queries in _by_facet(wide.columns[3:]).items():
-        parts_of = {QUERIES: [queries], FOLDS: [sorted({*queries} & {*folds[name]}) for name in sorted(folds)]}
-        for average, parts in parts_of.items():
-            if not parts or not all(parts):
-                continue
-            query_groups = {f"{facet} {average} {position}": members for position, members in enumerate(parts)}
-            units, count = _units(query_groups), sum(map(len, parts))
-            groups = {name: wide.select(members).to_numpy() for name, members in query_groups.items()}
-            mean, low, high, _ = mean_of_means(groups, seed, units=units)
-            unit_count = len({*itertools.chain.from_iterable(units.values())}) if units else count
-            interval = interval_kind(unit_count, 1 if units else len(parts))
-            facts = {"facet": facet, "average": average, "queries": count, "drawn": unit_count, "interval": interval}
-            keys = wide.select("system", "form", "measure", **{name: pl.lit(fact) for name, fact in facts.items()})
-            means.append(keys.with_columns(mean=pl.Series(mean), low=pl.Series(low), high=pl.Series(high)))
-    return pl.concat(means)
-
-
-def _by_facet(queries: Sequence[str]) -> dict[str, list[str]]:
-    """Return the queries of each facet and of all, sorted."""
-    facets = sorted({query.rpartition("_")[2] for query in queries})
-    ordered = sorted(queries)
-    return {
-        **{facet: [query for query in ordered if query.endswith(f"_{facet}")] for facet in facets},
-        ALL: ordered,
+    figures = estimate(_by_facet(values, folds), _BY_FACET, seed)
+    facts = {
+        "queries": "items",
+        "drawn": "units",
+        "interval": "interval",
+        "mean": "value",
+        "low": "low",
+        "high": "high",
     }
+    return figures.select("system", "form", "measure", "facet", "average", **facts)
+
+
+_BY_FACET = Design(row=("system", "form"), of=("facet", "average"), group="group", unit="paper")
+
+
+def _by_facet(values: pl.DataFrame, folds: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return the values of each facet and of all, over queries and over folds, with ``group`` and ``paper``."""
+    facets = sorted(values["facet"].unique())
+    placed = []
+    for facet in (*facets, ALL):
+        queries = values.filter(pl.lit(facet == ALL) | (pl.col("facet") == facet))["query"].unique().sort().to_list()
+        parts_of = {QUERIES: [queries], FOLDS: [sorted({*queries} & {*folds[name]}) for name in sorted(folds)]}
+        placed += [
+            (query, facet, average, f"{facet} {average} {position}")
+            for average, parts in parts_of.items()
+            if all(parts)
+            for position, members in enumerate(parts)
+            for query in members
+        ]
+    places = pl.DataFrame(placed, ["query", "facet", "average", "group"], orient="row")
+    joined = places.join(values.drop("facet"), on="query", maintain_order="left_right")
+    return joined.with_columns(paper=pl.col("query").str.extract("(.*)_"))
 
 
 def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> pl.DataFrame:
@@ -114,36 +113,30 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
     Every system is compared with the baseline (empty: the first). A system with queries of both forms is also compared
     with itself: facet against whole paper. Holm's correction is over the comparisons of one kind on one facet.
     """
-    wide = values.filter(measure=measure).pivot("query", index=["system", "form"], values="value", maintain_order=True)
-    keys = wide.select("system", "form").rows()
-    baseline_key = next(key for key in keys if baseline in ("", key[0]))
-    pairs = [(key, baseline_key) for key in keys if key != baseline_key]
-    forms = [((name, FACET), (name, WHOLE)) for name, form in keys if form == FACET and (name, WHOLE) in keys]
+    of_measure = values.filter(measure=measure)
+    keys = of_measure.select("system", "form").unique(maintain_order=True).rows()
+    base = next(key for key in keys if baseline in ("", key[0]))
+    pairs = {key: base for key in keys if key != base}
+    forms = {(name, FACET): (name, WHOLE) for name, form in keys if form == FACET and (name, WHOLE) in keys}
+    forms = {key: than for key, than in forms.items() if pairs.get(key) != than}
     frames = []
-    for facet, queries in _by_facet(wide.columns[2:]).items():
-        of_system = dict(zip(keys, wide.select(queries).to_numpy(), strict=True))
-        for group in filter(None, (pairs, [pair for pair in forms if pair not in pairs])):
-            name = f"{facet} {QUERIES} 0"
-            change = {name: np.stack([of_system[first] - of_system[second] for first, second in group])}
-            tests = paired_tests(change, measure, seed, _units({name: queries}), facet)
-            systems = pl.DataFrame(
-                [(*first, *second) for first, second in group], ["system", "form", "than", "than_form"], orient="row"
+    for bases in filter(None, (pairs, forms)):
+        tests = estimate(_by_facet(of_measure, {}), _BY_FACET, seed, bases).filter(pl.col("p").is_not_null())
+        than, than_form = zip(*(bases[key] for key in tests.select("system", "form").iter_rows()), strict=True)
+        facts = {"low": "difference_low", "high": "difference_high", "queries": "items"}
+        columns = ("difference", "effect", "p", "p_adjusted", "error", "detectable", "wins", "losses")
+        frames.append(
+            tests.select(
+                "facet",
+                "system",
+                "form",
+                than=pl.Series(than),
+                than_form=pl.Series(than_form),
+                **facts,
+                **{name: name for name in columns},
             )
-            facts = systems.select(pl.lit(facet).alias("facet"), pl.all(), pl.lit(len(queries)).alias("queries"))
-            frames.append(pl.concat([facts, tests], how="horizontal"))
+        )
     return pl.concat(frames) if frames else pl.DataFrame()
-
-
-def paired_tests(
-    changes: Groups, measure: str, seed: int, units: Units | None = None, item: str | None = None
-) -> pl.DataFrame:
-    """Return the columns of :func:`pipeline.measure.statistics.paired_differences`, with ``p_adjusted`` over rows."""
-    rows = len(next(iter(changes.values())))
-    tests = paired_differences(changes, seed, signs=sign_of(measure), units=units, item=item, tests=rows)
-    return pl.DataFrame({
-        "low": tests.low, "high": tests.high, "difference": tests.value, "effect": tests.effect,
-        "p": tests.p_value, "p_adjusted": holm(tests.p_value), "wins": tests.wins, "losses": tests.losses,
-    })  # fmt: skip
 
 
 def shown_average(figures: pl.DataFrame) -> str:
@@ -214,13 +207,16 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         marks = ("†" * (p_value < _ALPHA) for p_value in rows["p_adjusted"])
         cells = [f"{change}{mark}" for change, mark in zip(rows.select(in_points()).to_series(), marks, strict=True)]
         overall = rows.row(-1, named=True)
-        last_cells = (f"{overall['p_adjusted']:.4f}", f"{overall['wins']} : {overall['losses']}")
+        shown = "–" if overall["detectable"] is None else f"{100 * overall['detectable']:.1f}"
+        last_cells = (f"{overall['p_adjusted']:.4f}", f"{overall['wins']} : {overall['losses']}", shown)
         lines.append(TableRow(f"{system}, {form}", (f"{than}, {than_form}", *cells, *last_cells)))
-    names = ("than", *frame["facet"].unique(maintain_order=True), f"p, Holm ({ALL})", f"wins : losses ({ALL})")
+    names = ("than", *frame["facet"].unique(maintain_order=True), f"p, Holm ({ALL})", f"wins : losses ({ALL})",
+             f"detectable ({ALL})")  # fmt: skip
     notes = (
         f"Points of {label_of(measure)}, mean over queries [95% interval].",
         f"† paired permutation test, signs flipped paper by paper, p < {_ALPHA}; Holm's correction over the systems "
         "compared with the baseline on one facet, and over those compared with themselves.",
+        f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
     )
     columns = tuple(Column("", name) for name in names)
     table = Table("Differences between systems", "system, query", columns, tuple(lines), notes)

@@ -15,8 +15,8 @@ from pipeline.core.rng import generator
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
-from pipeline.measure.statistics import Floats, mean_of_means, percentiles
 from pipeline.scores.page.parts import Part, TextEntry
 from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
 from pipeline.studies.neighbours import figures, plan
@@ -46,7 +46,6 @@ QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
 _FURTHER = ("S1", "S10", *QUARTILES)
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
-_DRAWS = pl.List(pl.Float64)
 _BRACKETS = "[95% interval over papers]"
 _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 
@@ -134,15 +133,12 @@ def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool, seed: int) -
     Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
     ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
     """
-    means = values.group_by("name", "measure", maintain_order=True).agg(
-        pl.col("value").mean() * 100, queries=pl.len(), of_queries=pl.col("value") * 100
-    )
-    intervals = [mean_of_means({corpus: values.to_numpy()[None]}, seed) for values in means["of_queries"]]
-    ends = {end: np.array([getattr(mean, end)[0] for mean in intervals]) for end in ("low", "high")}
-    draws = pl.Series([mean.draws[0] for mean in intervals], dtype=_DRAWS).cast(_DRAWS)  # equal lengths become an Array
-    means = means.drop("of_queries").with_columns(**ends, draws=draws)
+    percent = values.with_columns(pl.col("value") * 100, corpus=pl.lit(corpus))
+    design = Design(row=(), of=("name", "measure"), item="original", group="corpus")
+    means = estimate(percent, design, seed, keep_draws=True)
+    means = means.select("name", "measure", "value", "low", "high", "draws", queries="items")
     if ranked.kind in TASKS:
-        means = pl.concat([means, quartiles_of(values)], how="diagonal")
+        means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed")
     facts = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
     columns = {key: pl.lit(fact) for key, fact in facts.items()}
     return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
@@ -170,31 +166,22 @@ def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) ->
 
     Columns: ``corpus``, ``system``, ``category``, ``measure``, ``value``, ``low``, ``high``, ``draws``.
     """
-    rows = []
-    by_category = values.with_columns(category=_CATEGORY).group_by("category", "measure", maintain_order=True)
-    for (category, measure), classes in by_category:
-        groups, units = dict[str, Floats](), dict[str, list[str]]()
-        for (name,), class_values in classes.group_by("name", maintain_order=True):
-            groups[str(name)] = 100 * class_values["value"].to_numpy()[None]
-            units[str(name)] = class_values["original"].cast(pl.String).to_list()
-        means = mean_of_means(groups, seed, units=units)
-        rows.append((corpus, system, category, measure, *means.at(0), means.draws[0]))
-    columns = ["corpus", "system", "category", "measure", "value", "low", "high"]
-    return pl.DataFrame(rows, [*columns, ("draws", _DRAWS)], orient="row")
+    percent = values.with_columns(pl.col("value") * 100, category=_CATEGORY)
+    design = Design(row=(), of=("category", "measure"), item="original", group="name", unit="original")
+    means = estimate(percent, design, seed, keep_draws=True)
+    facts = {"corpus": pl.lit(corpus), "system": pl.lit(system)}
+    return means.select(**facts, **{name: name for name in ("category", "measure", "value", "low", "high", "draws")})
 
 
 def with_means(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the means over the corpora, if there are several, with intervals from their independent resamples."""
-    figure_columns, several = ["value", "low", "high", "draws"], frame["corpus"].n_unique() > 1
-    keys, rows = frame.drop("corpus", "queries", *figure_columns, strict=False).columns, []
-    for key, corpora in frame.group_by(keys, maintain_order=True) if several else ():
-        draws = [values.to_numpy() for values in corpora["draws"] if values is not None]
-        count = min(map(len, draws), default=0)
-        ends = percentiles(np.mean([values[:count] for values in draws], axis=0)) if count else (None, None)
-        rows.append({"corpus": "mean over sets", **dict(zip(keys, key, strict=True)), "value": corpora["value"].mean(),
-                     **dict(zip(figure_columns[1:], ends, strict=False))})  # fmt: skip
-    means = pl.DataFrame(rows, {name: kind for name, kind in frame.schema.items() if name != "draws"})
-    return pl.concat([frame.drop("draws"), means])
+    figures = frame.drop("draws")
+    if frame["corpus"].n_unique() == 1:
+        return figures
+    keys = frame.drop("corpus", "queries", "value", "low", "high", "draws", strict=False).columns
+    means = estimate(frame, Design(row=(), of=keys, item="corpus", resampled="draws"), seed=0)
+    means = means.with_columns(corpus=pl.lit("mean over sets")).drop("items", "units", "interval")
+    return pl.concat([figures, means], how="diagonal")
 
 
 def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:

@@ -15,13 +15,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
-from pipeline.measure.statistics import Floats, percentiles, permutation_of_means, standardised_effect
+from pipeline.measure.design import Design, estimate
 from pipeline.scores.page.parts import Chart, HeatMap, Part
 from pipeline.scores.tables import Cell, Column, Value, grid, percent
 from pipeline.studies.base import StudyTable
@@ -63,9 +62,10 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
         names = figures["figure"].to_list()
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
         figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
-        value, items = figures["value"].to_numpy().mean(), figures["items"].min()
-        draws = _draws(figures).mean(axis=0).tolist()
-        figures = pl.DataFrame([(figure, value, items, draws)], ["figure", "value", "items", "draws"], orient="row")
+        parts = figures.with_columns(part=figures["figure"], figure=pl.lit(figure))
+        design = Design(row=(), of=("figure",), item="part", resampled="draws")
+        mean = estimate(parts, design, seed=0, keep_draws=True)
+        figures = mean.select("figure", "value", "draws", items=pl.lit(figures["items"].min(), pl.Int64))
     task = pl.lit(entry.name)
     return _with_intervals(figures).select(
         "value", "items", "draws", task=task, title=pl.lit(entry.title), format=pl.lit(entry.format),
@@ -79,13 +79,9 @@ def _is_averaged(entry: Entry, figures: pl.DataFrame) -> bool:
 
 
 def _with_intervals(figures: pl.DataFrame) -> pl.DataFrame:
-    ends = np.array([percentiles(draws) for draws in _draws(figures)])
-    low, high = (pl.when(pl.col("items") > 1).then(pl.Series(end)) for end in ends.T)
-    return figures.with_columns(low=low, high=high)
-
-
-def _draws(figures: pl.DataFrame) -> Floats:
-    return np.array(figures["draws"].to_list())
+    ends = estimate(figures, Design(row=(), of=("figure",), item="figure", resampled="draws"), seed=0)
+    several = pl.col("items") > 1
+    return figures.with_columns(low=pl.when(several).then(ends["low"]), high=pl.when(several).then(ends["high"]))
 
 
 def means(figures: pl.DataFrame) -> pl.DataFrame:
@@ -94,13 +90,26 @@ def means(figures: pl.DataFrame) -> pl.DataFrame:
     ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, and ``figures`` is the number of figures. All
     are null without any figure.
     """
-    rows = []
-    for name, group, kind in itertools.product(_systems(figures), GROUPS, ("", *FORMATS)):
-        of_format = pl.col("format").is_in([kind] if kind else FORMATS)
-        averaged = figures.filter("averaged", GROUPS[group], of_format, system=name)
-        mean = _mean(averaged["value"].to_numpy(), _draws(averaged)) if len(averaged) else (None,) * 4
-        rows.append((name, group, kind, *mean))
-    return pl.DataFrame(rows, ["system", "group", "format", *_MEAN], orient="row", infer_schema_length=None)
+    formats, systems = ("", *FORMATS), _systems(figures)
+    values = [
+        figures.filter(is_in, pl.col("format").is_in([kind] if kind else FORMATS)).with_columns(
+            group=pl.lit(group), format=pl.lit(kind)
+        )
+        for (group, is_in), kind in itertools.product(GROUPS.items(), formats)
+    ]
+    all_rows = pl.DataFrame([*itertools.product(systems, GROUPS, formats)], ["system", "group", "format"], orient="row")
+    rows = _averaged(pl.concat(values), ("group", "format")).rename({"items": "figures"})
+    return all_rows.join(rows, on=all_rows.columns, how="left", maintain_order="left").select(*all_rows.columns, *_MEAN)
+
+
+def _averaged(figures: pl.DataFrame, of: Sequence[str], seed: int = 0, baseline: str | None = None) -> pl.DataFrame:
+    """Return the means of the averaged figures of each system; the signs of a task's figures are flipped together."""
+    keys = ["system", *of]
+    numbered = figures.filter("averaged").select(
+        *keys, "task", "value", "draws", number=pl.int_range(pl.len()).over(keys), benchmark=pl.lit("scirepeval")
+    )
+    design = Design(row=("system",), of=of, item="number", group="benchmark", unit="task", resampled="draws")
+    return estimate(numbered, design, seed, None if baseline is None else (baseline,))
 
 
 def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
@@ -126,24 +135,13 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
     (p-value ``p``) flips the signs of the differences task by task, all figures of a task at once: it tests whether
     one system is better over tasks.
     """
-    averaged, rows = figures.filter("averaged"), []
-    formats = [kind for kind in FORMATS if kind in averaged["format"]]
-    for name, kind in itertools.product(_systems(figures), ("", *formats) if formats else ()):
-        if name != baseline:
-            of_format = averaged.filter(pl.col("format") == kind) if kind else averaged
-            first, second = (of_format.filter(system=system) for system in (name, baseline))
-            change = (first["value"] - second["value"]).to_numpy()
-            changes, units = {"scirepeval": change[None]}, {"scirepeval": first["task"].to_list()}
-            p_value = float(permutation_of_means(changes, seed, units=units)[0])
-            effect = float(standardised_effect(changes, units)[0])
-            mean = _mean(change, _draws(first) - _draws(second))
-            rows.append((name, baseline, kind, *mean, effect, p_value, int(np.count_nonzero(change > 0))))
-    frame = pl.DataFrame(rows, ["system", "baseline", "format", *_MEAN, "effect", "p", "better"], orient="row")
-    return frame.with_columns(pl.col("effect").fill_nan(None))
-
-
-def _mean(values: Floats, draws: Floats) -> tuple[float, float, float, int]:
-    return float(values.mean()), *percentiles(draws.mean(axis=0)), len(values)
+    both = pl.concat([figures.with_columns(format=pl.lit("")), figures])
+    by_format = _averaged(both, ("format",), seed, baseline).filter(pl.col("p").is_not_null())
+    orders = {"system": _systems(figures), "format": ["", *FORMATS]}
+    facts = {"value": "difference", "low": "difference_low", "high": "difference_high", "figures": "items"}
+    columns = {"effect": "effect", "p": "p", "better": "wins"}
+    frame = by_format.sort(*(pl.col(name).cast(pl.Enum(order)) for name, order in orders.items()))
+    return frame.select("system", pl.lit(baseline).alias("baseline"), "format", **facts, **columns)
 
 
 def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
