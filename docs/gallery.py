@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.core.workspace import REPORTS
 from pipeline.studies.base import STUDIES, find
 
-COMPARE = ["compare", "bm25:tuned", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
+COMPARE = ["compare", "bm25", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
 """On the pools of the study ``large_scale``."""
 
 BOARD = (

@@ -41,7 +41,7 @@ def shoot(page: Any, heading: str) -> bytes:
 def main(workspace: str) -> None:
     """Write every screenshot."""
     reports = Path(workspace).resolve() / "runs" / "reports"
-    (comparison,) = reports.glob("*lsa-against-bm25-tuned/index.html")
+    (comparison,) = reports.glob("*lsa-against-bm25/index.html")
     paths = (reports / "large_scale" / "index.html", comparison)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as started:

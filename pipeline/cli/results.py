@@ -174,7 +174,9 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
         files.remove_abandoned(folder)
         for path in written:
             if path.name == NAME:
-                page = page_of(report.runs, report.scores, report.summary, report.samples, report.measures)
+                page = page_of(
+                    report.runs, report.scores, report.summary, report.samples, report.measures, report.draws
+                )
                 write_page(page, folder)
             elif path.suffix == ".csv":
                 files.write_text(path, as_csv(report.records()))

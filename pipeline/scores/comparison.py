@@ -18,6 +18,7 @@ from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
+from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
 from pipeline.scores.render import render_table
@@ -206,7 +207,8 @@ def page_of(
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
     listed = listing(runs, (row["first"], row["second"]), _best_row(differences))
-    return Page(f"{row['second']} against {row['first']}", f"{scope_text}; {count:,} queries.", parts, facts, listed)
+    title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {count:,} queries."
+    return Page(title, about, parts, facts, listed, findings_of_pair(differences, runs))
 
 
 def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:

@@ -245,15 +245,16 @@ def _map_among_abstracts(runs: pl.DataFrame, seed: int, *, by_field: bool) -> st
     if "pool_path" not in runs.columns:
         return ""
     gapped = runs.filter(pl.col("sample") == pl.col("sample").min().over("field", "size"))
-    gapped = gapped.filter(pl.col("metadata_gaps").map_elements(_differ_in_abstracts, return_dtype=pl.Boolean))
+    differ = pl.Series([differ_in_abstracts(json.loads(text)) for text in gapped["metadata_gaps"]], dtype=pl.Boolean)
+    gapped = gapped.filter(differ)
     scopes = [gapped] if by_field else gapped.partition_by("size", maintain_order=True)
     texts = [text for scope in scopes if len(scope) for text in _map_texts(scope, seed, by_field)]
     return f"MAP among the candidates that have an abstract: {'; '.join(texts)}." if texts else ""
 
 
-def _differ_in_abstracts(gaps: str) -> bool:
-    counts = json.loads(gaps).values()
-    shares = [count["without_abstract"] / max(count["papers"], 1) for count in counts]
+def differ_in_abstracts(gaps: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether positives and negatives of a pool differ in the share without an abstract."""
+    shares = [count["without_abstract"] / max(count["papers"], 1) for count in gaps.values()]
     return bool(shares) and max(shares) - min(shares) >= _GAP
 
 

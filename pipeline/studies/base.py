@@ -72,6 +72,7 @@ class StudyResult:
         files: further text files of the study, content by name.
         parts: further parts of its page: charts, heat maps, query browsers.
         copies: further files of the study, copied from artifacts, path by name.
+        findings: what the figures show, sentences; empty: made from the first table.
         best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
         tables_first: whether tables come before charts on its page.
     """
@@ -82,6 +83,7 @@ class StudyResult:
     files: dict[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
     copies: dict[str, Path] = field(default_factory=dict)
+    findings: Sequence[str] = ()
     best: str = ""
     tables_first: bool = False
 

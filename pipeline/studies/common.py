@@ -18,6 +18,7 @@ from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
+from pipeline.scores.findings import findings
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import Typed, browser
@@ -104,6 +105,7 @@ def pool_result(
             *parts,
             browser(runs, scores, measures, draws, types=types),
         ],
+        findings=findings(summaries[-1], scores, runs, draws),
         best=best_of(summaries[-1], runs),
     )
 

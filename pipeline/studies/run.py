@@ -20,6 +20,7 @@ from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.exchange.frames import as_csv
+from pipeline.scores.findings import findings_of_tables
 from pipeline.scores.page.parts import Chart, Image, Page, Part, TablePart
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
@@ -137,7 +138,8 @@ def _page(
         "best row": results.best,
     }
     summary = f"{study.summary[0].upper()}{study.summary[1:]}."
-    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing)
+    shown = results.findings or findings_of_tables([table.table for table in results.tables])
+    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing, shown)
 
 
 _RATES = {

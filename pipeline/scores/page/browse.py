@@ -152,6 +152,7 @@ def _pack_pool(
         "systems": labels,
         "measures": [label_of(name) for name in measures],
         "signs": [sign_of(name) for name in measures],
+        "first": _two_best(values[0], sign_of(measures[0])),
         "top": best.shape[2],
         "level": draws.level,
         "facts": facts,
@@ -169,6 +170,13 @@ def _pack_pool(
         "types": narrow(types),
     }
     return pack(header, columns)
+
+
+def _two_best(values: npt.NDArray[np.float64], sign: int) -> list[int]:
+    """Return the positions of the two best systems by their means, ``[systems, queries]``; of two, as they stand."""
+    means = [sign * np.nanmean(of_system) if np.isfinite(of_system).any() else -np.inf for of_system in values]
+    best = sorted(range(len(means)), key=means.__getitem__, reverse=True)[:2]
+    return best[::-1] if len(means) > 2 else list(range(len(means)))
 
 
 def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:

@@ -77,7 +77,11 @@ function drawn(element, spec) {
   const select = $("select[data-view]", element), names = Object.keys(spec.views);
   const across = spec.categories.length > 0, ticks = new Map(spec.ticks);
   if (across) $(".canvas", element).style.height = `${90 + spec.categories.length * Math.max(34, 9 * spec.views[names[0]].length)}px`;
-  const ends = [Math.min(...ticks.keys()), Math.max(...ticks.keys())], span = ticks.size ? ends[1] / ends[0] : 1;
+  const places = [...ticks.keys(), ...Object.values(spec.views).flat().flatMap(series => series.x)];
+  const ends = [Math.min(...places), Math.max(...places)];
+  // Width of the position axis, of its logarithm where it has one; a single position has a width too.
+  const width = (spec.log ? Math.log(ends[1] / ends[0]) : ends[1] - ends[0]) || 1;
+  const moved = (x, share) => spec.log ? x * Math.exp(share * width) : x + share * width;
   const configure = look => {
     const view = select ? select.value : names[0];
     const datasets = spec.views[view].map((series, number) => ({
@@ -88,7 +92,7 @@ function drawn(element, spec) {
         // Systems stand side by side, so that their intervals do not cover each other.
         const apart = (number - (spec.views[view].length - 1) / 2) * 0.7 / Math.max(spec.views[view].length, 3);
         if (across) return { x: value, y: x + apart, ...bounds };
-        return { x: spec.log && series.x.length < FEW && !series.curve.length ? x * span ** (0.06 * apart) : x, y: value, ...bounds };
+        return { x: series.x.length < FEW && !series.curve.length ? moved(x, 0.1 * apart) : x, y: value, ...bounds };
       }),
       showLine: !across && !series.curve.length, curve: series.curve, intervals: across ? "x" : "y", borderWidth: 1.5, pointHoverRadius: 6,
       pointRadius: series.x.length > MANY ? 0 : 3.5,
@@ -102,7 +106,7 @@ function drawn(element, spec) {
           afterBuildTicks: scale => { scale.ticks = spec.categories.map((_, value) => ({ value })); },
           ticks: { callback: value => spec.categories[value], autoSkip: false } }
       : { type: spec.log ? "logarithmic" : "linear",
-          ...(ticks.size && spec.log ? { min: ends[0] / (1.02 * span ** 0.03), max: ends[1] * 1.02 * span ** 0.03 } : {}),
+          ...(ticks.size && spec.log ? { min: moved(ends[0], -0.05), max: moved(ends[1], 0.05) } : {}),
           afterBuildTicks: scale => {
             const round = scale.ticks.filter(({ value }) => ["1", "2", "5"].includes(value.toExponential().split("e")[0]));
             if (ticks.size) scale.ticks = [...ticks.keys()].map(value => ({ value }));

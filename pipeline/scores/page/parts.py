@@ -25,7 +25,8 @@ class TablePart:
         source: its provenance, unless one of its notes states it.
         choosers: comparisons by which the reader filters rows, by column label: equal to a value (``=``), or at most or
             at least a limit (``≤``, ``≥``).
-        records: details that the first figure of each line opens; empty: figures open nothing.
+        records: details that the first figure of each line opens, or, where there are as many as figures, each; empty:
+            figures open nothing.
     """
 
     name: str
@@ -215,6 +216,7 @@ class Page:
         parts: parts in order.
         facts: provenance of the whole page: names and values.
         listing: its entry in the index of pages, by the names of :data:`LISTED`.
+        findings: what the figures show: sentences, with which the page begins.
     """
 
     title: str
@@ -222,3 +224,4 @@ class Page:
     parts: Sequence[Part]
     facts: Mapping[str, str] = field(default_factory=dict)
     listing: Mapping[str, str] = field(default_factory=dict)
+    findings: Sequence[str] = ()

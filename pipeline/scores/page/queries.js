@@ -1,4 +1,5 @@
 // Queries one by one, and two systems side by side.
+const FOLD = 200;  // characters of a heading
 class Pool {
   constructor({ header, columns }) {
     Object.assign(this, header, { data: columns });
@@ -33,6 +34,13 @@ class Pool {
     return numbers.map(number => known.get(number) ?? this.paper(number));
   }
 }
+// A heading; of a long text, such as a citation context, its beginning, and the whole text folded.
+function headed(text) {
+  if (text.length <= FOLD) return [make("h3", text)];
+  const details = make("details"), start = text.slice(0, FOLD).replace(/\s+\S*$/, "");
+  details.append(make("summary", "Whole query"), make("p", text, { dir: "auto" }));
+  return [make("h3", `${start} …`), details];
+}
 class Browser {
   constructor(root, pools) {
     Object.assign(this, { root, pools, form: $("form", root), opened: new Map(), chosen: new Set(), sort: "difference", down: true, first: 0 });
@@ -60,8 +68,8 @@ class Browser {
     for (const [name, names] of [["a", pool.systems], ["b", pool.systems], ["measure", pool.measures]]) {
       this.form[name].replaceChildren(...names.map((text, value) => make("option", text, { value })));
     }
-    this.form.a.value = kept[0] && pool.systems[kept[0]] ? kept[0] : 0;
-    this.form.b.value = kept[1] && pool.systems[kept[1]] ? kept[1] : Math.min(1, pool.systems.length - 1);
+    this.form.a.value = kept[0] && pool.systems[kept[0]] ? kept[0] : pool.first[0];
+    this.form.b.value = kept[1] && pool.systems[kept[1]] ? kept[1] : pool.first.at(-1);
     if (kept[2] && pool.measures[kept[2]]) this.form.measure.value = kept[2];
     this.lower = pool.data.query_titles.map((title, i) => `${pool.data.query_ids[i]} ${title}`.toLowerCase());
     $("article", this.root).hidden = true;
@@ -148,7 +156,7 @@ class Browser {
   show(query, move) {
     const { pool } = this, article = $("article", this.root), year = pool.data.query_years[query], listed = pool.listed(query);
     this.shown = query;
-    article.replaceChildren(make("h3", pool.data.query_titles[query] || pool.data.query_ids[query]));
+    article.replaceChildren(...headed(pool.data.query_titles[query] || pool.data.query_ids[query]));
     const where = this.form.pool.selectedOptions[0].textContent, of = pool.kinds.length ? `${where}, ${listed.length}` : where;
     article.append(make("p", `Query ${pool.data.query_ids[query]}${year ? `, ${year}` : ""}, ${of} candidates`, { class: "note" }));
     if (pool.kinds.length) article.append(this.legend(listed));

@@ -8,10 +8,10 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
-from pipeline.measure.measures import sign_of
-from pipeline.scores.average import AVERAGE
+from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
+from pipeline.scores.findings import best_row, findings, headline
 from pipeline.scores.layout import runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
@@ -20,9 +20,17 @@ from pipeline.scores.tables import label_of, percent
 
 
 def page_of(
-    runs: pl.DataFrame, scores: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, measures: Sequence[str]
+    runs: pl.DataFrame,
+    scores: pl.DataFrame,
+    summary: pl.DataFrame,
+    samples: pl.DataFrame,
+    measures: Sequence[str],
+    draws: Draws = PROTOCOL,
 ) -> Page:
-    """Return the page of a report on one kind of pool; ``samples`` are the figures of each single sample."""
+    """Return the page of a report on one kind of pool; ``samples`` are the figures of each single sample.
+
+    With one pool, its table replaces the leaderboard, and each figure opens its provenance.
+    """
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
     scope_text = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
@@ -35,21 +43,21 @@ def page_of(
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
     selected = select_measures(summary, measures)
     csv = as_csv(records(pl.concat([summary, samples])))
-    parts: list[Part] = [Leaderboard("Leaderboard", records(selected), measures, selected["alpha"][0], csv)]
+    parts: list[Part] = []
+    if len(pools) > 1:
+        parts.append(Leaderboard("Leaderboard", records(selected), measures, selected["alpha"][0], csv))
     parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs)]
-    queries = browser(runs, scores, measures)
+    queries = browser(runs, scores, measures, draws)
     parts += [queries] if queries.pools else []
+    shown = findings(selected, scores, runs, draws)
     entry = listing(runs, selected["label"].unique(maintain_order=True), best_of(selected, runs))
-    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry)
+    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry, shown)
 
 
 def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the best system by the first measure: in the mean over fields, else on the largest pool."""
-    first = summary.filter(measure=summary["measure"][0])
-    candidates = first.filter(pl.col("field") == AVERAGE)
-    if candidates.is_empty():
-        candidates = first.filter(table=first["table"][0]).filter(pl.col("size") == pl.col("size").max())
-    row = candidates.sort("value", descending=sign_of(first["measure"][0]) > 0, maintain_order=True).row(0, named=True)
+    candidates = headline(summary)
+    row = best_row(candidates)
     scope_text = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(candidates, runs).row(0, named=True))
     scope_text += "" if row["size"] is None else f" {format_count(row['size'])}"
     return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({scope_text})"
@@ -65,4 +73,5 @@ def _tables(selected: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame
         of_samples = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
         figures = summary.filter(pl.col("table") == table["table"][0])
         name = f"table-{number}" if len(tables) > 1 else "table"
-        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([figures, of_samples]))))
+        own = records(table) if len(pools) == len(tables) == 1 else ()
+        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([figures, of_samples]))), records=own)

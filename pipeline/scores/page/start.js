@@ -1,3 +1,10 @@
+// Links to folded tables open them; so does printing.
+function unfolding() {
+  const open = () => { const folded = location.hash && $(`${location.hash} > details.folded`); if (folded) folded.open = true; };
+  addEventListener("hashchange", open);
+  addEventListener("beforeprint", () => $$("details.folded").forEach(each => { each.open = true; }));
+  open();
+}
 async function start() {
   theme();
   $$("table.sortable").forEach(sortable);
@@ -19,6 +26,7 @@ async function start() {
     for (const root of $$("[data-browser]")) await new Browser(root, header.pools.slice(root.dataset.first, root.dataset.end)).open();
     for (const root of $$("[data-texts]")) new Texts(root, (await unpack(root.dataset.texts)).header);
   }
+  unfolding();
   performance.mark("ready");
   document.documentElement.dataset.ready = "yes";
 }

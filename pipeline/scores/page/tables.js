@@ -97,9 +97,19 @@ function choice(header, rows, tools) {
   };
   return { select, fits };
 }
-// What is wider than the page fades out at its right end until it is scrolled there.
+// What is wider than the page fades out at its right end until it is scrolled there; above a table a button scrolls it.
 function fading(box) {
-  const set = () => box.classList.toggle("faded", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
+  const button = make("button", "More columns →", { type: "button", class: "onward" });
+  button.addEventListener("click", () => box.scrollBy(0.8 * box.clientWidth, 0));
+  const set = () => {
+    const more = box.scrollWidth - box.clientWidth - box.scrollLeft > 1;
+    box.classList.toggle("faded", more);
+    if (!box.classList.contains("scroll")) return;
+    if (more && !button.isConnected) box.before(button);
+    button.disabled = !more;
+    button.hidden = box.scrollWidth - box.clientWidth <= 1;
+    if (button.hidden) box.removeAttribute("tabindex"); else box.tabIndex = 0;
+  };
   box.addEventListener("scroll", set, { passive: true });
   const watch = new ResizeObserver(set);
   [box, ...box.children].forEach(each => watch.observe(each));
@@ -113,6 +123,7 @@ function tell(title, entries) {
   $("#record-title").textContent = title;
   $("#record dl").replaceChildren(...entries.flatMap(([name, value]) => [make("dt", name), value instanceof Node ? value : make("dd", value)]));
   $("#record").showModal();
+  $("#record").scrollTop = 0;
 }
 function provenance(record) {
   const place = [record.label, record.field ?? "dataset level", record.measure].join(", ");

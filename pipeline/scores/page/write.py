@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape, unescape
 from importlib import resources
@@ -46,6 +46,8 @@ LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
 _MIN_FILTER_ROWS = 8
 """Minimum rows of a table with a filter."""
+_MAX_TABLES = 4
+"""Maximum number of tables that a page shows without folding any."""
 
 
 class _PageBuilder:
@@ -155,12 +157,20 @@ _BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
 
 
 def as_html(page: Page) -> str:
-    """Return a page as the text of one HTML file; the text depends only on the page."""
+    """Return a page as the text of one HTML file; the text depends only on the page.
+
+    A page of many tables shows the first, and folds the others.
+    """
     builder = _PageBuilder()
     sections, links = [], dict[str, list[str]]()
+    tables = [part for part in page.parts if isinstance(part, TablePart)]
+    folded = tables[1:] if len(tables) > _MAX_TABLES else []
     for number, part in enumerate(page.parts):
         title = part.table.title if isinstance(part, TablePart) else part.title
-        sections.append(f'<section id="s{number}"><h2>{escape(title)}</h2>{builder.build(part)}</section>')
+        heading, content = f"<h2>{escape(title)}</h2>", builder.build(part)
+        if any(part is table for table in folded):
+            heading, content = "", f'<details class="folded"><summary>{heading}</summary>{content}</details>'
+        sections.append(f'<section id="s{number}">{heading}{content}</section>')
         link_text = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
         links.setdefault(_BUILDERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(link_text)}</a>')
     blocks = {"main": pack(builder.main, {}), **builder.blocks}
@@ -183,11 +193,12 @@ def _file(
         scripts.insert(0, source.strip())
         notice = f"<!-- {LIBRARY_VERSION}\n{_read('vendor/LICENSE-chart.js.md').strip()}\n-->\n"
         library = f" Charts: {LIBRARY_VERSION}, MIT licence."
-    style = _read("page.css")
+    style, found = _read("page.css"), "".join(f"<li>{escape(sentence)}</li>" for sentence in page.findings)
     data = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in blocks.items())
     values = {
         "title": escape(page.title),
         "about": escape(page.about),
+        "findings": f'<ul class="findings" aria-label="What it shows">{found}</ul>' if found else "",
         "script_hashes": " ".join(f"'{_hash(script)}'" for script in scripts),
         "style_hash": _hash(style),
         "style": style,
@@ -246,10 +257,11 @@ def _table(table: Table, choosers: Mapping[str, str], record_ids: Sequence[int])
     heads = _header(table.corner, label=True)
     for number, column in enumerate(table.columns):
         heads += _header(column.label, start=number in group_starts, choose=choosers.get(column.label, ""))
+    each = len(record_ids) == sum(isinstance(value, Cell) for line in table.lines for value in line.values)
     records, bodies = iter(record_ids), ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{_breakable(line.label)}</th>{_cells(line.values, next(records, None))}</tr>'
+            f'<tr><th scope="row">{_breakable(line.label)}</th>{_cells(line.values, records, each=each)}</tr>'
             for line in table.lines
             if line.summary == summary
         )
@@ -268,10 +280,11 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
     return f'<th scope="col"{kind}><button type="button" data-sort>{_breakable(text) or "·"}</button></th>'
 
 
-def _cells(values: Sequence[Value], record: int | None) -> str:
-    """Return the cells of a line as HTML; its first figure opens the record of this number."""
-    first = next((column for column, value in enumerate(values) if isinstance(value, Cell)), None)
-    return "".join(_cell(value, record if column == first else None) for column, value in enumerate(values))
+def _cells(values: Sequence[Value], records: Iterator[int], *, each: bool) -> str:
+    """Return the cells of a line as HTML; ``each`` figure, or the first, opens the next of the records."""
+    figures = [column for column, value in enumerate(values) if isinstance(value, Cell)]
+    opened = {column: next(records, None) for column in (figures if each else figures[:1])}
+    return "".join(_cell(value, opened.get(column)) for column, value in enumerate(values))
 
 
 def _breakable(text: str) -> str:

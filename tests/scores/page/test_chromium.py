@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ import pytest
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.page.parts import Mark, TablePart, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.parts import Chart, Mark, Series, TablePart, TextBrowser, TextEntry, TextTable
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.tables import Cell, Column, Table, TableRow
-from tests.scores.page.workspace import CITED, EVIL, ranked, report_page, scored, title
+from tests.scores.page.workspace import CITED, EVIL, RUNS, ranked, report_page, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 pytestmark = [
@@ -26,6 +27,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium"),
 ]
 SIZES = [(1280, 900), (390, 844)]
+ALONE = ["../alone/three"]
+"""A page of one pool, with a chart of one size, a wide table, and many tables."""
 
 
 def reading(style: str, heading: str, mark: Mark = "") -> TextEntry:
@@ -62,6 +65,17 @@ CHOSEN = TablePart(
 )
 
 
+WIDE = Table(
+    "Wide", "system", tuple(Column("", f"measure {n}") for n in range(30)), (TableRow("a", (Cell(0.5),) * 30),), ()
+)
+APART = Chart(
+    "Three systems on one size", "candidates", "%",
+    {"MAP": [Series(name, [1_000.0], [0.5], [0.4], [0.6]) for name in "abc"]}, log=True, ticks={1_000: "1k"},
+)  # fmt: skip
+FURTHER = [TablePart(f"t{n}", dataclasses.replace(WIDE, title=f"Further {n}")) for n in range(4)]
+"""With the two others of its page, more tables than a page shows at once."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("page")
@@ -75,6 +89,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "reports/two").mkdir()
     write_page(page_of_comparison(differences, queries, runs, scores, draws), root / "reports/two")
     write_index(root / "reports")
+    third = {**RUNS, "third": [{3: 2.0, 5: 1.0}, {3: 1.0}, {6: 1.0, 7: 0.5}]}
+    page = report_page(*scored(root / "alone", [{}], third))
+    (root / "alone/three").mkdir()
+    write_page(
+        dataclasses.replace(page, parts=[*page.parts, APART, TablePart("wide", WIDE), *FURTHER]), root / "alone/three"
+    )
     return root / "reports"
 
 
@@ -331,6 +351,109 @@ def test_a_wide_table_shows_that_it_scrolls(page: Any) -> None:
     box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
     page.locator("#s3 .scroll:not(.faded)").wait_for()
     assert not box.evaluate(faded)
+
+
+def test_it_begins_with_what_it_shows(page: Any) -> None:
+    sentences = page.get_by_role("list", name="What it shows").get_by_role("listitem").all_inner_texts()
+    assert 3 <= len(sentences) <= 6
+    best = max(sum(ap(system, query) for query in CITED) / len(CITED) for system in ("bm25", "lsa"))
+    assert sentences[0].startswith(f"lsa has MAP {100 * best:.1f} [")
+    assert sentences[-1].endswith("6 queries are few.")
+    places = [page.locator(name).first.bounding_box()["y"] for name in (".findings", "main table", "main canvas")]
+    assert places == [min(places), *places[1:]]
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_one_pool_has_one_table_whose_figures_open_their_provenance(page: Any) -> None:
+    assert page.locator(".leaderboard").count() == 0
+    assert page.locator("#s0 tbody tr").count() == 3
+    figures = page.locator("#s0 button.figure")
+    assert figures.count() == 9
+    page.locator("#s0 tbody tr", has_text="third").locator("button").nth(1).click()
+    assert page.locator("#record-title").inner_text().startswith("third, dataset level, ndcg: ")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_provenance_opens_at_its_title(page: Any, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": 400})
+    for _ in range(2):  # the second time, it was scrolled to its end before
+        page.locator("button.figure").first.click()
+        assert page.evaluate("document.activeElement.id") == "record-title"
+        box, title_box = (page.locator(name).bounding_box() for name in ("#record", "#record-title"))
+        assert box["y"] <= title_box["y"] < box["y"] + 60
+        assert page.evaluate("record.scrollHeight > record.clientHeight")
+        page.evaluate("record.scrollTo(0, record.scrollHeight)")
+        page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_further_tables_are_folded_until_a_link_leads_to_one(page: Any) -> None:
+    sections = page.locator("section", has=page.locator("table.sortable"))
+    shown = [table.is_visible() for table in page.locator("table.sortable").all()]
+    assert shown == [True, *[False] * 5]
+    assert sections.get_by_role("heading").all_inner_texts()[1:] == ["Wide", *(f"Further {n}" for n in range(4))]
+    page.get_by_role("navigation").get_by_role("link", name="Further 2").click()
+    section = page.locator("section", has=page.get_by_role("heading", name="Further 2"))
+    section.locator("table").wait_for()
+    page.get_by_role("heading", name="Wide").click()
+    page.locator("section", has=page.get_by_role("heading", name="Wide")).locator("table").wait_for()
+    assert not page.get_by_role("table", name="Further 1").is_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(table.is_visible() for table in page.locator("table.sortable").all())
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_the_browser_opens_with_the_two_best(page: Any) -> None:
+    names, maps = column(page, 1, "#s0 table"), figures(column(page, 2, "#s0 table"))
+    values = dict(zip(names, maps, strict=True))
+    chosen = [page.locator(f"select[name={name}] option:checked").inner_text() for name in "ab"]
+    assert chosen == sorted(values, key=values.__getitem__)[1:]
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_a_table_wider_than_a_desk_shows_that_it_scrolls(page: Any) -> None:
+    page.get_by_role("heading", name="Wide").click()
+    section = page.locator("section", has=page.get_by_role("heading", name="Wide"))
+    button, box = section.get_by_role("button", name="More columns"), section.locator(".scroll.faded")
+    box.wait_for()
+    assert (button.is_visible(), button.is_enabled()) == (True, True)
+    assert box.get_attribute("tabindex") == "0"
+    assert not page.locator("#s0").get_by_role("button", name="More columns").is_visible()
+    button.click()
+    page.wait_for_function("box => box.scrollLeft > 500", arg=box.element_handle())
+    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    section.locator("button.onward:disabled").wait_for()
+    last = section.get_by_role("button", name="measure 29").bounding_box()
+    assert last["x"] + last["width"] <= 1280
+    assert section.locator("tbody th").bounding_box()["x"] >= 0, "the name of the row stays in sight"
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_systems_on_one_size_stand_side_by_side(page: Any) -> None:
+    places = """() => Chart.getChart(document.querySelector("[data-chart] canvas")).getSortedVisibleDatasetMetas()
+        .map(set => set.data[0].x)"""
+    xs = page.evaluate(places)
+    assert len(xs) == 3
+    assert all(later - earlier >= 10 for earlier, later in itertools.pairwise(xs))
+
+
+def test_titles_and_contexts_have_the_width_of_a_phone(page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("select[name=pool]").select_option(label="Art, 8")
+    buttons = page.locator(".queries tbody button")
+    assert buttons.count() == len(CITED)
+    assert max(button.bounding_box()["height"] for button in buttons.all()) < 80, "long queries are cut"
+    assert min(cell.bounding_box()["width"] for cell in page.locator(".queries tbody th").all()) > 320
+    buttons.filter(has_text="citation context").click()
+    article = page.locator(".browser article.query")
+    assert article.locator("h3").inner_text().endswith(" …")
+    assert len(article.locator("h3").inner_text()) < 210
+    assert not article.locator("details p").first.is_visible()
+    article.get_by_text("Whole query").click()
+    assert article.locator("details p").first.inner_text() == title(0)
+    widths = [cell.bounding_box()["width"] for cell in article.locator(".positives tbody th").all()]
+    assert min(widths) > 300
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -18,25 +20,29 @@ from tests.measure.cases import Run
 from tests.scores import published as made
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'> & \"β–α\""
+CONTEXT = "a query as long as a citation context " * 12
 CITED = {0: (3, 5), 1: (3,), 2: (7,)}
 RUNS: dict[str, Run] = {
     "bm25": [{5: 3.0, 4: 2.0, 3: 1.0}, {6: 1.0, 3: 1.0}, {}],
     "lsa": [{4: 2.0}, {6: 1.0, 3: 0.5}, {7: 1.0}],
 }
-POOLS = [{"field": "Art"}, {"field": "Physics"}, {"candidates": 7}, {}, {"sample": 2}]
+POOLS: list[dict[str, Any]] = [{"field": "Art"}, {"field": "Physics"}, {"candidates": 7}, {}, {"sample": 2}]
 
 
 def title(row: int) -> str:
-    return f"{row} {EVIL}" if row in (1, 3) else str(made_up_paper(row)["title"])
+    texts = {0: f"0 {CONTEXT}".strip(), 1: f"1 {EVIL}", 3: f"3 {EVIL}"}
+    return texts.get(row) or str(made_up_paper(row)["title"])
 
 
-def scored(root: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rankings and the scores of two fields, and two sizes at the dataset level, by two systems."""
+def scored(
+    root: Path, pools: Sequence[Mapping[str, Any]] = POOLS, systems: Mapping[str, Run] = RUNS
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rankings and the scores of systems on pools: of two fields, and of two sizes at the dataset level."""
     edges = [(f"{query:05d}", f"{row:05d}") for query, rows in CITED.items() for row in rows]
     corpus = make_corpus(root, [{**made_up_paper(row), "title": title(row)} for row in range(8)], edges)
-    for settings in POOLS:
+    for settings in pools:
         pool = made.pool(root, corpus, **settings)
-        for system, run in RUNS.items():
+        for system, run in systems.items():
             made.score(root, corpus, pool, system, run, "map,ndcg,recall@30", name=system)
     runs = labelled(choose(stored(root), root))
     return runs, values(runs)

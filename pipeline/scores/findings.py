@@ -1,0 +1,307 @@
+"""What a page shows, in three to six sentences made from its figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from pipeline.core.config import format_count
+from pipeline.measure.estimates import POWER, smallest_shown
+from pipeline.measure.measures import sign_of
+from pipeline.measure.permutation import least_p_value
+from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.caption import flatten, scope
+from pipeline.scores.compare import FINDINGS, compare
+from pipeline.scores.labels import trainings_of
+from pipeline.scores.layout import runs_of
+from pipeline.scores.notes import differ_in_abstracts
+from pipeline.scores.tables import Cell, Column, Table, label_of, percent
+from pipeline.stages.systems import TUNED
+from pipeline.stages.tune import LIMITS_K1
+
+_BETTER, _WORSE, _EQUIVALENT, _UNKNOWN = FINDINGS
+
+_NAMED = 4
+"""Maximum number of systems, fields or sizes that a sentence names; it counts the others."""
+
+_FEW = 50
+"""Queries below which their number is named as a limit."""
+
+
+def headline(summary: pl.DataFrame, measure: str = "") -> pl.DataFrame:
+    """Return the rows of a measure (the first) in the mean over fields, else on the largest pool of the first table."""
+    rows = summary.filter(measure=measure or summary["measure"][0])
+    means = rows.filter(field=AVERAGE)
+    if not means.is_empty():
+        return means.filter(table=means["table"][0])
+    return rows.filter(table=rows["table"][0]).filter(pl.col("size") == pl.col("size").max())
+
+
+def best_row(rows: pl.DataFrame) -> dict[str, Any]:
+    """Return the best row of some rows of a summary, of one measure."""
+    down = sign_of(rows["measure"][0]) > 0
+    best: dict[str, Any] = rows.sort("value", descending=down, maintain_order=True).row(0, named=True)
+    return best
+
+
+def findings(summary: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> tuple[str, ...]:
+    """Return what a summary shows by its first measure: the best system, differences from the baseline, and limits.
+
+    A difference is called one where the table marks it: by the corrected test of the summary. Its interval, and the
+    difference that the queries can show, are those of :func:`pipeline.scores.compare.compare`.
+    """
+    rows = headline(summary)
+    best, of_rows = best_row(rows), runs_of(rows, runs)
+    tested = rows.filter(pl.col("p_value").is_not_null())
+    bases = list(tested["baseline"].unique(maintain_order=True))
+    against = [] if not bases else _against(tested.filter(baseline=bases[0]), scores, draws)
+    if not bases:
+        single = rows["label"].n_unique() == 1
+        against = ["One system: there is nothing to test it against." if single else "No difference was tested."]
+    figures = f"{best['queries']:,} queries give {label_of(best['measure'])} to ± {_half_width(best):.1f} points"
+    limits = [figures, *_limits(of_rows, best, tested)]
+    elsewhere = _elsewhere(summary, best_row(tested) if bases else best)
+    return (_first(summary, best, of_rows), *against, *elsewhere, f"Limits: {'; '.join(limits)}.")
+
+
+def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
+    """Return what a comparison of two systems shows (:data:`pipeline.scores.compare.DIFFERENCES`), and its limits."""
+    by_measure = differences.partition_by("measure", maintain_order=True)
+    first = by_measure[0]
+    row = max(first.rows(named=True), key=lambda row: (row["field"] == AVERAGE, not row["field"], row["size"] or 0))
+    where = row["scope"] + ("" if row["size"] is None else f", {format_count(row['size'])} candidates")
+    detectable = "" if row["detectable"] is None else f" (detectable {100 * row['detectable']:.1f})"
+    finding = {
+        _BETTER: f"{row['second']} is better",
+        _WORSE: f"{row['first']} is better",
+        _EQUIVALENT: f"equivalent within {100 * (row['margin'] or 0):g} points",
+    }.get(row["finding"], f"no difference is shown{detectable}")
+    sentences = [
+        f"By {label_of(row['measure'])} ({where}, {row['queries']:,} queries), {row['second']} has "
+        f"{percent(row['second_value'])} and {row['first']} {percent(row['first_value'])}, a difference of "
+        f"{_interval(row)} points, p {_p(row['p_adjusted'])}: {finding}.",
+        f"{row['second']} is better on {row['wins']:,} queries, the same on {row['ties']:,}, "
+        f"worse on {row['losses']:,}.",
+    ]
+    others = first.filter(pl.col("field").ne_missing(AVERAGE))
+    if len(others) > 1:
+        counts = others.group_by("finding", maintain_order=True).len().iter_rows()
+        sentences.append(f"On {len(others)} pools: {', '.join(f'{name} on {count}' for name, count in counts)}.")
+    place = pl.col("field").eq_missing(row["field"]), pl.col("size").eq_missing(row["size"])
+    named: dict[str, list[str]] = {}
+    for other in (of_measure.filter(*place).row(0, named=True) for of_measure in by_measure[1:]):
+        figure = f" ({_interval(other)})" if other["finding"] in (_BETTER, _WORSE) else ""
+        named.setdefault(other["finding"], []).append(label_of(other["measure"]) + figure)
+    if named:
+        texts = [f"{name} by {_listed(named[name])}" for name in FINDINGS if name in named]
+        sentences.append(f"By the other measures, {row['second']} against {row['first']}: {'; '.join(texts)}.")
+    limits = [f"{row['queries']:,} queries give the difference to ± {_half_width(row):.1f} points"]
+    limits += _limits(runs, row, pl.DataFrame([row], schema=differences.schema).with_columns(alpha=1 - row["level"]))
+    return (*sentences, f"Limits: {'; '.join(limits)}.")
+
+
+def findings_of_tables(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Return what tables without a summary show: rows with the best figures, and what their tests mark, or extremes."""
+    of_best = next(filter(None, map(_of_best, tables)), [])
+    extremes = list(itertools.islice(itertools.chain.from_iterable(map(_extremes, tables)), max(0, 3 - len(of_best))))
+    untested = ["No test stands behind these figures."] if extremes and not of_best else []
+    return (*of_best, *extremes, *untested)
+
+
+def _of_best(table: Table) -> list[str]:
+    cells = [
+        (line.label, column, value)
+        for line in table.lines
+        if not line.summary
+        for column, value in zip(table.columns, line.values, strict=True)
+        if isinstance(value, Cell)
+    ]
+    best = [(label, column, cell) for label, column, cell in cells if cell.best]
+    counts, sentences = Counter(label for label, _, _ in best), []
+    for name, count in counts.most_common(2):
+        column, cell = next((column, cell) for label, column, cell in best if label == name)
+        where = _name_of(column)
+        sentences.append(f"{name} has the best of {count} of {len(best)} comparisons, such as {where}: {cell}.")
+    if sentences:
+        marked = sum("†" in cell.marks for _, _, cell in cells)
+        sentences[0] = f"{_short_title(table)}: {sentences[0]}"
+        sentences.append(
+            f"{marked} of {len(cells)} figures differ from the baseline by their test (†)."
+            if marked
+            else "No test marks these figures: the best are the largest, which does not show that they are larger."
+        )
+    return sentences
+
+
+def _extremes(table: Table) -> Iterator[str]:
+    """Yield the smallest and the largest figure of each column of numbers."""
+    for number, column in enumerate(table.columns):
+        texts = [(str(line.values[number]), line.label) for line in table.lines if line.values[number] is not None]
+        figures = [(float(found[0].replace(",", "")), *row) for row in texts if (found := _NUMBER.match(row[0]))]
+        if len(figures) == len(texts) > 1 and len({value for value, _, _ in figures}) > 1:
+            (_, low, lowest), (_, high, highest) = min(figures), max(figures)
+            yield f"{_short_title(table)}, {_name_of(column)}: from {low} ({lowest}) to {high} ({highest})."
+
+
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(?![\w.])")
+
+
+def _short_title(table: Table) -> str:
+    return table.title.partition(" (")[0]
+
+
+def _name_of(column: Column) -> str:
+    return " ".join(filter(None, (column.group, column.label)))
+
+
+def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -> str:
+    """Return the sentence on the best system by the first measure, and by the others."""
+    where = "mean over fields" if best["field"] == AVERAGE else scope(runs.row(0, named=True))
+    where += "" if best["size"] is None else f", {format_count(best['size'])} candidates"
+    names: dict[str, list[str]] = {}
+    for measure in summary["measure"].unique(maintain_order=True)[1:]:
+        names.setdefault(best_row(headline(summary, measure))["label"], []).append(label_of(measure))
+    systems = summary["label"].n_unique()
+    rank = (
+        "" if systems == 1 else f", the {'highest' if sign_of(best['measure']) > 0 else 'lowest'} of {systems} systems"
+    )
+    others = [f"also by {_and(names.pop(best['label']))}"] if best["label"] in names and systems > 1 else []
+    others += [f"by {_and(measures)} it is {label}" for label, measures in names.items() if systems > 1]
+    return (
+        f"{best['label']} has {label_of(best['measure'])} {percent(best['value'])} [{percent(best['low'])}, "
+        f"{percent(best['high'])}] ({where}, {best['queries']:,} queries){rank}"
+        f"{', ' if others else ''}{'; '.join(others)}."
+    )
+
+
+def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[str]:
+    """Return the sentences on differences from a baseline: shown, equivalent, and not shown."""
+    texts: dict[str, list[str]] = {finding: [] for finding in FINDINGS}
+    for row in tested.iter_rows(named=True):
+        change = _change(row, scores, draws)
+        finding = _finding(row, change["difference"])
+        details = [_interval(change), f"p {_p(row['p_adjusted'])}"]
+        if finding != _EQUIVALENT and (finding == _UNKNOWN) != (change["low"] <= 0 <= change["high"]):
+            details.append("test and interval disagree")
+        if finding == _UNKNOWN and change["error"] is not None:
+            details.append(f"detectable {100 * smallest_shown(change['error'], row['alpha'] / row['tests']):.1f}")
+        texts[finding].append(f"{row['label']} ({', '.join(details)})")
+    base, margin = tested["baseline"][0], tested["margin"][0]
+    shown = [f"{name} than {base}: {_listed(texts[name])}" for name in (_BETTER, _WORSE) if texts[name]]
+    sentences = [f"By the paired test, {'; '.join(shown)}; differences are in points."] if shown else []
+    if texts[_EQUIVALENT]:
+        sentences.append(f"Equivalent to {base} within {100 * margin:g} points: {_listed(texts[_EQUIVALENT])}.")
+    if texts[_UNKNOWN]:
+        sentences.append(
+            f"No difference from {base} is shown for {_listed(texts[_UNKNOWN])}; detectable is the difference "
+            f"that these queries show with power {POWER:g}."
+        )
+    return sentences
+
+
+def _change(row: Mapping[str, Any], scores: pl.DataFrame, draws: Draws) -> dict[str, Any]:
+    """Return the difference of a row of a summary from its baseline, with its interval and standard error."""
+    of_pair = scores.filter(pl.col("pool").is_in(row["pools"]), pl.col("label").is_in([row["baseline"], row["label"]]))
+    differences = compare(of_pair, row["baseline"], row["label"], [row["measure"]], draws)
+    change: dict[str, Any] = differences.filter(pl.col("field").eq_missing(row["field"])).row(0, named=True)
+    return change
+
+
+def _finding(row: Mapping[str, Any], difference: float) -> str:
+    """Return the finding of a tested row of a summary, one of :data:`pipeline.scores.compare.FINDINGS`."""
+    if row["marked"]:
+        return _BETTER if difference * sign_of(row["measure"]) > 0 else _WORSE
+    return _EQUIVALENT if row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"] else _UNKNOWN
+
+
+def _elsewhere(summary: pl.DataFrame, best: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a system fares in the fields, or at the sizes, of its table: its figures, and how it differs."""
+    of_table = summary.filter(pl.col("field").ne_missing(AVERAGE), table=best["table"], measure=best["measure"])
+    rows, keys = of_table.filter(label=best["label"]), ["field", "size"]
+    if rows.height < 2:
+        return
+    is_by_field = best["over"] == "fields"
+    bases = of_table.filter(label=best["baseline"] or "").select(*keys, base="value")
+    found: dict[str, list[str]] = {}
+    for row in rows.join(bases, on=keys, nulls_equal=True, maintain_order="left").iter_rows(named=True):
+        if row["p_value"] is not None:
+            place = row["field"] if is_by_field else format_count(row["size"])
+            found.setdefault(_finding(row, row["value"] - row["base"]), []).append(place)
+    texts = [f"{name} {'in' if is_by_field else 'at'} {_listed(found[name])}" for name in FINDINGS if name in found]
+    ends = rows.sort("value" if is_by_field else "size")[:: rows.height - 1]
+    values = [f"{percent(value)} ({field if is_by_field else format_count(size)})" for field, size, value in
+              ends.select(*keys, "value").iter_rows()]  # fmt: skip
+    kind = "fields" if is_by_field else "pool sizes"
+    yield (
+        f"Over the {rows.height} {kind}, {label_of(best['measure'])} of {best['label']} goes from {' to '.join(values)}"
+        + (f"; against {best['baseline']}: {'; '.join(texts)}." if texts else ".")
+    )
+
+
+def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) -> list[str]:
+    """Return what limits the figures of some rankings: queries, training data, texts, and tuning."""
+    limits = [f"{row['queries']:,} queries are few"] if row["queries"] < _FEW else []
+    if any(
+        least_p_value(test["queries"], test["permutations"]) * test["tests"] >= test["alpha"]
+        for test in tested.iter_rows(named=True)
+    ):
+        limits.append("so few queries that no test can show a difference")
+    year = flatten(json.loads(runs["pool_settings"][0])).get("year")
+    unknown, late = [], []
+    for label, system in runs.select("label", "system").unique(maintain_order=True).iter_rows():
+        trainings = list(trainings_of(system).values())
+        last = max((training.until or 0 for training in trainings), default=0)
+        unknown += [label] if not all(training.on for training in trainings) else []
+        late += [f"{label} (to {last})"] if year and last >= year else []
+    if late:
+        limits.append(f"training data may hold the citations of the queries of {year}: {_listed(late)}")
+    if unknown:
+        limits.append(f"the training data of {_listed(unknown)} is unknown")
+    limits += _gaps([json.loads(text) for text in runs.unique("pool", maintain_order=True)["metadata_gaps"]])
+    absent = runs.unique("pool")["positives_not_in_collection"].sum()
+    limits += [f"{absent:,} positives are not in the collection"] if absent else []
+    edge = runs.filter(pl.col("also").list.contains(TUNED), pl.col("k1").is_in(LIMITS_K1))
+    if not edge.is_empty():
+        points = edge["k1"].unique(maintain_order=True).to_list()
+        limits.append(
+            f"{edge['label'][0]} was tuned to the edge of the grid (k1={', '.join(f'{k1:g}' for k1 in points)})"
+        )
+    return limits
+
+
+def _gaps(gaps: Sequence[Mapping[str, Mapping[str, int]]]) -> list[str]:
+    """Return the shares of positives and negatives without an abstract, if they differ in a pool."""
+    if not any(differ_in_abstracts(gap) for gap in gaps):
+        return []
+    totals = [[sum(gap.get(role, {}).get(key, 0) for gap in gaps) for key in ("without_abstract", "papers")]
+              for role in ("positives", "negatives")]  # fmt: skip
+    positives, negatives = (f"{count / max(papers, 1):.1%}" for count, papers in totals)
+    return [f"{positives} of the positives and {negatives} of the negatives have no abstract"]
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+
+
+def _half_width(row: Mapping[str, Any]) -> float:
+    return 50 * float(row["high"] - row["low"])
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}"
+
+
+def _and(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Return the first texts with commas, and the number of others."""
+    named = texts[:_NAMED]
+    return ", ".join(named) + (f" and {len(texts) - _NAMED} others" if len(texts) > _NAMED else "")
