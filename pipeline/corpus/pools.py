@@ -100,7 +100,11 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
 
 
 def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:
-    """Write the pool of a release's queries and judgements, with every paper as candidate; return its counts."""
+    """Write the pool of a release's queries and judgements, with every paper as candidate; return its counts.
+
+    Raises:
+        InsufficientDataError: no query has a candidate that is not a positive of it.
+    """
     judgements = corpus.judgements
     query_ids = corpus.query_texts.column("query_id").to_pylist()
     grades = judgements.column("grade").to_numpy()
@@ -110,6 +114,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     excluding, rows = (column.to_numpy().astype(np.int64) for column in exclusions.columns)
     pairs = np.concatenate([query * len(corpus) + identical[query], excluding * len(corpus) + rows])
     excluded = np.divmod(np.unique(pairs), len(corpus))
+    _check_given(corpus, pairs)
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]
     write_pool(out, queries, np.arange(len(corpus)), judged, excluded)
@@ -126,6 +131,27 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         "excluded_same_title": 0,
         **({"excluded_given": len(excluded[0]) - len(query)} if len(exclusions) else {}),
     }
+
+
+def _check_given(corpus: Corpus, excluded: Ints) -> None:
+    """Raise InsufficientDataError unless a query can have an error; warn if the papers are all positives.
+
+    ``excluded`` are pairs: query times the number of papers, plus the paper's row.
+    """
+    query, row, grade = (column.to_numpy() for column in corpus.judgements.columns)
+    positives = np.unique(query[grade > 0].astype(np.int64) * len(corpus) + row[grade > 0])
+    removed = np.bincount(np.union1d(positives, excluded) // len(corpus))
+    answered = np.unique(positives // len(corpus))
+    if not len(answered):
+        return
+    if (removed[answered] == len(corpus)).all():
+        name = corpus.artifact.manifest.slug
+        raise InsufficientDataError(
+            f"every ranking of {name} is right: all candidates of each query are its positives",
+            "Give papers that are no positives too",
+        )
+    if len(np.unique(positives % len(corpus))) == len(corpus):
+        warn(f"each of the {len(corpus):,} papers is a positive of a query; figures say little of a larger collection")
 
 
 def _draw_candidates(corpus: Corpus, config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.corpus.reader import Corpus
+from pipeline.sources.beir import Beir
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.pool import pool_task
 from tests.corpus.oracle import drawable, first_drop, papers_of, positives_of, same_title
-from tests.releases import random_s2orc, write_s2orc
+from tests.releases import random_s2orc, write_lines, write_s2orc
 
 RECORDS = random_s2orc(1200, seed=11)
 PAPERS = papers_of(RECORDS)
@@ -154,6 +155,36 @@ def test_same_titles_can_be_kept(make: Make) -> None:
 def test_what_cannot_be_is_refused_with_the_numbers(make: Make, config: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make(**config)
+
+
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        ({"q1": "d1 d2", "q2": "d1 d2 d3"}, ""),
+        ({"q1": "d1 d2", "q2": "d3"}, "each of the 3 papers is a positive of a query"),
+        ({"q1": "d1 d2 d3", "q2": "d1 d2 d3"}, "every ranking of given is right"),
+        ({"d1": "d2 d3", "d2": "d1 d3"}, "every ranking of given is right"),  # a query is no candidate of its own
+    ],
+)
+def test_a_collection_in_which_every_ranking_is_right_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], judged: dict[str, str], said: str
+) -> None:
+    documents = ["d1", "d2", "d3", "d4"][: 4 if not said else 3]
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": name, "title": "T", "text": name} for name in documents])
+    write_lines(tmp_path / "queries.jsonl", [{"_id": name, "text": name} for name in judged])
+    pairs = [(query, paper) for query, papers in judged.items() for paper in papers.split()]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels/test.tsv").write_text("".join(f"{query}\t{paper}\t1\n" for query, paper in pairs))
+    runner = Runner(tmp_path, Resources(2**30, 1))
+    given = runner.make(corpus_task("given", Beir(tmp_path)))
+    task = pool_task(given, PoolConfig(queries_are="texts", year=None, size="all", queries="all"))
+    if said.startswith("every"):
+        with pytest.raises(InsufficientDataError, match=said):
+            runner.make(task)
+    else:
+        assert runner.make(task).manifest.counts["positives"] == len(pairs)
+        warned = "positive of a query" in capsys.readouterr().err
+        assert warned == bool(said)
 
 
 def test_the_direction_of_citations_is_checked() -> None:
