@@ -182,6 +182,15 @@ def estimate(
     return frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
+def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of groups, float64 ``[rows, items]``, as a frame: ``rows``, ``group``, ``item``, ``value``."""
+    frames = []
+    for name, values in groups.items():
+        row, item = (axis.ravel() for axis in np.indices(values.shape))
+        frames.append(rows[row].with_columns(group=pl.lit(name), item=pl.Series(item), value=pl.Series(values.ravel())))
+    return pl.concat(frames)
+
+
 class _Items(NamedTuple):
     """The values of a set of items.
 
@@ -304,7 +313,7 @@ def _estimates(items: _Items, seed: int, draws: Draws, keep_draws: bool) -> pl.D
         counts = (~np.isnan(values).all(axis=1)).sum(axis=1)
         value, low, high = np.array([interval(of_row, seed, name) for of_row in values]).T
         facts = {"items": counts, "units": counts, "interval": [interval_kind(int(count)) for count in counts]}
-        return pl.DataFrame({"value": value, "low": low, "high": high, **facts}, ESTIMATE)
+        return pl.DataFrame({"value": value, "low": low, "high": high, **facts}, ESTIMATE).fill_nan(None)
     mean = _mean(items, seed, draws)
     count, groups = sum(values.shape[2] for values in items.groups.values()), len(items.groups)
     drawn = count if items.units is None else len({*chain(*items.units.values())})

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval, mean_of_means
+from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval, holm, mean_of_means
 
 POWER = 0.8
 ENOUGH = 0.1
@@ -48,6 +49,28 @@ def share_between(groups: Sequence[Floats]) -> Interval:
     squares = (max(between - expected, 0.0), *(noncentrality * expected / first for noncentrality in ends))
     value, low, high = (float(explained / (explained + within)) for explained in squares)
     return value, low, high
+
+
+class Contrast(NamedTuple):
+    """A weighted sum of group means.
+
+    Attributes:
+        groups: values of the groups, each float64 ``[values]``.
+        weights: weights of the means; two groups with 1 and -1 give the difference of their means.
+    """
+
+    groups: Sequence[Floats]
+    weights: Sequence[float]
+
+
+def contrasts(sums: Sequence[Contrast], seed: int) -> pl.DataFrame:
+    """Return the ``value`` of contrasts with ``low`` and ``high``, ``p``, and ``p_adjusted`` by Holm over all of them.
+
+    They are those of :func:`contrast`.
+    """
+    rows = [(*interval, p_value) for interval, p_value in (contrast(*of_groups, seed) for of_groups in sums)]
+    frame = pl.DataFrame(rows, dict.fromkeys(("value", "low", "high", "p"), pl.Float64), orient="row")
+    return frame.with_columns(p_adjusted=pl.Series(holm(frame["p"].to_numpy()), dtype=pl.Float64))
 
 
 def contrast(groups: Sequence[Floats], weights: Sequence[float], seed: int) -> tuple[Interval, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
@@ -16,6 +17,8 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.measure.design import Design, estimate
+from pipeline.measure.statistics import UNKNOWN, Floats, Interval
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.findings import findings
@@ -152,6 +155,23 @@ class Measurement(NamedTuple):
     low: float
     high: float
     deviation: float | None = None
+
+
+def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
+    """Return the mean over queries with its 95% interval; NaN if no query has a value.
+
+    Args:
+        values: float64 ``[queries]`` or, for repeated draws of candidates, ``[draws, queries]``; NaN for a query
+            without a value. Draws are resampled with the queries (:attr:`pipeline.measure.design.Design.redrawn`).
+        seed: seed of the bootstrap.
+        name: name of the set of queries, such as a field.
+    """
+    values = np.atleast_2d(values)
+    draw, query = (axis.ravel() for axis in np.indices(values.shape))
+    frame = pl.DataFrame({"draw": draw, "query": query, "value": values.ravel()}).with_columns(name=pl.lit(name))
+    mean = estimate(frame, Design(row=("name",), group="name", redrawn="draw"), seed)
+    value, low, high = mean.select(pl.col("value", "low", "high").fill_null(math.nan)).row(0) if len(mean) else UNKNOWN
+    return value, low, high
 
 
 _SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}

@@ -30,13 +30,13 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.estimates import share_of_clusters
 from pipeline.measure.inputs import Qrels, query_of, within
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import LEVEL, Floats, interval
+from pipeline.measure.statistics import LEVEL, Floats
 from pipeline.scores.store import Rankings, open_rankings, runs_of
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.common import Measurement, formatted, in_points, interval_table
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.facets.analyses import cited_of, measured
 from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, judgements_of, ranked_papers
 from pipeline.studies.facets.rankings import FacetRanking, rankings
@@ -219,7 +219,7 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     cited, imputed = values[0], values[1:]
     rows = []
     for number, system in enumerate(systems):
-        rows.append(Measurement(system, "citations", *interval(cited[number], recipe.seed)))
+        rows.append(Measurement(system, "citations", *over_queries(cited[number], recipe.seed)))
         rows.append(Measurement(system, "imputed", *rubin(imputed[:, number])[:3]))
     notes = [
         f"Imputed: uncited papers of the first {recipe.imputed} of any system are relevant at random; "
@@ -230,7 +230,7 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
     yield interval_table("imputed", "Systems with citations and with imputed relevance", "system", rows, notes)
     pairs = []
     for first, second in itertools.combinations(range(len(systems)), 2):
-        mean, low, high = interval(cited[first] - cited[second], recipe.seed)
+        mean, low, high = over_queries(cited[first] - cited[second], recipe.seed)
         value, lowest, highest, tail = rubin(imputed[:, first] - imputed[:, second])
         reverse = tail if mean * value >= 0 else 1 - tail
         pairs.append((f"{systems[first]} less {systems[second]}", mean, low, high, value, lowest, highest, reverse))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,9 @@ from pipeline.api import Workspace, selection
 from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
-from pipeline.measure.estimates import contrast
-from pipeline.measure.statistics import Floats, holm, mean_of_means, simultaneous
+from pipeline.measure.design import Design, Draws, estimate
+from pipeline.measure.estimates import Contrast, contrasts
+from pipeline.measure.statistics import Floats, simultaneous
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import label_of_row
 from pipeline.scores.labels import trainings_of
@@ -81,9 +82,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     training_lists = {label: training_papers([file], corpus) for label, file in recipe.training.items()}
     gain_of = {label: gains(scores, label, baseline) for label in cutoffs | training_lists}
     strata = [
-        *(_by_year(label, gain_of[label], cutoff, seed) for label, cutoff in cutoffs.items()),
-        *(_by_list(label, gain_of[label], pools, trained, seed) for label, trained in training_lists.items()),
-        *(_by_positives(label, baseline, pools, cutoff, seed) for label, cutoff in cutoffs.items()),
+        *(_by_year(label, gain_of[label], cutoff) for label, cutoff in cutoffs.items()),
+        *(_by_list(label, gain_of[label], pools, trained) for label, trained in training_lists.items()),
+        *(_by_positives(label, baseline, pools, cutoff) for label, cutoff in cutoffs.items()),
     ]
     summary = summarise(scores, baseline=baseline)
     result = pool_result(runs, scores, [summary], ["map"])
@@ -93,7 +94,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     source = ", ".join(result.sources)
     chart = Chart(title, "years after the training data", "points of MAP", views_of_dose, provenance=source)
     tables = [
-        strata_table(pl.DataFrame([*filter(None, strata)], STRATA, orient="row"), cutoffs, baseline),
+        strata_table([*filter(None, strata)], cutoffs, baseline, seed),
         dose_table(doses, baseline),
         *result.tables,
     ]
@@ -121,49 +122,52 @@ def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Float
     }
 
 
-STRATA = {
-    "system": pl.String, "strata": pl.String, "seen": pl.Float64, "unseen": pl.Float64, "difference": pl.Float64,
-    "low": pl.Float64, "high": pl.Float64, "p": pl.Float64, "n_seen": pl.Int64, "n_unseen": pl.Int64,
-}  # fmt: skip
-"""Columns of the comparison of two strata: mean advantage in each as a fraction; their difference, interval and p."""
+class Strata(NamedTuple):
+    """Advantages of a system in two strata of queries or of their positives.
 
-Row = tuple[Any, ...]
-"""A row of :data:`STRATA`."""
+    Attributes:
+        system: label.
+        strata: what tells the strata apart.
+        seen: advantages by group, float64 ``[queries]``.
+        unseen: the same of the other stratum.
+        contrast: of which the value is the difference of the means of the groups' means.
+    """
+
+    system: str
+    strata: str
+    seen: Sequence[Floats]
+    unseen: Sequence[Floats]
+    contrast: Contrast
 
 
-def _compared(system: str, strata: str, seen: Sequence[Floats], unseen: Sequence[Floats], seed: int) -> Row | None:
-    """Return a row with the mean advantage over the groups of each stratum; None if a stratum is empty."""
+def _compared(system: str, strata: str, seen: Sequence[Floats], unseen: Sequence[Floats]) -> Strata | None:
+    """Return the comparison of the groups of two strata; None if a stratum is empty."""
     if not seen or not unseen:
         return None
     weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
-    (value, low, high), p_value = contrast([*seen, *unseen], weights, seed)
-    means = (float(np.mean([group.mean() for group in side])) for side in (seen, unseen))
-    counts = (sum(map(len, side)) for side in (seen, unseen))
-    return system, strata, *means, value, low, high, p_value, *counts
+    return Strata(system, strata, seen, unseen, Contrast([*seen, *unseen], weights))
 
 
-def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int, seed: int) -> Row | None:
+def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Strata | None:
     """Compare queries up to the cutoff with later queries, in fields that have both."""
     early, late = ({group: gain for group, gain in advantage.items() if (group[1] <= cutoff) == seen}
                    for seen in (True, False))  # fmt: skip
     common_fields = {field for field, _ in early} & {field for field, _ in late}
     seen, unseen = ([gain for (field, _), gain in side.items() if field in common_fields] for side in (early, late))
-    return _compared(system, "queries by year", seen, unseen, seed)
+    return _compared(system, "queries by year", seen, unseen)
 
 
 def _by_list(
-    system: str, advantage: Mapping[Group, Floats], pools: Mapping[Group, PoolRankings], trained: Any, seed: int
-) -> Row | None:
+    system: str, advantage: Mapping[Group, Floats], pools: Mapping[Group, PoolRankings], trained: Any
+) -> Strata | None:
     """Compare queries in the training list with others of the same field and year."""
     listed_gains = [(gain, trained[pools[group].pool.query_rows]) for group, gain in advantage.items()]
     mixed = [(gain, listed) for gain, listed in listed_gains if 0 < listed.sum() < len(listed)]
     seen, unseen = [gain[listed] for gain, listed in mixed], [gain[~listed] for gain, listed in mixed]
-    return _compared(system, "queries in the list", seen, unseen, seed)
+    return _compared(system, "queries in the list", seen, unseen)
 
 
-def _by_positives(
-    system: str, baseline: str, pools: Mapping[Group, PoolRankings], cutoff: int, seed: int
-) -> Row | None:
+def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings], cutoff: int) -> Strata | None:
     """Compare, within queries after the cutoff, positives published up to it with later ones.
 
     A positive's advantage is the difference of the precision at its rank. Only queries with positives of both kinds
@@ -182,21 +186,44 @@ def _by_positives(
     early, late = query_means[~np.isnan(query_means).any(axis=1)].T
     if not len(early):
         return None
-    (value, low, high), p_value = contrast([early - late], [1.0], seed)
-    means = float(early.mean()), float(late.mean())
-    return system, "positives by year, later queries", *means, value, low, high, p_value, len(early), len(late)
+    paired = Contrast([early - late], [1.0])
+    return Strata(system, "positives by year, later queries", [early], [late], paired)
 
 
-def strata_table(strata: pl.DataFrame, cutoffs: Mapping[str, int], baseline: str) -> StudyTable:
-    """Return the comparisons of strata, with Holm's correction over all of them."""
-    frame = strata.with_columns(p_adjusted=pl.Series(holm(strata["p"].to_numpy()), dtype=pl.Float64))
-    sides = (
+_SIDES = {"seen": pl.Float64, "unseen": pl.Float64, "n_seen": pl.Int64, "n_unseen": pl.Int64}
+
+
+def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline: str, seed: int) -> StudyTable:
+    """Return the comparisons of strata, with Holm's correction over all of them.
+
+    The frame has the mean advantage in each stratum, their difference with its interval, and the p-values.
+    """
+    sides = [
+        (
+            *(float(np.mean([group.mean() for group in side])) for side in row[2:4]),
+            *(sum(map(len, side)) for side in row[2:4]),
+        )
+        for row in strata
+    ]
+    facts = {
+        name: pl.Series([row[place] for row in strata], dtype=pl.String)
+        for place, name in enumerate(("system", "strata"))
+    }
+    figures = pl.DataFrame(sides, _SIDES, orient="row").hstack(contrasts([row.contrast for row in strata], seed))
+    frame = (
+        figures.with_columns(**facts)
+        .rename({"value": "difference"})
+        .select(
+            "system", "strata", "seen", "unseen", "difference", "low", "high", "p", "n_seen", "n_unseen", "p_adjusted"
+        )
+    )
+    shown_sides = (
         pl.format("{} ({})", formatted(side, "+.1f"), formatted(f"n_{side}", ",")).alias(side)
         for side in ("seen", "unseen")
     )
     shown = frame.with_columns(pl.col("seen", "unseen") * 100).select(
         pl.col("system").replace({system: f"{system} ({cutoff})" for system, cutoff in cutoffs.items()}),
-        "strata", *sides, in_points(), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
+        "strata", *shown_sides, in_points(), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
     )  # fmt: skip
     notes = (
         f"Points of MAP over {baseline} (queries), and their difference between strata [95% interval]; Welch's "
@@ -210,21 +237,27 @@ def strata_table(strata: pl.DataFrame, cutoffs: Mapping[str, int], baseline: str
     return StudyTable.of("strata", "Advantage on what could have been seen", frame, notes, shown=shown)
 
 
-DOSE = {"system": pl.String, "years": pl.Int64, "queries": pl.Int64, "value": pl.Float64, "low": pl.Float64,
-        "high": pl.Float64}  # fmt: skip
-"""Columns of the advantage by years after the cutoff; intervals are simultaneous."""
-
-
 def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """Return the advantage of each system by years after its cutoff, as a mean over fields, columns :data:`DOSE`."""
-    years = {label: sorted({year for _, year in advantage}) for label, advantage in gain_of.items()}
-    level, rows = simultaneous(sum(map(len, years.values()))), []
-    for label, year in [(system, year) for system in years for year in years[system]]:
-        year_gains = {group: gain for group, gain in gain_of[label].items() if group[1] == year}
-        groups = {f"{field} {year}": gain[None] for (field, _), gain in year_gains.items()}
-        interval = mean_of_means(groups, seed, level=level).at(0)
-        rows.append((label, year - cutoffs[label], sum(map(len, year_gains.values())), *interval))
-    return pl.DataFrame(rows, DOSE, orient="row")
+    """Return the advantage of each system by years after its cutoff, as a mean over fields.
+
+    Columns: ``system``, ``years``, ``queries``, ``value`` and the simultaneous interval ``low`` and ``high``.
+    """
+    frames = [
+        pl.DataFrame({"query": np.arange(len(gain)), "value": gain}).with_columns(
+            system=pl.lit(label), year=pl.lit(year), group=pl.lit(f"{field} {year}"),
+            years=pl.lit(year - cutoffs[label], pl.Int64),
+        )
+        for label, advantage in gain_of.items()
+        for (field, year), gain in sorted(advantage.items(), key=lambda of_group: of_group[0][1])
+    ]  # fmt: skip
+    gains = (
+        pl.concat(frames)
+        if frames
+        else pl.DataFrame(schema=dict.fromkeys(("system", "years", "year", "group", "query", "value"), pl.Int64))
+    )
+    draws = Draws(level=simultaneous(gains.select("system", "year").n_unique()))
+    doses = estimate(gains, Design(row=("system", "years"), of=("system", "year"), group="group"), seed, draws=draws)
+    return doses.select("system", "years", "value", "low", "high", queries="items")
 
 
 def dose_table(doses: pl.DataFrame, baseline: str) -> StudyTable:

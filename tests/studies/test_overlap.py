@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.measure.estimates import contrast
+from pipeline.measure.estimates import contrast, contrasts
 from pipeline.studies import overlap
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
@@ -30,9 +30,9 @@ def simulated(seed: int, effect: float, drift: float = 0.0) -> pl.DataFrame:
 
 def by_year(advantage: Any, seed: int) -> dict[str, Any]:
     """Return the comparison of queries up to 2018 with later ones."""
-    compared = overlap._by_year("encoder", advantage, 2018, seed)
+    compared = overlap._by_year("encoder", advantage, 2018)
     assert compared is not None
-    return dict(zip(overlap.STRATA, compared, strict=True))
+    return contrasts([compared.contrast], seed).row(0, named=True)
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.05])

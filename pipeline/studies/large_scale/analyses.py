@@ -19,9 +19,9 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, query_of
-from pipeline.measure.statistics import Floats, interval, simultaneous
+from pipeline.measure.statistics import Floats, simultaneous
 from pipeline.studies.base import StudyTable
-from pipeline.studies.common import Measurement, interval_table, share
+from pipeline.studies.common import Measurement, interval_table, over_queries, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 
 _YEARS = 3  # years per stratum
@@ -111,12 +111,12 @@ def without_marks(
         }
         for system in systems:
             cost = values["matched negatives", system] - values["random negatives", system]
-            gains.append(Measurement(f"{scope}: matched less random", system, *interval(cost, seed, scope)))
+            gains.append(Measurement(f"{scope}: matched less random", system, *over_queries(cost, seed, scope)))
         for (kind, system), kind_values in values.items():
-            rows.append(Measurement(f"{scope}: {kind}", system, *interval(kind_values, seed, scope)))
+            rows.append(Measurement(f"{scope}: {kind}", system, *over_queries(kind_values, seed, scope)))
             if system != baseline and baseline in systems:
                 gain = kind_values - values[kind, baseline]
-                gains.append(Measurement(f"{scope}: gain, {kind}", system, *interval(gain, seed, scope)))
+                gains.append(Measurement(f"{scope}: gain, {kind}", system, *over_queries(gain, seed, scope)))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {_YEARS} years and like length; positives without one are "

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.rng import generator
+from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import ENOUGH, components
-from pipeline.measure.statistics import RESAMPLES, Floats, Interval, bootstrap_means, interval, paired_differences
-from pipeline.scores.average import AVERAGE, Average, Key, Setup
+from pipeline.measure.statistics import RESAMPLES, Floats, Interval
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.stages.systems import TUNED, fused_names
 from pipeline.studies.base import StudyTable
-from pipeline.studies.common import Measurement, formatted, in_points, interval_table
+from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 
@@ -34,24 +35,26 @@ _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 """Rows and columns of the paper's table 1."""
 
 
-def tests(summaries: Sequence[pl.DataFrame], averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
+_SETUP = ("field", "size")
+
+
+def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
     """Yield the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
         pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
     )
-    rows: dict[tuple[Setup, str], dict[str, Any]] = {}
-    for row in tested.iter_rows(named=True):
-        setup = (row["field"], row["size"])
-        differences = averages[setup, row["label"], "map"].values - averages[setup, row["baseline"], "map"].values
-        test = paired_differences({row["field"] or "": differences[None]}, seed)
-        rows[setup, row["label"]] = {
-            "pool": _name(setup), "system": row["label"], "baseline": row["baseline"],
-            "difference": test.value.item(), "low": test.low.item(), "high": test.high.item(),
-            "effect": test.effect.item(), "p": row["p_value"], "p_adjusted": row["p_adjusted"],
-            "wins": test.wins.item(), "losses": test.losses.item(),
-        }  # fmt: skip
-    if rows:
-        frame = pl.DataFrame(list(rows.values()), infer_schema_length=None)
+    tested = tested.group_by(*_SETUP, "label", maintain_order=True).last()
+    if len(tested):
+        design = Design(row=("label",), of=_SETUP, group="field", over="sample")
+        base_of = {(label,): (base,) for label, base in tested.select("label", "baseline").iter_rows()}
+        differences = estimate(scores.filter(measure="map"), design, seed, base_of)
+        tested = tested.select(*_SETUP, "label", "baseline", "p_value", corrected="p_adjusted")
+        both = tested.join(differences, on=[*_SETUP, "label"], how="left", nulls_equal=True, maintain_order="left")
+        names = pl.Series([_name(*setup) for setup in both.select(_SETUP).iter_rows()])
+        facts = {"system": "label", "baseline": "baseline", "difference": "difference", "low": "difference_low",
+                 "high": "difference_high", "effect": "effect", "p": "p_value", "p_adjusted": "corrected",
+                 "error": "error", "wins": "wins", "losses": "losses"}  # fmt: skip
+        frame = both.select(pool=names, **facts)
         shown = frame.select(
             pl.format("{} {}", "pool", "system").alias("pool, system"), in_points().alias("MAP difference"),
             formatted("effect", "+.2f"), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
@@ -78,7 +81,7 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
         shares = [components(values[:, sampled_queries]).share(samples, queries) for sampled_queries in draws]
         low, high = np.quantile(shares, [0.025, 0.975])
         rows.append({
-            "pool, system": f"{_name((field, size))} {system}",
+            "pool, system": f"{_name(field, size)} {system}",
             "sd between queries": 100 * variance.queries**0.5,
             "sd between samples": 100 * values.mean(axis=1).std(ddof=1),
             "share, one sample": 100 * variance.share(1, queries),
@@ -116,21 +119,29 @@ class Curve(NamedTuple):
     positives: Sequence[float] = ()
 
 
-def curves_of(averages: Mapping[Key, Average]) -> list[Curve]:
-    """Return the curves of systems with at least three sizes; then the published curves."""
-    by_system: dict[tuple[str, str], dict[int, Average]] = {}
-    for ((field, size), system, measure), average in averages.items():
-        if measure == "map":
-            by_system.setdefault((field or DATASET, system), {})[size] = average
+def by_query(scores: pl.DataFrame) -> dict[tuple[str | None, int, str], tuple[Floats, int]]:
+    """Return average precision of each query, mean over samples, and the positives, by field, size and system."""
+    means = scores.filter(measure="map").group_by(*_SETUP, "label", "query", maintain_order=True)
+    frame = means.agg(pl.col("value").mean(), pl.col("positives").first()).sort("query", maintain_order=True)
+    parts = frame.partition_by(*_SETUP, "label", maintain_order=True, as_dict=True)
+    order = scores.select(*_SETUP, "label").unique(maintain_order=True).rows()
+    return {key: (parts[key]["value"].to_numpy(), parts[key]["positives"][0]) for key in order if key in parts}
+
+
+def curves_of(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]]) -> list[Curve]:
+    """Return the curves of systems with at least three sizes (:func:`by_query`); then the published curves."""
+    by_system: dict[tuple[str, str], dict[int, tuple[Floats, int]]] = {}
+    for (field, size, system), of_size in queries.items():
+        by_system.setdefault((field or DATASET, system), {})[size] = of_size
     curves = []
     for (group, system), by_size in by_system.items():
         sizes: list[int] = []
         for size in sorted(by_size):
             if not sizes or size >= _APART * sizes[-1]:
                 sizes.append(size)
-        values = [by_size[size].values for size in sizes]
+        values = [by_size[size][0] for size in sizes]
         if len(sizes) > 2 and len(set(map(len, values))) == 1:
-            positives = [by_size[size].positives / len(values[0]) for size in sizes]
+            positives = [by_size[size][1] / len(values[0]) for size in sizes]
             curves.append(Curve(group, system, sizes, np.stack(values), positives))
     for system in _PUBLISHED if curves else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
@@ -164,7 +175,10 @@ def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) 
 
     ``values`` are ``[sizes, queries]``; those of the last size are not used.
     """
-    means = bootstrap_means(values[:-1], seed=seed, item="curve")
+    names = [axis.ravel() for axis in np.indices(values[:-1].shape)]
+    frame = pl.DataFrame([*names, values[:-1].ravel()], ["size", "query", "value"]).with_columns(group=pl.lit("curve"))
+    design, draws = Design(row=("size",), group="group"), Draws(resamples=RESAMPLES)
+    means = np.stack(estimate(frame, design, seed, draws=draws, keep_draws=True)["draws"].to_list())
     low, high = np.quantile(predict(sizes[:-1], means.T, sizes[-1:], form)[:, 0], [0.025, 0.975])
     return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 
@@ -185,7 +199,7 @@ def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> I
         for index in (0, -1) if positives else ():
             random_score = random_precision(sizes[index], positives[index])
             rows.append(Measurement(label, f"random, {('smallest', 'largest')[index]}", random_score, np.nan, np.nan))
-        figures = interval(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
+        figures = over_queries(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
         for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
             low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
             rows.append(Measurement(label, column, value, low, high))
@@ -206,31 +220,30 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
     for group, system, sizes, values, _ in curves:
         grid = np.geomspace(sizes[0], sizes[-1], 20)
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
-        mean, low, high = zip(*(interval(size_values, seed, "curve") for size_values in values), strict=True)
+        mean, low, high = zip(*(over_queries(of_size, seed, "curve") for of_size in values), strict=True)
         line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
         views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
     ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
     return Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
 
 
-def fusions(averages: Mapping[Key, Average], seed: int) -> Iterator[StudyTable]:
+def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[StudyTable]:
     """Yield the gain of each fused system over its parts in MAP."""
     rows = []
-    for (setup, system, measure), average in averages.items():
+    for (field, size, system), (of_system, _) in queries.items():
         names = fused_names(system)
-        parts = [averages[key].values for name in names if (key := (setup, name, measure)) in averages]
-        if measure != "map" or len(parts) < 2 or len(parts) < len(names):
+        parts = [queries[key][0] for name in names if (key := (field, size, name)) in queries]
+        if len(parts) < 2 or len(parts) < len(names):
             continue
-        item = setup[0] or ""
         best = np.max(parts, axis=0)
         columns = {
-            "MAP": [average.values],
-            "gain over the best part": [average.values - values for values in parts],
+            "MAP": [of_system],
+            "gain over the best part": [of_system - values for values in parts],
             "best part of each query": [best - values for values in parts],
         }
         for column, gains in columns.items():
-            figures = least([interval(gain, seed, item) for gain in gains])
-            rows.append(Measurement(f"{_name(setup)} {system}", column, *figures))
+            figures = least([over_queries(gain, seed, field or "") for gain in gains])
+            rows.append(Measurement(f"{_name(field, size)} {system}", column, *figures))
     if rows:
         notes = (
             "Gain over the best part: the least gain over a part, and the least lower and upper end.",
@@ -245,5 +258,5 @@ def least(intervals: Sequence[Interval]) -> Interval:
     return value, low, high
 
 
-def _name(setup: Setup) -> str:
-    return f"{setup[0] or DATASET} {format_count(setup[1])}"
+def _name(field: str | None, size: int) -> str:
+    return f"{field or DATASET} {format_count(size)}"

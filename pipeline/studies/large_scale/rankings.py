@@ -12,12 +12,12 @@ import polars as pl
 
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.measure.inputs import Qrels, query_of
-from pipeline.measure.statistics import Floats, interval
+from pipeline.measure.statistics import Floats
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
 from pipeline.studies.base import StudyTable
-from pipeline.studies.common import Measurement, interval_table, series
+from pipeline.studies.common import Measurement, interval_table, over_queries, series
 
 DATASET = "dataset"
 """Name of the dataset-level pools, in the fields of a recipe and in tables."""
@@ -92,7 +92,7 @@ def _over_queries(
             values = [values_of(pool, system, scope) for pool in pools]
             for name in values[0]:
                 over_pools = np.concatenate([pool_values[name] for pool_values in values])
-                yield Measurement(f"{scope} {system}", name, *interval(over_pools, seed, scope))
+                yield Measurement(f"{scope} {system}", name, *over_queries(over_pools, seed, scope))
 
 
 def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:

@@ -11,7 +11,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
-from pipeline.scores.average import Draws, average
+from pipeline.scores.average import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import label_of_row
 from pipeline.scores.layout import select_measures
@@ -72,8 +72,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     ]
     baseline = label_of_row(runs, recipe.baseline)
     pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
-    averages = average(scores, draws)
-    curves = by_query.curves_of(averages)
+    queries = by_query.by_query(scores)
+    curves = by_query.curves_of(queries)
     precisions = analyses.precisions(pools, seed)
     corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
     compared = corpus.artifact.manifest.config.get("source") != "synthetic"
@@ -85,10 +85,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
         *(table for summary in summaries for table in published.tables(summary, gaps, tuned, compared=compared)),
-        *by_query.tests(summaries, averages, seed),
+        *by_query.tests(summaries, scores, seed),
         *by_query.variances(scores, seed),
         *by_query.curve_tables(curves, seed),
-        *by_query.fusions(averages, seed),
+        *by_query.fusions(queries, seed),
         recall,
         analyses.shares(pools),
         *analyses.without_marks(pools, precisions, baseline, seed),

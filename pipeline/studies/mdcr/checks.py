@@ -22,8 +22,9 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.design import Design, Draws, estimate, tall
 from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
-from pipeline.measure.statistics import Floats, Groups, Means, mean_of_means, simultaneous, standardised_effect
+from pipeline.measure.statistics import Floats, Groups, simultaneous
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import Cell, Value, grid
 from pipeline.stages.chain import Evaluation
@@ -121,6 +122,9 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [evaluation.ranking for evaluations in study_plan.lists.values() for evaluation in evaluations]
 
 
+_MACRO = Design(row=("system",), item="item", group="group")
+
+
 class Precisions(NamedTuple):
     """Average precision of every query.
 
@@ -137,9 +141,9 @@ class Precisions(NamedTuple):
     values: Mapping[str, Groups]
     seed: int
 
-    def macro(self, draw: str) -> Means:
-        """Return the means over fields of one draw."""
-        return mean_of_means(self.values[draw], self.seed)
+    def macro(self, values: Groups) -> pl.DataFrame:
+        """Return the means over fields of values of all systems, in their order."""
+        return estimate(tall(values, pl.DataFrame({"system": self.systems})), _MACRO, self.seed)
 
 
 def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> Precisions:
@@ -184,14 +188,16 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
         field: np.mean([precisions.values[draw][field] for draw in draws], axis=0) for field in precisions.values[OWN]
     }
     means = {
-        "benchmark": precisions.macro(OWN), "rebuilds": mean_of_means(over_draws, precisions.seed),
-        MATCHED: precisions.macro(MATCHED), LARGE: precisions.macro(LARGE),
+        "benchmark": precisions.macro(precisions.values[OWN]), "rebuilds": precisions.macro(over_draws),
+        MATCHED: precisions.macro(precisions.values[MATCHED]), LARGE: precisions.macro(precisions.values[LARGE]),
     }  # fmt: skip
-    rebuild_means = np.stack([precisions.macro(draw).value for draw in draws], axis=1)
+    rebuild_means = np.stack([precisions.macro(precisions.values[draw])["value"] for draw in draws], axis=1)
     rows = []
     for position, system in enumerate(precisions.systems):
         deviations = {"rebuilds": float(rebuild_means[position].std(ddof=1)) if rebuilds > 1 else None}
-        rows += [Measurement(system, name, *mean.at(position), deviations.get(name)) for name, mean in means.items()]
+        for name, mean in means.items():
+            value, low, high = mean.select("value", "low", "high").row(position)
+            rows.append(Measurement(system, name, value, low, high, deviations.get(name)))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
         "benchmark: the benchmark's own lists, each draw ranked by itself; systems that are fitted (LSA, words) are "
@@ -207,21 +213,31 @@ def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
 
     The first of a pair is better in the benchmark; the intervals of a column hold simultaneously.
     """
-    names, in_benchmark = precisions.systems, precisions.macro(OWN).value
+    names, in_benchmark = precisions.systems, precisions.macro(precisions.values[OWN])["value"]
     pairs = [
         (first, second) if in_benchmark[first] >= in_benchmark[second] else (second, first)
         for first, second in itertools.combinations(range(len(names)), 2)
     ]
-    rebuild_means = [precisions.macro(str(draw)).value for draw in range(1, rebuilds + 1)]
-    level, rows = simultaneous(len(pairs)), []
-    for first, second in pairs:
-        label = f"{names[first]} over {names[second]}"
-        for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE)):
-            fields = precisions.values[draw].items()
-            change = {field: values[[first]] - values[[second]] for field, values in fields}
-            rows.append(Measurement(label, name, *mean_of_means(change, precisions.seed, level=level).at(0)))
-            if draw == OWN:
-                rows.append(Measurement(label, "effect", float(standardised_effect(change)[0]), np.nan, np.nan))
+    rebuild_means = [precisions.macro(precisions.values[str(draw)])["value"] for draw in range(1, rebuilds + 1)]
+    labels, rows = [f"{names[first]} over {names[second]}" for first, second in pairs], []
+    sides = pl.DataFrame({"pair": [*labels, *labels], "side": ["first"] * len(pairs) + ["second"] * len(pairs)})
+    design, draws = dataclasses.replace(_MACRO, row=("pair", "side")), Draws(level=simultaneous(len(pairs)))
+    against = {(label, "first"): (label, "second") for label in labels}
+    members = [side for pair in zip(*pairs, strict=True) for side in pair]
+    differences = {
+        name: estimate(
+            tall({field: of_field[members] for field, of_field in precisions.values[draw].items()}, sides),
+            design, precisions.seed, against, draws,
+        ).filter(side="first")
+        for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE))
+    }  # fmt: skip
+    for position, (label, (first, second)) in enumerate(zip(labels, pairs, strict=True)):
+        for name, of_draw in differences.items():
+            figures = of_draw.select("difference", "difference_low", "difference_high").row(position)
+            rows.append(Measurement(label, name, *figures))
+            if name == "benchmark":
+                effect = of_draw["effect"][position]
+                rows.append(Measurement(label, "effect", np.nan if effect is None else effect, np.nan, np.nan))
         share = float(np.mean([mean[first] > mean[second] for mean in rebuild_means]))
         rows.append(Measurement(label, f"{rebuilds} rebuilds", share, np.nan, np.nan))
     notes = (
@@ -279,8 +295,11 @@ def bias_table(precisions: Precisions) -> StudyTable:
             changes[_OWN_COST] = {field: values for field, values in excess.items() if values is not None}
         for name, change in changes.items():
             if change:
-                means = mean_of_means({field: values[None] for field, values in change.items()}, precisions.seed)
-                rows.append(Measurement(system, name, *means.at(0)))
+                gain = tall(
+                    {field: values[None] for field, values in change.items()}, pl.DataFrame({"system": [system]})
+                )
+                figures = estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").row(0)
+                rows.append(Measurement(system, name, *figures))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: how much more its own negatives cost it than those of the others, less the same difference for "

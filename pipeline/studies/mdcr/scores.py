@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.measure.statistics import Floats, holm, mean_of_means, permutation_of_means
+from pipeline.measure.design import Design, estimate, tall
+from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.choose import labels_of
 from pipeline.scores.page.browse import Typed
@@ -94,17 +95,14 @@ def types_frame(
     field. Columns: ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by
     Holm's correction over types (null without a test), and ``paper``, the published figure.
     """
-    frames = []
-    for (system, name), fields in values.items():
-        means, p_values = mean_of_means(fields, seed), None
-        if baseline and system not in (baseline, OF_SYSTEMS):
-            changes = {field: field_values - values[baseline, name][field] for field, field_values in fields.items()}
-            p_values = permutation_of_means(changes, seed, item="fields")
-        figures = {"value": means.value, "low": means.low, "high": means.high, "p_adjusted": p_values}
-        schema = {"system": pl.String, "field": pl.String, "measure": pl.String, **dict.fromkeys(figures, pl.Float64)}
-        frames.append(pl.DataFrame({"system": system, "field": name, "measure": MEASURES, **figures}, schema))
-    adjusted = pl.col("p_adjusted").map_batches(lambda raw: pl.Series(holm(raw)), return_dtype=pl.Float64)
-    frame = pl.concat(frames).with_columns(adjusted.over("system", "measure").fill_nan(None))
+    frames = [
+        tall(fields, pl.DataFrame({"system": system, "field": name, "measure": MEASURES}))
+        for (system, name), fields in values.items()
+    ]
+    design = Design(row=("system",), of=("field",), item="item", group="group", family=("system",))
+    compared = {system for system, _ in values} - {baseline, OF_SYSTEMS}
+    found = estimate(pl.concat(frames), design, seed, {(system,): (baseline,) for system in compared})
+    frame = found.select("system", "field", "measure", "value", "low", "high", "p_adjusted")
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
     return with_paper(frame, "benchmark-type").rename({"field": "type"})
