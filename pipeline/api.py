@@ -51,7 +51,7 @@ def open(  # noqa: A001
     Raises:
         InputError: ``root`` is not a folder, or a limit is out of range.
     """
-    folder = Path(root).expanduser()
+    folder = Path(root).expanduser().absolute()  # notebooks change the working folder
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
     spell_as(keywords.of(open, Workspace.evaluations, Workspace.build))
