@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.csr import Ints
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.rng import smallest
 from pipeline.core.schema import MISSING, NO_YEAR
 from pipeline.core.text import id_keys
@@ -51,6 +52,11 @@ def choose_contexts(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclu
     Raises:
         InsufficientDataError: there are too few contexts.
     """
+    if config.field and not corpus.attributes["n_outbound"].any():
+        raise InsufficientDataError(
+            f"no paper is cited in {config.field}, since no paper has references",
+            "Leave out --field: its candidates are papers that its papers cite",
+        )
     years = _origins(corpus)[0]
     possible = _possible_contexts(corpus, config, excluded)
     possible[used] = False

@@ -76,7 +76,7 @@ def largest(
     if too_few() and "year" in free:
         by_field = [by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
         best = [common_count(counts) for counts in np.stack(by_field).T.tolist()]
-        years = range((config.after_cutoff or -1) + 1, len(best))
+        years = range(config.cutoff + 1, len(best))
         config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
         pools = pools_of(config)
         if too_few() and "queries" not in free:

@@ -140,12 +140,16 @@ class PoolConfig:
             raise InputError(f"--validation-queries must be at least 1, got {self.validation_queries}", "Leave it out")
         if self.queries_are == "papers" and self.year is None:
             raise InputError("a pool must have a query year, got none", "Give --year")
-        cutoffs = [cutoff for cutoff in (self.after_cutoff, self.trained_until) if cutoff is not None]
-        if cutoffs and self.year is not None and self.year <= (cutoff := max(cutoffs)):
+        if self.year is not None and self.year <= self.cutoff:
             raise InputError(
-                f"queries must be later than {cutoff}, where the training data ends, got year {self.year}",
-                f"Give --year={cutoff + 1} or later",
+                f"queries must be later than {self.cutoff}, where the training data ends, got year {self.year}",
+                f"Give --year={self.cutoff + 1} or later",
             )
+
+    @property
+    def cutoff(self) -> int:
+        """Last year of the encoders' training data, which queries must be later than; -1: no condition."""
+        return max((year for year in (self.after_cutoff, self.trained_until) if year is not None), default=-1)
 
     @property
     def given(self) -> bool:

@@ -126,7 +126,7 @@ def too_few_queries(config: PoolConfig, count: int, papers: str) -> Insufficient
 def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
     """Return the error that no ``paper`` (or context) can be a query; ``years`` are those of possible queries."""
     what = f"no {paper} {_of_pool(config)} can be a query"
-    if len(years):
+    if len(years := years[years > config.cutoff]):
         values, counts = np.unique(years, return_counts=True)
         frequent = np.sort(np.argsort(-counts, kind="stable")[:5])
         listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in frequent)
@@ -135,6 +135,9 @@ def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[
     if paper == "paper" and not corpus.attributes["n_outbound"].any():
         remedy = "Give citation contexts: mdcr corpus --contexts, or queries and judgements: --source beir"
         return InsufficientDataError(f"{what}: no paper has references", remedy)
+    if config.cutoff >= 0:
+        remedy = "Give an earlier year to --trained-until or --after-cutoff"
+        return InsufficientDataError(f"{what}, nor one of a later year than the training data", remedy)
     remedy = f"Give {loosened}" if loosened else "Choose another field"
     return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy)
 

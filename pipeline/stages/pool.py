@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,6 +164,10 @@ def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> Insuffic
     return None
 
 
+_LOOSER: Sequence[Mapping[str, int]] = ({}, {"min_citations": 0}, {"min_citations": 0, "min_abstract_chars": 0})
+"""Changes of the prefilter that :func:`explained` tries, from the least."""
+
+
 def explained(error: InsufficientDataError, pools: Sequence[Task]) -> InsufficientDataError:
     """Return an error about pools of one corpus, with the nearest settings that the corpus has enough papers for."""
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
@@ -174,11 +178,11 @@ def explained(error: InsufficientDataError, pools: Sequence[Task]) -> Insufficie
     opened_corpus, config = Corpus(corpus), builder.config
     fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
     held_out = config.split == "validation" or config.validation_queries is not None
-    any_paper = dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, min_citations=0))
     free = ({"queries", "size"}, {"year", "queries", "size"})
-    for tried, of_sizes, adjustable in itertools.product((config, any_paper), (sizes, ("all",)), free):
+    for rules, of_sizes, adjustable in itertools.product(_LOOSER, (sizes, ("all",)), free):
+        tried = dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, **rules))
         feasible = largest(opened_corpus, tried, fields, of_sizes, adjustable, builder.ids, held_out=held_out)
-        rule = {} if tried is config else {"min_citations": 0}
+        rule = {name: value for name, value in rules.items() if getattr(config.prefilter, name) != value}
         size = {} if of_sizes == sizes else {"size": of_sizes}
         if feasible is not None and (changed := {**rule, **size, **feasible}):
             year = {} if config.year == SETTINGS["year"].default else {"year": config.year}

@@ -114,7 +114,7 @@ def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -
             "--year 2017 --size all --queries 5 --min-citations 3",
             "0 others; left out: 120 papers have fewer than 3",
         ),
-        ("--year 2017 --size 200k --queries 5 --min-abstract-chars 1000", "0 others; left out: 120 papers have an abs"),
+        ("--year 2017 --size 200k --queries 5 --min-abstract-chars 1000", "left out: 120 papers have an abs"),
         ("--queries 5 --min-citations 3", "no context of 2019 can be a query. Choose another --year"),
         ("--queries 3k", "no context of 2019 can be a query"),
         ("--year 2017 --size 200k --queries 3k", "3k queries requested, but only"),
@@ -127,10 +127,19 @@ def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_command_that_work
 ) -> None:
     line = one_line_error(mdcr(uncited, "pool", "--quiet", *words.split()))
     assert said in line
-    if "--min-abstract-chars" not in words:
-        command = shlex.split(line.partition("This works: mdcr ")[2])
-        made = mdcr_json(uncited, *command)["pools"][0]["counts"]
-        assert made["candidates_drawn"] > 0
+    command = shlex.split(line.partition("This works: mdcr ")[2])
+    assert mdcr_json(uncited, *command)["pools"][0]["counts"]["candidates_drawn"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--field Biology", "no paper is cited in Biology, since no paper has references. Leave out --field"),
+        ("--trained-until 2019", "nor one of a later year than the training data. Give an earlier year"),
+    ],
+)
+def test_what_no_pool_of_contexts_can_be_is_said_at_once(uncited: Path, words: str, said: str) -> None:
+    assert said in one_line_error(mdcr(uncited, "pool", "--quiet", *words.split()))
 
 
 def test_near_duplicates_of_the_citing_paper_are_neither_positives_nor_ranked(tmp_path: Path) -> None:
