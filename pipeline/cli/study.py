@@ -180,6 +180,7 @@ def leaderboard(options: argparse.Namespace) -> None:
 def card(options: argparse.Namespace) -> None:
     """Write the card of an encoder and print its tables; with ``--push`` put its results into a model card."""
     from pipeline.studies.leaderboard import card as cards
+    from pipeline.studies.leaderboard.modelcard import push
 
     workspace = Workspace(read.runner(options))
     chosen, recipe = _default_recipe("card", model=options.model)
@@ -187,7 +188,8 @@ def card(options: argparse.Namespace) -> None:
     folder = options.output or workspace.root / REPORTS / f"card-{name}"
     present(workspace, chosen, name, recipe, options, folder)
     if options.push:
-        say(f"pushed: {cards.push(folder / cards.CARD, options.push)}")
+        weights = cards.weights_of(workspace, recipe, Path(options.push).expanduser())
+        say(f"pushed: {push(folder / cards.CARD, options.push, weights)}")
 
 
 def submission(options: argparse.Namespace) -> None:

@@ -158,7 +158,7 @@ def part_names(text: str) -> list[str]:
 def trainings(text: str) -> dict[str, Training]:
     """Return the training data of the encoders of systems, by entry; a mean has that of its parts.
 
-    Encoders that are fitted on the pool's corpus, and models without an entry, are left out.
+    Systems that learn from no pairs are left out; a model without an entry has unknown training data.
     """
     by_entry: dict[str, Training] = {}
     for inner in (inner for name in grammar.parse(text) for inner in name.walk()):
@@ -167,9 +167,15 @@ def trainings(text: str) -> dict[str, Training]:
         parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
         if parts:
             by_entry |= trainings(",".join(parts))
-        elif entry and kinds.find(entry.get("kind", "transformer")).fit is None:
+        elif inner.parts is None and _may_be_trained(base, entry):
             by_entry[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
     return by_entry
+
+
+def _may_be_trained(base: str, entry: Mapping[str, Any]) -> bool:
+    if not entry:
+        return base.partition(":")[0] not in ("bm25", *grammar.BASELINES) and not base.isdecimal()
+    return kinds.find(entry.get("kind", "transformer")).fit is None
 
 
 def published(text: str) -> Mapping[str, float]:

@@ -10,7 +10,6 @@ import polars as pl
 
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError
-from pipeline.encode.registry import Training, trainings
 from pipeline.scores.store import as_json
 
 _SETTING_LABELS = {"compute": "precision", "search": "engine"}
@@ -54,16 +53,6 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
         differing += [f"depth {row['depth']}"] if depths else []
         label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
-
-
-def trainings_of(system: str) -> dict[str, Training]:
-    """Return the training data of the encoders of a stored system, by name of the encoder."""
-    return trainings(system.partition("@")[0])
-
-
-def trained_on(system: str) -> str:
-    """Return the training data of a system in a few words, such as ``citations to 2021``; empty if it is unknown."""
-    return "; ".join(dict.fromkeys(filter(None, (training.short for training in trainings_of(system).values()))))
 
 
 def format_setting(value: Any) -> str:

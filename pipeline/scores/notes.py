@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, has_own_queries, provenance
 from pipeline.scores.choose import labels_of
-from pipeline.scores.labels import format_setting, trainings_of
+from pipeline.scores.labels import format_setting
 from pipeline.scores.published import made_with, published
+from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
 from pipeline.scores.store import open_pool, open_rankings, values_of
 from pipeline.scores.summary import of_fewer_samples
 from pipeline.scores.tables import percent
@@ -45,7 +46,8 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         describe_gaps(map(json.loads, pools["metadata_gaps"])),
         _map_among_abstracts(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
         "" if own_queries else _origins(runs),
-        _trained_on(table["system"].unique(maintain_order=True)),
+        _trained_on(runs),
+        cut_note(runs),
         _published(table, runs),
         _parameters(runs),
         _prompts(runs),
@@ -227,9 +229,12 @@ def _depths_and_ties(runs: pl.DataFrame) -> str:
     )
 
 
-def _trained_on(systems: Iterable[str]) -> str:
-    known = {name: training for system in systems for name, training in trainings_of(system).items() if training.on}
-    texts = [f"{name}: {training.on} (to {training.until or 'an unknown year'})" for name, training in known.items()]
+def _trained_on(runs: pl.DataFrame) -> str:
+    trained = {name: training for run in runs.iter_rows(named=True) for name, training in trainings_of(run).items()}
+    texts = [
+        f"{name}: {training.on} (to {training.until or 'an unknown year'})" if training.on else f"{name}: {UNKNOWN}"
+        for name, training in trained.items()
+    ]
     return f"Trained on: {'. '.join(texts)}." if texts else ""
 
 

@@ -25,6 +25,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
+from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import settings_of
 from pipeline.stages.systems import is_tuned, shown, stored_system, system_of
@@ -77,12 +78,15 @@ FACTS = {
     "retrieved": pl.Int64,
     "tied_share": pl.Float64,
     "metadata_gaps": pl.String,
+    "encoders": pl.String,
     "replaced": pl.Boolean,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
 the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.prefilter.count_marks`), ``replaced``: older tunings were left out."""
+(:func:`pipeline.corpus.prefilter.count_marks`), ``encoders`` is JSON
+(:meth:`pipeline.scores.sources.Sources.encoders`), null for rankings of files, ``replaced``: older tunings were left
+out."""
 
 _PRIVATE = {
     "row": pl.String,
@@ -186,7 +190,8 @@ def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
         if is_tuned(stored_system(scores[0].manifest))
         or find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
     }
-    rows = [_row(*sources, tuned=sources[2].id in tuned) for sources in found]
+    sources = Sources([root])
+    rows = [_row(*parts, tuned=parts[2].id in tuned, sources=sources) for parts in found]
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
 
@@ -280,7 +285,13 @@ def as_json(settings: Any) -> str:
 
 
 def _row(
-    scores: Sequence[Artifact], ranking: Artifact, pool_artifact: Artifact, corpus: Artifact | None, *, tuned: bool
+    scores: Sequence[Artifact],
+    ranking: Artifact,
+    pool_artifact: Artifact,
+    corpus: Artifact | None,
+    *,
+    tuned: bool,
+    sources: Sources,
 ) -> dict[str, Any]:
     scored, pool = scores[0].manifest, pool_artifact.manifest
     config, (system, also) = pool.config, shown(stored_system(scored), tuned=tuned)
@@ -320,6 +331,7 @@ def _row(
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         "metadata_gaps": as_json(pool.counts.get("marks", {})),
+        "encoders": as_json(sources.encoders(ranking, system)),
         "replaced": False,
         "row": digest([system, row_settings]),
         "row_settings": as_json(row_settings),

@@ -32,7 +32,7 @@ from pipeline.scores.average import (
     in_order,
 )
 from pipeline.scores.choose import labels_of
-from pipeline.scores.labels import trained_on
+from pipeline.scores.sources import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
 from pipeline.stages.systems import UNTUNED
 
@@ -320,7 +320,7 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
-            "trained_on": trained_on(rankings[0]["system"]),
+            "trained_on": trained_on(rankings[0]),
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resample": draws.resample, "resamples": draws.resamples,
             "permutations": draws.permutations,

@@ -36,6 +36,7 @@ from pipeline.encode.store import (
     statistics,
     write_rows,
 )
+from pipeline.encode.trained import recorded
 from pipeline.encode.views import WHOLE, View
 from pipeline.stages.imported import Import
 from pipeline.stages.search import config_of, open_pool, slug_of
@@ -209,7 +210,8 @@ class Embedding(Sharded):
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
         """Return the counts of the segment."""
         checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
-        out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **_merged_facts(facts))
+        out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **recorded(self.model))
+        out.note(**_merged_facts(facts))
         needed = len(self._rows_needed(inputs))
         rows, shards = read_rows(out)
         totals = Counter(tokens=0, padded=0, truncated=0)

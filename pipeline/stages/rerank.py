@@ -34,6 +34,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, NotFiniteError, in_order
 from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
+from pipeline.encode.trained import recorded
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
@@ -132,6 +133,7 @@ class Reranking(Sharded):
         description = dict(next((fact for fact in facts if fact), {}))
         description.pop("process", None)
         out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **description)
+        out.note(**recorded(self.model))
         depth = int(inputs["ranking"].manifest.counts["depth"])
         return {**write_ranking(reranked(ranking, self.head, scores), pool, depth, out), "pairs": len(scores)}
 

@@ -24,8 +24,8 @@ from pipeline.measure.estimates import Contrast, contrasts
 from pipeline.measure.statistics import Floats, simultaneous
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import label_of_row
-from pipeline.scores.labels import trainings_of
 from pipeline.scores.page.parts import Chart
+from pipeline.scores.sources import trainings_of
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
@@ -76,7 +76,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if unknown := (set(recipe.cutoffs) | set(recipe.training)) - set(labels):
         problem = f"cutoffs and training must be of systems, got {', '.join(sorted(unknown))}"
         raise InputError(problem, f"Name some of {', '.join(labels)}")
-    known_cutoffs = {label: cutoff_of(label, recipe.cutoffs) for label in labels if label != baseline}
+    rows = runs.filter(pl.col("label") != baseline).unique("label", maintain_order=True).rows(named=True)
+    known_cutoffs = {run["label"]: cutoff_of(run, recipe.cutoffs) for run in rows}
     cutoffs = {label: cutoff for label, cutoff in known_cutoffs.items() if cutoff is not None}
     corpus = next(iter(pools.values())).pool.corpus
     training_lists = {label: training_papers([file], corpus) for label, file in recipe.training.items()}
@@ -102,11 +103,11 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return replace(result, tables=tables, figures=drawn(views), parts=[chart, *result.parts])
 
 
-def cutoff_of(system: str, cutoffs: Mapping[str, int]) -> int | None:
-    """Return the last year of a system's training data; None if it is unknown or the system is untrained."""
-    if system in cutoffs:
-        return cutoffs[system]
-    years = [training.until for training in trainings_of(system).values()]
+def cutoff_of(run: Mapping[str, Any], cutoffs: Mapping[str, int]) -> int | None:
+    """Return the last year of the training data of a ranking; None if it is unknown or the system is untrained."""
+    if run["label"] in cutoffs:
+        return cutoffs[run["label"]]
+    years = [training.until for training in trainings_of(run).values()]
     return max(filter(None, years)) if years and all(years) else None
 
 

@@ -314,7 +314,8 @@ def test_trainings_of_encoders_inside_a_system() -> None:
     assert short("rrf(bm25:tuned,mine=aspire-bm)") == {"aspire-bm": "co-citations to 2019"}
     assert short("mean(specter,hf:malteos/scincl)") == {"specter": "citations to 2020", "scincl": "citations to 2020"}
     assert short("sentences:encoder=specter") == {"specter": "citations to 2020"}
-    assert short("bm25,lsa,/models/mine") == {}
+    assert short("bm25,bm25:tuned,random,rerank(bm25:k1=1,b=0.5,lsa,20)") == {}
+    assert short("bm25,lsa,/models/mine") == {"/models/mine": ""}  # unknown
 
 
 def test_prompts_of_a_task_are_put_before_queries_or_every_paper(folder: Path) -> None:

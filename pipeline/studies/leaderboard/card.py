@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,17 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.config import file_name
-from pipeline.core.errors import InputError, nearest
-from pipeline.encode import names, registry
+from pipeline.core.config import canonical, file_name
+from pipeline.core.errors import InputError, MdcrError, nearest
+from pipeline.core.schema import NO_YEAR
+from pipeline.encode import hub, names, registry
 from pipeline.measure.estimates import share_of_clusters
 from pipeline.measure.inputs import query_of
 from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
+from pipeline.scores.sources import Sources
 from pipeline.scores.store import artifact, open_pool, open_rankings
 from pipeline.stages.systems import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
@@ -28,12 +31,14 @@ from pipeline.studies.common import Measurement, interval_table, points
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import Benchmark
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
-from pipeline.studies.leaderboard.costs import costs, leak
+from pipeline.studies.leaderboard.costs import costs, leak, parts_of, sources_of
+from pipeline.studies.leaderboard.modelcard import CARD, index_of
 
-CARD = "README.md"
 _HIT = 30
 """Rank cutoff: cited papers at these ranks count as found."""
 _EXAMPLES = 5
+_UNKNOWN = 3
+"""In place of a third: papers whose age is unknown."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
     tables = [_differences(benchmarks, model, cost, recipe), *_on_largest(benchmarks, model), _facts(model, cost)]
     sections = [f"# {model}", *(render_table(table.table, "markdown") for table in tables)]
-    front_matter = f"---\n{_evaluations(benchmarks, model).to_yaml()}\n---"
+    front_matter = f"---\n{_index(benchmarks, model)}---"
     return StudyResult(
         tables,
         files={CARD: "\n\n".join([front_matter, *sections])},
@@ -133,12 +138,20 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
     query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
     attributes = pool.corpus.attributes
     year, characters = attributes["year"].astype(np.int64), attributes["abstract_chars"].astype(np.int64)
+    citing = year[pool.query_rows[query]] if pool.queries_are_papers else np.full(len(row), NO_YEAR)
+    dated = (year[row] != NO_YEAR) & (citing != NO_YEAR)
+    facts = {"characters": (characters[row], np.ones(len(row), bool)), "years": (citing - year[row], dated)}
     rows = []
-    for unit, numbers in {"characters": characters[row], "years": year[pool.query_rows[query]] - year[row]}.items():
-        thirds = np.searchsorted(np.quantile(numbers, [1 / 3, 2 / 3]), numbers)
-        for system, mask in ((system, thirds == index) for index in np.unique(thirds) for system in systems):
+    for unit, (numbers, known) in facts.items():
+        ends = np.quantile(numbers[known], [1 / 3, 2 / 3]) if known.any() else [0, 0]
+        thirds = np.where(known, np.searchsorted(ends, numbers), _UNKNOWN)
+        for system, index in ((system, index) for index in np.unique(thirds) for system in systems):
+            mask = thirds == index
             ranks = rankings.ranks[system][mask]
-            label = f"{numbers[mask].min():,} to {numbers[mask].max():,} {unit} ({mask.sum():,})"
+            span = (
+                "without a year" if index == _UNKNOWN else f"{numbers[mask].min():,} to {numbers[mask].max():,} {unit}"
+            )
+            label = f"{span} ({mask.sum():,})"
             share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[mask])
             rows.append(Measurement(label, system, *share))
     notes = (f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers).",)
@@ -176,43 +189,35 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
     return StudyTable.of("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
 
 
-def _evaluations(benchmarks: Sequence[Benchmark], model: str) -> Any:
-    """Return the results of an encoder as metadata of a model card."""
-    from huggingface_hub import EvalResult, ModelCardData
-
+def _index(benchmarks: Sequence[Benchmark], model: str) -> str:
+    """Return the results of an encoder as block ``model-index`` of a model card."""
     evaluations = []
     for benchmark in benchmarks:
         value = 100 * float(benchmark.figures[0, benchmark.systems.index(model)])
-        name = file_name(benchmark.name).lower()
-        evaluations.append(EvalResult("Retrieval", name, benchmark.name, benchmark.measure, round(value, 2)))
-    return ModelCardData(model_name=model, eval_results=evaluations)
+        dataset = {"name": benchmark.name, "type": file_name(benchmark.name).lower()}
+        metrics = [{"type": benchmark.measure, "value": round(value, 2)}]
+        evaluations.append({"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics})
+    return index_of(model, evaluations)
 
 
-def push(card: Path, target: str) -> str:
-    """Write the results of a card into the model card of a folder or hub repository, and return its path or URL.
+def weights_of(workspace: Workspace, recipe: Recipe, target: Path) -> list[Path]:
+    """Return the folders with the weights of the encoder; empty for fusions and means, or if they are gone.
 
-    The text of that model card and its other results stay.
+    ``target`` is one of them if its content is that of the vectors, wherever the weights were read.
     """
-    from huggingface_hub import ModelCard
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    results, file = ModelCard.load(card).data, Path(target).expanduser() / CARD
-    local = file.parent.is_dir()
-    try:
-        target_card = ModelCard.load(card if local and not file.is_file() else file if local else target)
-        present = target_card.data.eval_results or ()
-        other_results = [
-            result for result in present if not any(map(result.is_equal_except_value, results.eval_results))
-        ]
-        target_card.data.model_name = target_card.data.model_name or results.model_name
-        target_card.data.eval_results = [*other_results, *results.eval_results]
-        if not local:
-            return str(target_card.push_to_hub(target))
-        target_card.save(file)
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        remedy = "Give a folder that exists, or log in: hf auth login"
-        raise InputError(f"the model card of {target} cannot be written ({error})", remedy) from error
-    return str(file)
+    roots, benchmarks = study.benchmarks_of(workspace, recipe)
+    parts = parts_of(sources_of(benchmarks).get(recipe.model, ()), Sources(roots))
+    manifests = [part.artifact.manifest for part in parts if part.artifact]
+    if len(parts) != 1 or not manifests or "encoder" not in manifests[0].config:
+        return []
+    spec, folders = manifests[0].config["encoder"], list[Path]()
+    with contextlib.suppress(MdcrError):
+        folders += [target] if hub.local(target).revision == spec.get("revision") and not spec.get("adapter") else []
+    with contextlib.suppress(MdcrError):
+        model = registry.resolve(manifests[0].provenance["model"])
+        weights = model.adapter or model.checkpoint
+        folders += [weights.folder] if weights and canonical(model.spec) == spec else []
+    return folders
 
 
 STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, study.no_tasks, results)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID, file_name
+from pipeline.core.config import file_name
 from pipeline.core.files import read_json
-from pipeline.core.workspace import RANKINGS, TERMS, VECTORS
-from pipeline.encode import names, registry
+from pipeline.encode import kinds, names, registry
 from pipeline.encode.store import VectorStore
-from pipeline.scores.labels import trainings_of
+from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, trainings_in
 from pipeline.studies.leaderboard.benchmarks import Benchmark
 from pipeline.studies.scirepeval.tasks import FOLDER
 
@@ -31,7 +29,8 @@ COSTS = {
     "trained_until": pl.Int64,
 }
 """Columns of costs; null: unknown. ``parameters`` (0: no weights), ``dimension`` and ``tokens`` per paper are sums over
-the encoders; ``bytes`` per paper and ``papers_per_second`` cover all parts, one after the other, on ``machine``."""
+the encoders; ``bytes`` per paper and ``papers_per_second`` cover all parts, one after the other, on ``machine``.
+What is unknown of one part is unknown of the system."""
 
 SUBMISSIONS = "runs/submissions"
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
@@ -42,43 +41,57 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
 
     The costs of a submission are those in its manifest.
     """
-    indexes = [folder for root in roots for kind in (TERMS, VECTORS) for folder in (root / kind).glob("[!.]*")]
-    folders = [*(root / kind for root in roots for kind in (RANKINGS, FOLDER)), *indexes]
-    artifacts = {artifact.id[:SHORT_ID]: artifact for folder in folders for artifact in published(folder)}
+    finder = Sources(roots, FOLDER)
     licences = {model.name: model.licence for model in registry.known_models()}
-    sources: dict[str, Sequence[str]] = {}
-    for benchmark in benchmarks:
-        for system, ranking_names in zip(benchmark.systems, benchmark.sources, strict=True):
-            sources.setdefault(system, ranking_names)
     rows = []
-    for system, ranking_names in sources.items():
+    for system, ranking_names in sources_of(benchmarks).items():
         manifests = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
         manifest = next(filter(None, map(read_json, manifests)), None)
         if manifest is not None:
             rows.append({name: manifest["costs"].get(name) for name in COSTS} | {"system": system})
             continue
-        stores: dict[tuple[str, int, str], dict[Path, None]] = {}
-        for name in ranking_names:
-            for store, *view in _stores_of(name.rpartition("-")[2], artifacts, (0, "")):
-                model = store.manifest.provenance.get("model", store.manifest.stage)
-                stores.setdefault((model, *view), {})[store.path.parent] = None
-        parts = [_facts(list(folders), dimension, quantise) for (_, dimension, quantise), folders in stores.items()]
-        encoders = [part for part in parts if part["dimension"]]
-        models = [model for (model, *_), part in zip(stores, parts, strict=True) if part["dimension"]]
-        trained = [training for model in models for training in trainings_of(model).values() if training.on]
-        bases = [inner.base for model in models for name in names.parse(model) for inner in name.walk()]
+        parts = [_facts(part, finder) for part in parts_of(ranking_names, finder)]
+        encoders = [part for part in parts if part["model"]]
+        weighted = [part["model"] for part in encoders if part["parameters"] != 0]
+        trained = [trainings_in([part]) for part in encoders]
+        trained_on = [training.on or UNKNOWN for found in trained for training in found.values()]
+        years = [training.until for found in trained for training in found.values() if training.until]
+        bases = [inner.base for model in weighted for inner in names.parse_one(model).walk() if inner.base != "mean"]
         seconds = _total(parts, "seconds")
         rows.append({
             "system": system,
-            **{name: _total(parts, name) for name in ("parameters", "bytes")},
-            **{name: _total(encoders, name) for name in ("dimension", "tokens")},
+            "parameters": _total(parts, "parameters") if parts else 0,
+            "bytes": _total(parts, "bytes"),
+            "dimension": _total([part for part in encoders if part["role"] != RERANKER], "dimension"),
+            "tokens": _total(encoders, "tokens"),
             "papers_per_second": 1 / seconds if seconds else None,
-            "machine": "; ".join(dict.fromkeys(part["machine"] for part in parts)) or None,
-            "licence": ", ".join(dict.fromkeys(filter(None, (licences.get(base) for base in bases)))) or None,
-            "trained_on": "; ".join(training.on for training in trained) or None,
-            "trained_until": max((training.until for training in trained if training.until), default=None),
+            "machine": "; ".join(dict.fromkeys(part["machine"] for part in parts if part["machine"])) or None,
+            "licence": ", ".join(dict.fromkeys(licences.get(base) or UNKNOWN for base in bases)) or None,
+            "trained_on": "; ".join(dict.fromkeys(trained_on)) or None,
+            "trained_until": max(years, default=None),
         })  # fmt: skip
     return pl.DataFrame(rows, schema=COSTS, orient="row")
+
+
+def sources_of(benchmarks: Iterable[Benchmark]) -> dict[str, Sequence[str]]:
+    """Return the folder names of the rankings or figures of each system, of the first benchmark that has it."""
+    found: dict[str, Sequence[str]] = {}
+    for benchmark in benchmarks:
+        for system, ranking_names in zip(benchmark.systems, benchmark.sources, strict=True):
+            found.setdefault(system, ranking_names)
+    return found
+
+
+def parts_of(ranking_names: Iterable[str], finder: Sources) -> list[Source]:
+    """Return the parts of a system, each once: vectors, terms and rerankers; several rankings may share a store."""
+    found: dict[Any, Source] = {}
+    for name in ranking_names:
+        for part in finder.of(name.rpartition("-")[2]):
+            if part.role not in ("query", "queries"):
+                manifest = part.artifact.manifest if part.artifact else None
+                model = manifest and manifest.provenance.get("model", manifest.stage)
+                found.setdefault((model, part.role == RERANKER, part.dimension, part.quantise), part)
+    return list(found.values())
 
 
 def named_as_file(system: str) -> bool:
@@ -89,53 +102,72 @@ def named_as_file(system: str) -> bool:
 def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
     """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none."""
     trained, until = cost["trained_on"], cost["trained_until"]
-    if trained is None or "citations:" not in trained:
-        return None if trained is None and cost["parameters"] != 0 else ""
-    return None if year is None else f"to {until}" if until is None or until >= year else ""
+    if trained is not None and "citations:" in trained and until is not None and year is not None and until >= year:
+        return f"to {until}"
+    if trained is None or UNKNOWN in trained.split("; "):
+        return None if trained is not None or cost["parameters"] != 0 else ""
+    if "citations:" not in trained:
+        return ""
+    return None if year is None else "to an unknown year" if until is None else ""
 
 
-def _stores_of(
-    identity: str, artifacts: Mapping[str, Artifact], view: tuple[int, str]
-) -> Iterator[tuple[Artifact, int, str]]:
-    """Yield the vectors and terms from which an artifact was made, with the view used by its ranking."""
-    artifact = artifacts.get(identity[:SHORT_ID])
-    if artifact is None:
-        return
-    manifest = artifact.manifest
-    if manifest.stage in ("embed", "terms"):
-        yield artifact, *view
-        return
-    own_view = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
-    for name, inner in {**manifest.inputs, **manifest.provenance.get("derived", {})}.items():
-        if name != "query":
-            yield from _stores_of(inner, artifacts, own_view if any(own_view) else view)
+def _facts(part: Source, finder: Sources) -> dict[str, Any]:
+    """Return the costs per paper of one part, over all segments of its store; None: unknown.
 
-
-def _facts(folders: Sequence[Path], dimension: int, quantise: str) -> dict[str, Any]:
-    """Return the costs per paper in the stores of one part, over all segments, for the given view of the vectors."""
-    segments = [segment for folder in folders for segment in published(folder)]
-    manifests = [segment.manifest for segment in segments]
-    first, spec = manifests[0], manifests[0].config.get("encoder")
-    counts = [manifest.counts.get("embedded", manifest.counts.get("analysed", 0)) for manifest in manifests]
-    seconds = [
-        count / rate if (rate := entry.provenance.get("documents_per_second")) else entry.provenance["wall_seconds"]
-        for entry, count in zip(manifests, counts, strict=True)
-    ]
-    papers = max(sum(counts), 1)
-    stored_bytes = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
-    weight_bytes = first.provenance.get("weight_bytes")
+    Those of a reranker are per pair of query and paper, which it stores nothing of.
+    """
+    facts: dict[str, Any] = dict.fromkeys(
+        ("model", "training", "parameters", "dimension", "bytes", "tokens", "seconds", "machine")
+    ) | {"role": part.role}
+    if part.artifact is None:
+        return facts | {"model": None if part.role == INDEX else UNKNOWN}
+    first, stage = part.artifact.manifest, part.artifact.manifest.stage
+    device, processor = first.provenance.get("device", "cpu").upper(), first.provenance.get("processor", "")
+    facts |= {"machine": f"{device}, {processor}"}
+    spec = first.config.get("encoder")
     if spec:
-        full_dimension, bits = VectorStore.open(folders[0]).dimension, _BITS[spec["storage"]]
-        dimension = dimension or full_dimension
-        stored_bytes *= dimension / full_dimension * _BITS.get(quantise, bits) / bits
-    return {
-        "parameters": weight_bytes * 8 / _BITS[spec["compute"]] if weight_bytes and spec else None if spec else 0,
-        "dimension": dimension,
-        "bytes": stored_bytes / papers,
-        "tokens": sum(manifest.counts.get("tokens", 0) for manifest in manifests) / papers,
-        "seconds": sum(seconds) / papers,
-        "machine": f"{first.provenance.get('device', 'cpu').upper()}, {first.provenance['processor']}",
-    }
+        facts |= {"model": first.provenance["model"], "training": first.provenance.get("training")}
+        facts |= {"parameters": _parameters(spec, first.provenance.get("weight_bytes"))}
+    if stage == "rerank":
+        pairs = first.counts.get("pairs")
+        return facts | {"bytes": 0, "seconds": first.provenance["wall_seconds"] / pairs if pairs else None}
+    segments = finder.segments(part.artifact)
+    manifests = [segment.manifest for segment in segments]
+    counts = [manifest.counts.get("embedded", manifest.counts.get("analysed", 0)) for manifest in manifests]
+    papers = sum(counts)
+    if stage == "index" or not papers:
+        return facts | {"parameters": facts["parameters"] if spec else 0}
+    stored_bytes = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
+    if not spec:
+        facts |= {"parameters": 0}
+    else:
+        full_dimension, bits = VectorStore.open(part.artifact.path.parent).dimension, _BITS[spec["storage"]]
+        facts |= {"dimension": part.dimension or full_dimension}
+        stored_bytes *= facts["dimension"] / full_dimension * _BITS.get(part.quantise, bits) / bits
+    facts |= {"bytes": stored_bytes / papers}
+    if spec and spec["kind"] == "vectors":  # made elsewhere
+        return facts | {"machine": None}
+    seconds = [
+        count / rate if (rate := made.provenance.get("documents_per_second")) else made.provenance["wall_seconds"]
+        for made, count in zip(manifests, counts, strict=True)
+    ]
+    if all("tokens" in manifest.counts for manifest in manifests):
+        facts |= {"tokens": sum(manifest.counts["tokens"] for manifest in manifests) / papers}
+    return facts | {"seconds": sum(seconds) / papers}
+
+
+def _parameters(spec: Mapping[str, Any], weight_bytes: int | None) -> float | None:
+    """Return the number of parameters of an encoder or of its parts; None: unknown."""
+    if kinds.find(spec["kind"]).fit is not None:
+        return 0
+    precisions = _precisions(spec)
+    return weight_bytes * 8 / _BITS[precisions.pop()] if weight_bytes and len(precisions) == 1 else None
+
+
+def _precisions(spec: Mapping[str, Any]) -> set[str]:
+    """Return the precisions in which the parts of an encoder compute."""
+    inner = [*spec.get("parts", ()), *filter(None, [spec.get("encoder")])]
+    return set().union(*map(_precisions, inner)) if inner else {spec[key] for key in ("compute",) if key in spec}
 
 
 def _total(costs: Sequence[Mapping[str, Any]], name: str) -> Any:

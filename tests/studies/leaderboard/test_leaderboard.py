@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline.studies.leaderboard.card import push
+from pipeline.studies.leaderboard.modelcard import push
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
 
 POOLS = "--corpus tiny --year 2019 --queries 20 --nested"
@@ -132,14 +132,14 @@ def test_a_card_compares_with_bm25_and_goes_into_a_model_card(
         change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["less"]]
         assert float(row["difference"].split()[0]) == pytest.approx(change, abs=0.051)
     for _ in range(2):  # a second push replaces the first
-        push(root / "runs/reports/card-lsa/README.md", str(tmp_path))
+        push(root / "runs/reports/card-lsa/README.md", str(tmp_path), [])
         card = ModelCard.load(tmp_path / "README.md")
         results = {one.dataset_name: one.metric_value for one in card.data.eval_results}
         assert results == {"other": 50} | {
             name: pytest.approx(values[name, "lsa"], abs=0.005) for name in {row["benchmark"] for row in rows}
         }
         assert len(card.data.eval_results) == 4
-        assert (card.data.license, card.data.model_name, card.text.strip()) == ("mit", "mine", "Its text.")
+        assert (card.data.license, card.data.model_name, card.text.strip()) == ("mit", "lsa", "Its text.")
     assert "must be scored beside another system" in one_line_error(mdcr(root, "card", "minilm"))
 
 

@@ -1,0 +1,61 @@
+"""Training data of encoders that ``mdcr train`` made, read from the manifest beside their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.core import files
+from pipeline.core.config import SHORT_ID
+from pipeline.core.manifest import MANIFEST
+from pipeline.core.workspace import TRAINING
+from pipeline.encode.registry import Training, trainings
+from pipeline.encode.spec import Model
+
+_DEPTH = 3
+"""Maximum number of folders between a manifest and its weights, such as those of an adapter."""
+
+
+def recorded(model: Model) -> dict[str, Any]:
+    """Return the entry ``training`` of the provenance of vectors: base and triplets; empty if no folder says it."""
+    found = of_model(model)
+    if found == trainings(model.name):
+        return {}
+    return {"training": {name: [training.on, training.until] for name, training in found.items()}}
+
+
+def of_model(model: Model) -> dict[str, Training]:
+    """Return the training data of a model, by name; that of a folder is unknown if ``mdcr train`` did not make it."""
+    if model.parts:
+        return {name: training for part in model.parts for name, training in of_model(part).items()}
+    weights = model.adapter or model.checkpoint
+    return (_of_folder(weights.folder) if weights and not weights.hub else {}) or trainings(model.name)
+
+
+def _of_folder(folder: Path) -> dict[str, Training]:
+    for path in [folder, *folder.parents][:_DEPTH]:
+        manifest = files.read_json(path / MANIFEST)
+        if isinstance(manifest, dict) and manifest.get("stage") == "train":
+            return _of_manifest(path, manifest)
+    return {}
+
+
+def _of_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Training]:
+    base = str(manifest["provenance"]["base"])
+    folder = Path(base.partition(":")[0])
+    found = (_of_folder(folder.resolve()) if folder.is_dir() else {}) or trainings(base)
+    kinds, until, root = [], None, path.parents[2] if len(path.parents) > 2 else path
+    if "triplets" in manifest["inputs"]:
+        triplets = _published(root, manifest["inputs"]["triplets"])
+        queries = _published(root, manifest["provenance"].get("derived", {}).get("queries", ""))
+        until = queries.get("config", {}).get("until")
+        kinds.append(f"citations: triplets {triplets.get('slug', 'that are gone')}, from {base}")
+    if tasks := manifest["config"].get("tasks"):
+        kinds.append(f"tasks of SciRepEval: {', '.join(tasks)}, from {base}")
+    return found | {str(manifest["slug"]): Training("; ".join(kinds), until)}
+
+
+def _published(root: Path, identity: str) -> dict[str, Any]:
+    """Return the manifest of a training set; empty if it is gone."""
+    found = (root / TRAINING).glob(f"*-{identity[:SHORT_ID]}/{MANIFEST}") if identity else ()
+    return next((files.read_json(path) or {} for path in found), {})

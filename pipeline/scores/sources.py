@@ -1,0 +1,160 @@
+"""What a ranking was made of: vectors, terms and rerankers, with the texts they cut and their training data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import SHORT_ID
+from pipeline.core.errors import CorruptError
+from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
+from pipeline.encode import names
+from pipeline.encode.registry import Training, trainings
+
+_NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
+"""Inputs of rankings that are no part of the system, or that another input repeats."""
+
+UNKNOWN = "unknown"
+
+INDEX = "index"
+"""Role of the terms or the Lucene index of BM25."""
+
+RERANKER = "reranker"
+
+
+class Source(NamedTuple):
+    """A part of a system.
+
+    Attributes:
+        artifact: vectors, terms, Lucene index or reranked ranking; None if it is gone or was imported.
+        role: name of the input, such as ``paper`` or ``query``.
+        dimension: components that are compared; 0: all.
+        quantise: how they are rounded.
+    """
+
+    artifact: Artifact | None
+    role: str = "paper"
+    dimension: int = 0
+    quantise: str = ""
+
+
+class Sources:
+    """Finds the sources of rankings in workspaces; folders are listed once."""
+
+    def __init__(self, roots: Iterable[Path], *folders: str) -> None:
+        self._roots, self._folders = list(roots), (RANKINGS, LUCENE, *folders)
+        self._segments: dict[Path, list[Artifact]] = {}
+
+    @cached_property
+    def _paths(self) -> dict[str, Path]:
+        """Folders of artifacts by short identity; no manifest is read."""
+        paths = [path for root in self._roots for name in self._folders for path in (root / name).glob("[!.]*")]
+        paths += [path for root in self._roots for name in (VECTORS, TERMS) for path in (root / name).glob("*/[!.]*")]
+        return {path.name.rpartition("-")[2]: path for path in paths}
+
+    def segments(self, artifact: Artifact) -> list[Artifact]:
+        """Return all segments of the store of a segment."""
+        folder = artifact.path.parent
+        if folder not in self._segments:
+            self._segments[folder] = list(published(folder))
+        return self._segments[folder]
+
+    def of(self, identity: str, role: str = "ranking", view: tuple[int, str] = (0, "")) -> Iterator[Source]:
+        """Yield the sources of an artifact; one that is gone, or an imported ranking, is a source without artifact."""
+        path = self._paths.get(identity[:SHORT_ID])
+        try:
+            artifact = None if path is None else Artifact.open(path)
+        except CorruptError:
+            artifact = None
+        if artifact is None or artifact.manifest.stage == "import":
+            yield Source(None, role)
+            return
+        manifest = artifact.manifest
+        if manifest.stage in ("embed", "terms", "index"):
+            yield Source(artifact, role, *view)
+            return
+        if manifest.stage == "rerank":
+            yield Source(artifact, RERANKER)
+        own_view = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
+        derived = manifest.provenance.get("derived", {}) if manifest.stage == "search" else {}
+        for name, inner in {**manifest.inputs, **derived}.items():
+            if name not in _NO_SOURCES:
+                role = INDEX if name in derived else name
+                yield from self.of(inner, role, own_view if any(own_view) else view)
+
+    def encoders(self, ranking: Artifact, system: str) -> list[dict[str, Any]]:
+        """Return the encoders of a ranking with texts read and cut; those that are gone have the system's name."""
+        found: list[dict[str, Any]] = []
+        for source in self.of(ranking.id):
+            if source.artifact is None and source.role != INDEX:
+                found.append({"model": system.partition("@")[0], "role": source.role, "training": None})
+            elif source.artifact is not None and source.artifact.manifest.stage in ("embed", "rerank"):
+                manifest, segments = source.artifact.manifest, self.segments(source.artifact)
+                spec, counts = manifest.config["encoder"], [segment.manifest.counts for segment in segments]
+                cuts = None if source.role == RERANKER else _length(spec)
+                found.append({
+                    "model": str(names.display_name(names.parse_one(manifest.provenance["model"]))),
+                    "role": source.role,
+                    "training": manifest.provenance.get("training"),
+                    "length": cuts,
+                    "texts": sum(count.get("embedded", 0) for count in counts) if cuts else 0,
+                    "cut": sum(count.get("truncated", 0) for count in counts) if cuts else 0,
+                })  # fmt: skip
+        return found
+
+
+def _length(spec: Mapping[str, Any]) -> int | None:
+    """Return the number of tokens that an encoder reads; None if it has no limit."""
+    inner = [_length(part) for part in (*spec.get("parts", ()), *filter(None, [spec.get("encoder")]))]
+    limits = [spec.get("max_length"), spec.get("max_tokens"), *inner]
+    return min((limit for limit in limits if limit), default=None)
+
+
+def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
+    """Return the training data of the encoders of a ranking, by name; empty for systems that learn from no pairs.
+
+    Rankings of files have those of the model that the file is named like.
+    """
+    if run.get("encoders") is None:
+        return {name: training for name, training in trainings(run["system"].partition("@")[0]).items() if training.on}
+    return trainings_in(json.loads(run["encoders"]))
+
+
+def trainings_in(encoders: Iterable[Mapping[str, Any]]) -> dict[str, Training]:
+    """Return the training data of encoders (:meth:`Sources.encoders`) by name."""
+    found: dict[str, Training] = {}
+    for encoder in encoders:
+        if encoder["training"]:
+            found |= {name: Training(*training) for name, training in encoder["training"].items()}
+        elif encoder["role"] not in ("query", "queries"):
+            found |= trainings(encoder["model"])
+    return found
+
+
+def trained_on(run: Mapping[str, Any]) -> str:
+    """Return the training data of a system in a few words, such as ``citations to 2021``; empty if it has none."""
+    return "; ".join(dict.fromkeys(training.short or UNKNOWN for training in trainings_of(run).values()))
+
+
+def cut_note(runs: pl.DataFrame) -> str:
+    """Return the share of texts that each encoder cut at its length; empty if no encoder has one."""
+    lines, told = dict[str, None](), list[Any]()
+    for label, encoders in runs.select("label", "encoders").iter_rows():
+        parts = [encoder for encoder in json.loads(encoders or "[]") if encoder.get("length") and encoder["texts"]]
+        parts = [encoder for encoder in parts if encoder not in told]
+        told += parts
+        shares = [
+            (f"{encoder['model']} " if len({part["model"] for part in parts}) > 1 else "")
+            + f"{encoder['cut'] / encoder['texts']:.1%} of {encoder['texts']:,} "
+            + ("queries" if encoder["role"] in ("query", "queries") else "papers")
+            + f" at {encoder['length']:,} tokens"
+            for encoder in parts
+        ]
+        lines |= dict.fromkeys([f"{label} {', '.join(shares)}"] if shares else [])
+    return f"Texts cut at the encoder's length (of all that were encoded): {'; '.join(lines)}." if lines else ""
