@@ -26,7 +26,7 @@ _PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
 _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 """Distances by their names in sentence-transformers and MTEB."""
 _LENGTH = 512
-_UNLIMITED = 2**31 - 1
+UNLIMITED = 2**31 - 1
 _MULTI_VECTOR = 6
 """First version of sentence-transformers with multi-vector encoders."""
 _PLAIN = "Give a model that needs no such setting"
@@ -162,7 +162,7 @@ def _length(folder: Path) -> int:
     kind, first = shape.first_module(folder)
     if kind == shape.STATIC:
         truncation = shape.read(first / "tokenizer.json", shape.TokenizerModel).get("truncation") or {}
-        return int(truncation.get("max_length", _UNLIMITED))
+        return int(truncation.get("max_length", UNLIMITED))
     path = shape.transformer_file(first)
     transformer = shape.read(path, shape.Transformer)
     if transformer.get("processing_kwargs"):

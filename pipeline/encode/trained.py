@@ -9,6 +9,7 @@ from pipeline.core import files
 from pipeline.core.config import SHORT_ID
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import TRAINING
+from pipeline.encode import names
 from pipeline.encode.registry import Training, trainings
 from pipeline.encode.spec import Model
 
@@ -33,6 +34,7 @@ def of_model(model: Model) -> dict[str, Training]:
 
 
 def _of_folder(folder: Path) -> dict[str, Training]:
+    folder = folder.resolve()
     for path in [folder, *folder.parents][:_DEPTH]:
         manifest = files.read_json(path / MANIFEST)
         if isinstance(manifest, dict) and manifest.get("stage") == "train":
@@ -41,18 +43,18 @@ def _of_folder(folder: Path) -> dict[str, Training]:
 
 
 def _of_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Training]:
-    base = str(manifest["provenance"]["base"])
-    folder = Path(base.partition(":")[0])
-    found = (_of_folder(folder.resolve()) if folder.is_dir() else {}) or trainings(base)
-    kinds, until, root = [], None, path.parents[2] if len(path.parents) > 2 else path
-    if "triplets" in manifest["inputs"]:
-        triplets = _published(root, manifest["inputs"]["triplets"])
-        queries = _published(root, manifest["provenance"].get("derived", {}).get("queries", ""))
-        until = queries.get("config", {}).get("until")
-        kinds.append(f"citations: triplets {triplets.get('slug', 'that are gone')}, from {base}")
-    if tasks := manifest["config"].get("tasks"):
+    config, inputs, notes = (manifest.get(name) or {} for name in ("config", "inputs", "provenance"))
+    text, root = str(notes.get("base", "")), path.parents[min(2, len(path.parents) - 1)]
+    folder, base = Path(text.partition(":")[0]), str(names.display_name(names.parse_one(text))) if text else ""
+    found = (_of_folder(folder) if text and folder.is_dir() else {}) or (trainings(base) if base else {})
+    kinds, until = [], None
+    if "triplets" in inputs:
+        triplets = _published(root, inputs["triplets"])
+        until = _published(root, notes.get("derived", {}).get("queries", "")).get("config", {}).get("until")
+        kinds.append(f"citations: triplets {triplets.get('slug', inputs['triplets'][:SHORT_ID])}, from {base}")
+    if tasks := config.get("tasks"):
         kinds.append(f"tasks of SciRepEval: {', '.join(tasks)}, from {base}")
-    return found | {str(manifest["slug"]): Training("; ".join(kinds), until)}
+    return found | {str(manifest.get("slug", path.name)): Training(" and ".join(kinds), until)}
 
 
 def _published(root: Path, identity: str) -> dict[str, Any]:

@@ -230,7 +230,13 @@ def _depths_and_ties(runs: pl.DataFrame) -> str:
 
 
 def _trained_on(runs: pl.DataFrame) -> str:
-    trained = {name: training for run in runs.iter_rows(named=True) for name, training in trainings_of(run).items()}
+    found = [(run["system"], trainings_of(run)) for run in runs.iter_rows(named=True)]
+    label_of = {name: system for system, of_run in found if len(of_run) == 1 for name in of_run}
+    trained = {
+        name if training.on else label_of.get(name, name): training
+        for _, of_run in found
+        for name, training in of_run.items()
+    }
     texts = [
         f"{name}: {training.on} (to {training.until or 'an unknown year'})" if training.on else f"{name}: {UNKNOWN}"
         for name, training in trained.items()

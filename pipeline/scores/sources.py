@@ -15,6 +15,7 @@ from pipeline.core.config import SHORT_ID
 from pipeline.core.errors import CorruptError
 from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
+from pipeline.encode.recipes import UNLIMITED
 from pipeline.encode.registry import Training, trainings
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
@@ -113,7 +114,7 @@ def _length(spec: Mapping[str, Any]) -> int | None:
     """Return the number of tokens that an encoder reads; None if it has no limit."""
     inner = [_length(part) for part in (*spec.get("parts", ()), *filter(None, [spec.get("encoder")]))]
     limits = [spec.get("max_length"), spec.get("max_tokens"), *inner]
-    return min((limit for limit in limits if limit), default=None)
+    return min((limit for limit in limits if limit and limit < UNLIMITED), default=None)
 
 
 def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:

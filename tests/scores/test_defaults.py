@@ -12,9 +12,9 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.scores.labels import trained_on
 from pipeline.scores.layout import build_tables, tables
 from pipeline.scores.notes import ORIGINS, id_kind, origins
+from pipeline.scores.sources import cut_note, trained_on
 from pipeline.scores.store import artifact, open_pool, values
 from pipeline.scores.summary import summarise
 from pipeline.stages.pool import pool_task
@@ -33,7 +33,28 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     (without,) = tables(pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "lsa")]))
     assert "trained on" not in [column.label for column in without.columns]
     assert not any("Trained on" in note for note in without.notes)
-    assert trained_on("minilm@ivf:probes=0.5") == "citations to 2021"
+    assert trained_on({"system": "minilm@ivf:probes=0.5"}) == "citations to 2021"
+
+
+def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table() -> None:
+    """``encoders`` are those of rankings in a workspace."""
+    papers = {"model": "m", "role": "paper", "training": None, "length": 64, "texts": 60, "cut": 12}
+    queries = papers | {"role": "query", "texts": 14, "cut": 1}
+    trained = papers | {"training": {"b": ["", None], "t": ["citations: triplets x, from b", 2016]}, "cut": 0}
+    encoders_of = {"bm25": [], "mine": [papers, queries], "t": [trained], "rrf(mine,t)": [papers, trained]}
+    scores = pl.concat(
+        [
+            scored(name, {"map": [0.1, 0.2]}).with_columns(encoders=pl.lit(json.dumps(encoders)))
+            for name, encoders in encoders_of.items()
+        ]
+    )
+    table, *_ = tables(scores)
+    column = ["", "unknown", "unknown; citations to 2016", "unknown; citations to 2016"]
+    assert [line.values[-1] for line in table.lines] == column
+    said = next(note for note in table.notes if note.startswith("Trained on"))
+    assert said == "Trained on: mine: unknown. b: unknown. t: citations: triplets x, from b (to 2016)."
+    assert cut_note(scores) in table.notes
+    assert "mine 20.0% of 60 papers at 64 tokens, 7.1% of 14 queries at 64 tokens; t 0.0% of 60" in cut_note(scores)
 
 
 @pytest.mark.parametrize(

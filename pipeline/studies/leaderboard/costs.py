@@ -32,6 +32,9 @@ COSTS = {
 the encoders; ``bytes`` per paper and ``papers_per_second`` cover all parts, one after the other, on ``machine``.
 What is unknown of one part is unknown of the system."""
 
+UNDATED = " (to an unknown year)"
+"""Ending of training data whose last year is unknown."""
+
 SUBMISSIONS = "runs/submissions"
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
@@ -54,7 +57,11 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
         encoders = [part for part in parts if part["model"]]
         weighted = [part["model"] for part in encoders if part["parameters"] != 0]
         trained = [trainings_in([part]) for part in encoders]
-        trained_on = [training.on or UNKNOWN for found in trained for training in found.values()]
+        trained_on = [
+            f"{training.on or UNKNOWN}{'' if training.until or not training.on else UNDATED}"
+            for found in trained
+            for training in found.values()
+        ]
         years = [training.until for found in trained for training in found.values() if training.until]
         bases = [inner.base for model in weighted for inner in names.parse_one(model).walk() if inner.base != "mean"]
         seconds = _total(parts, "seconds")
@@ -101,14 +108,15 @@ def named_as_file(system: str) -> bool:
 
 def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
     """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none."""
-    trained, until = cost["trained_on"], cost["trained_until"]
-    if trained is not None and "citations:" in trained and until is not None and year is not None and until >= year:
+    parts, until = (cost["trained_on"] or "").split("; "), cost["trained_until"]
+    cited = [part for part in parts if "citations:" in part]
+    if cited and until is not None and year is not None and until >= year:
         return f"to {until}"
-    if trained is None or UNKNOWN in trained.split("; "):
-        return None if trained is not None or cost["parameters"] != 0 else ""
-    if "citations:" not in trained:
-        return ""
-    return None if year is None else "to an unknown year" if until is None else ""
+    if any(part.endswith(UNDATED) for part in cited):
+        return "to an unknown year"
+    if UNKNOWN in parts or (cited and year is None) or (parts == [""] and cost["parameters"] != 0):
+        return None
+    return ""
 
 
 def _facts(part: Source, finder: Sources) -> dict[str, Any]:
@@ -158,7 +166,7 @@ def _facts(part: Source, finder: Sources) -> dict[str, Any]:
 
 def _parameters(spec: Mapping[str, Any], weight_bytes: int | None) -> float | None:
     """Return the number of parameters of an encoder or of its parts; None: unknown."""
-    if kinds.find(spec["kind"]).fit is not None:
+    if spec.get("kind") in {kind.name for kind in kinds.registered() if kind.fit is not None}:
         return 0
     precisions = _precisions(spec)
     return weight_bytes * 8 / _BITS[precisions.pop()] if weight_bytes and len(precisions) == 1 else None

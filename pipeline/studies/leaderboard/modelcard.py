@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from pipeline.core.errors import InputError
 
 CARD = "README.md"
 INDEX = "model-index"
+_MAPPING = "tag:yaml.org,2002:map"
 
-_FRONT_MATTER = re.compile(r"\A(\ufeff?\s*?)(---[ \t]*\r?\n)(.*?)(^---[ \t]*$)", re.DOTALL | re.MULTILINE)
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf")
+_FRONT_MATTER = re.compile(r"\A(\ufeff?\s*?)(---[ \t]*\r?\n)(.*?)(^---[ \t]*\r?$)", re.DOTALL | re.MULTILINE)
+_WEIGHTS = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".gguf")
+_NO_WEIGHTS = "training_args.bin"
 _MEND = "Mend the front matter of that file"
 
 
@@ -33,27 +36,36 @@ def replaced(text: str, card: str, where: str) -> str:
     Raises:
         InputError: the front matter is not YAML, or its ``model-index`` is not a list of named results.
     """
-    matter = _FRONT_MATTER.match(text)
+    try:
+        return _replaced(text, card, where)
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the front matter of {where} must be YAML ({reason})", _MEND) from error
+
+
+def _replaced(text: str, card: str, where: str) -> str:
+    matter, own = _FRONT_MATTER.match(text), _FRONT_MATTER.match(card)
+    ours = _index(own.group(3), "the card") if own else None
+    if own is None or ours is None:
+        raise TypeError("a card must have results")
     if matter is None and re.match(r"\ufeff?\s*---[ \t]*\r?$", text, re.MULTILINE):
         raise InputError(f"the front matter of {where} must end with ---, got none", _MEND)
     mark, opening, body, _ = matter.groups() if matter else ("\ufeff" if text[:1] == "\ufeff" else "", "", "", "")
     newline = "\r\n" if "\r\n" in (opening or text) else "\n"
-    old, ours = _index(body, where), _index(_FRONT_MATTER.match(card).group(3), "the card")  # type: ignore[union-attr]
-    if ours is None:
-        raise TypeError("a card must have results")
-    entries = [] if old is None else [entry for entry in old[1].value if _without(entry, ours[1].value[0])]
-    mine = ours[1].value[0]
+    old, mine = _index(body, where), ours[1].value[0]
+    start, end = (len(body), len(body)) if old is None else (old[0].start_mark.index, _line_end(body, old[1]))
+    entries = [] if old is None else [entry for entry in old[1].value if _without(entry, mine)]
     for entry in entries:  # one of the same name has other results, which stay
         if _name(entry) == _name(mine):
             _results(entry).value += _results(mine).value
             break
     else:
         entries.append(mine)
-    block = _as_yaml(
-        yaml.MappingNode("tag:yaml.org,2002:map", [(ours[0], yaml.SequenceNode(ours[1].tag, entries))])
-    ).replace("\n", newline)
-    start, end = (len(body), len(body)) if old is None else (old[0].start_mark.index, _line_end(body, old[1]))
-    new_body = body[:start] + block + body[end:]
+    block = _as_yaml(yaml.MappingNode(_MAPPING, [(ours[0], yaml.SequenceNode(ours[1].tag, entries))]))
+    root = yaml.compose(body)
+    indent = " " * (root.start_mark.column if root else 0)
+    lines = textwrap.indent(block, indent).removeprefix("" if old is None else indent)
+    new_body = body[:start] + lines.replace("\n", newline) + body[end:]
     _index(new_body, where)
     if matter is None:
         return f"{mark}---{newline}{new_body}---{newline}{text[len(mark) :]}"
@@ -62,11 +74,7 @@ def replaced(text: str, card: str, where: str) -> str:
 
 def _index(body: str, where: str) -> tuple[Any, Any] | None:
     """Return the nodes of key and value of ``model-index``; None without one."""
-    try:
-        root = yaml.compose(body)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the front matter of {where} must be YAML ({reason[:200]})", _MEND) from error
+    root = yaml.compose(body)
     if root is None:
         return None
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
@@ -74,18 +82,18 @@ def _index(body: str, where: str) -> tuple[Any, Any] | None:
     pairs = [(key, value) for key, value in root.value if key.value == INDEX]
     if len(pairs) > 1:
         raise InputError(f"the front matter of {where} must have {INDEX} once, got {len(pairs)}", _MEND)
-    for _, value in pairs:
+    for key, value in pairs:
         if value.tag.endswith(":null"):
-            value.value = []
-        elif not isinstance(value, yaml.SequenceNode) or any(_results(entry) is None for entry in value.value):
+            return key, yaml.SequenceNode(value.tag, [], value.start_mark, value.end_mark, flow_style=True)
+        if not isinstance(value, yaml.SequenceNode) or any(_results(entry) is None for entry in value.value):
             raise InputError(f"{INDEX} of {where} must be a list of names and results", _MEND)
     return pairs[0] if pairs else None
 
 
 def _results(entry: Any) -> Any:
     """Return the node of the results of an entry of ``model-index``; None if it is no such entry."""
-    values = {key.value: value for key, value in entry.value} if isinstance(entry, yaml.MappingNode) else {}
-    results = values.get("results")
+    pairs = entry.value if isinstance(entry, yaml.MappingNode) else []
+    results = next((value for key, value in pairs if key.value == "results"), None)
     return results if isinstance(results, yaml.SequenceNode) else None
 
 
@@ -181,10 +189,14 @@ def _write(file: Path, text: str) -> None:
 
 
 def _check_weights(folder: Path, encoder: Sequence[Path]) -> None:
-    """Refuse a folder whose weights are not those of the encoder: of files of one name, all must be equal."""
+    """Refuse a folder whose weights are not those of the encoder: the files of each format that both have are equal."""
     theirs, own = _weights([folder]), _weights(encoder)
-    shared = theirs.keys() & own.keys()
-    if theirs and (not shared or any(files.sha256(theirs[name]) != files.sha256(own[name]) for name in shared)):
+    formats = {path.suffix for path in theirs.values()} & {path.suffix for path in own.values()}
+    digests = [
+        {name: files.sha256(path) for name, path in weights.items() if path.suffix in formats}
+        for weights in (theirs, own)
+    ]
+    if theirs and (not formats or digests[0] != digests[1]):
         raise InputError(
             f"{folder} must hold the weights of the encoder of the card, got others",
             f"Write the card of that model: mdcr eval --model NAME={folder}, then mdcr card NAME --push {folder}",
@@ -194,4 +206,8 @@ def _check_weights(folder: Path, encoder: Sequence[Path]) -> None:
 def _weights(folders: Sequence[Path]) -> dict[str, Path]:
     """Return the files of weights in folders and the folders of their modules, by relative path."""
     paths = ((folder, path) for folder in folders for form in ("*", "*/*") for path in folder.glob(form))
-    return {str(path.relative_to(folder)): path for folder, path in paths if path.suffix in _WEIGHTS}
+    return {
+        str(path.relative_to(folder)): path
+        for folder, path in paths
+        if path.suffix in _WEIGHTS and path.name != _NO_WEIGHTS
+    }

@@ -1,0 +1,98 @@
+"""Costs cover every part of a system, and what is unknown of one part is unknown of the system."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.studies.leaderboard.costs import UNDATED, leak
+from tests.cli.run import flags, mdcr_json
+from tests.encode.tiny import save_bert, save_cross_encoder
+
+POOLS = "--corpus tiny --year 2019 --queries 20 --nested --size 500 --samples 1"
+OTHER = "citations: pairs, from a base"
+
+
+@pytest.fixture(scope="module")
+def cost(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Costs of two encoders, of one whose vectors are gone, and of systems made of them and of BM25."""
+    other, folder = tmp_path_factory.mktemp("costs") / "other", tmp_path_factory.mktemp("models")
+    shutil.copytree(root, other)
+    names = {name: save_bert(folder / name, seed=seed) for seed, name in enumerate(("one", "two", "gone"), 1)}
+    cross, gone = f"cross:{save_cross_encoder(folder / 'cross')}", names.pop("gone")
+    one, two = names.values()
+    systems = [
+        "bm25",
+        f"one={one}",
+        f"two={two}",
+        f"view={one}:dimension=8,quantise=int8",
+        f"mean=mean({one},{two})",
+        f"rrf=rrf(bm25,{one})",
+        f"rerank=rerank(rrf(bm25,{two}),{cross},20)",
+        f"lost=rrf(bm25,{gone})",
+        "random",
+    ]
+    mdcr_json(other, *flags(f"eval {POOLS} --measures map"), "--model", ",".join(systems))
+    for manifest in (other / "indexes/vectors").glob("*/*/manifest.json"):
+        if json.loads(manifest.read_text())["provenance"]["model"] == str(gone):
+            shutil.rmtree(manifest.parent)
+    rows = mdcr_json(other, "leaderboard")["tables"]["overall"]
+    return {row["system"]: row for row in rows}
+
+
+def test_costs_are_sums_over_the_parts(cost: dict[str, dict[str, Any]]) -> None:
+    one, two, bm25 = cost["one"], cost["two"], cost["bm25"]
+    assert one["parameters"] > 0
+    assert cost["mean"]["parameters"] == one["parameters"] + two["parameters"]
+    assert cost["mean"]["trained_on"] == "unknown"
+    assert cost["rrf"]["parameters"] == one["parameters"]
+    assert cost["rrf"]["bytes"] == pytest.approx(one["bytes"] + bm25["bytes"])
+    assert (cost["view"]["dimension"], cost["view"]["bytes"]) == (8, pytest.approx(one["bytes"] / 16))
+
+
+def test_a_reranker_costs_as_much_as_its_first_stage_and_more(cost: dict[str, dict[str, Any]]) -> None:
+    """A tiny classifier has the weights of the encoder and a head."""
+    first, both = cost["two"], cost["rerank"]
+    assert both["parameters"] > 2 * first["parameters"]
+    assert both["bytes"] == pytest.approx(first["bytes"] + cost["bm25"]["bytes"])
+    seconds = 1 / first["papers_per_second"] + 1 / cost["bm25"]["papers_per_second"]
+    assert 1 / both["papers_per_second"] > seconds
+    assert both["tokens"] is None
+    assert both["trained_on"] == "unknown"
+
+
+def test_what_is_unknown_is_never_0(cost: dict[str, dict[str, Any]]) -> None:
+    known = ("parameters", "bytes", "dimension", "papers_per_second", "tokens")
+    assert [cost["lost"][name] for name in known] == [None] * len(known)
+    assert cost["lost"]["trained_on"] == "unknown"
+    assert [cost["random"][name] for name in ("parameters", "bytes")] == [0, None]
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "until", "year", "flag"),
+    [
+        (None, None, 2019, ""),
+        ("unknown", None, 2019, None),
+        ("sentences: any", 2019, 2019, ""),
+        (OTHER, 2019, 2019, "to 2019"),
+        (OTHER, 2018, 2019, ""),
+        (OTHER, 2018, None, None),
+        (OTHER + UNDATED, None, 2019, "to an unknown year"),
+        (f"{OTHER}; {OTHER}{UNDATED}", 2018, 2019, "to an unknown year"),
+        (f"{OTHER}; unknown", 2018, 2019, None),
+        (f"unknown; {OTHER}", 2019, 2019, "to 2019"),
+    ],
+)
+def test_the_flag_of_a_leak_follows_what_is_known_of_every_part(
+    trained_on: str | None, until: int | None, year: int | None, flag: str | None
+) -> None:
+    parameters = 0 if trained_on is None else 1e6
+    assert leak({"trained_on": trained_on, "trained_until": until, "parameters": parameters}, year) == flag
+
+
+def test_a_system_of_unknown_costs_may_leak() -> None:
+    assert leak({"trained_on": None, "trained_until": None, "parameters": None}, 2019) is None
