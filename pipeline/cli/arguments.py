@@ -18,6 +18,10 @@ _FILES = "with commas: page, markdown, csv, latex, figures (default: all)"
 
 _MARGIN = "points: test whether systems are equivalent, within this difference of a measure in percent"
 _RESAMPLE = "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
+_OF_POOLS = (
+    "drawn pools that count, by settings such as queries=100,year=2019, or all; may be repeated (default: one suite)"
+)
+_OF_BENCHMARKS = "benchmark that counts, by its name, with * for any text; may be repeated (default: all)"
 _CORPUS = "name of the corpus (default: the only one)"
 
 RUNNING: Mapping[str, dict[str, Any]] = {
@@ -162,6 +166,8 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     pack = _command(commands, "submission", "pack the runs and scores of a system for the leaderboard of others", "")
     pack.add_word("model", "the system", required=True)
     for command in (board, card, pack):
+        for name, meaning in (("pools", _OF_POOLS), ("benchmarks", _OF_BENCHMARKS)):
+            command.add_argument(f"--{name}", action="append", default=[], metavar="CHOICE", help=meaning)
         command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
 
     plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)

@@ -173,7 +173,7 @@ def leaderboard(options: argparse.Namespace) -> None:
     for path in options.add:
         for file in sorted(path.glob("*.zip")) if path.is_dir() else [path]:
             say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
-    chosen, recipe = _default_recipe("leaderboard")
+    chosen, recipe = _default_recipe("leaderboard", **_choices(options))
     present(workspace, chosen, chosen.name, recipe, options, options.output)
 
 
@@ -183,7 +183,7 @@ def card(options: argparse.Namespace) -> None:
     from pipeline.studies.leaderboard.modelcard import push
 
     workspace = Workspace(read.runner(options))
-    chosen, recipe = _default_recipe("card", model=options.model)
+    chosen, recipe = _default_recipe("card", model=options.model, **_choices(options))
     name = file_name(options.model, kept="._-")
     folder = options.output or workspace.root / REPORTS / f"card-{name}"
     present(workspace, chosen, name, recipe, options, folder)
@@ -199,9 +199,13 @@ def submission(options: argparse.Namespace) -> None:
     workspace = Workspace(read.runner(options))
     path: Path = options.output or workspace.root / EXPORTS / f"{file_name(options.model, kept='._-')}-submission.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
-    packed = submissions.pack(workspace, _default_recipe("leaderboard")[1], options.model, path)
+    packed = submissions.pack(workspace, _default_recipe("leaderboard", **_choices(options))[1], options.model, path)
     say(f"{packed.system}: {len(packed.runs)} runs")
     print(path)
+
+
+def _choices(options: argparse.Namespace) -> dict[str, list[str]]:
+    return {"pools": options.pools, "benchmarks": options.benchmarks}
 
 
 def _default_recipe(name: str, **changes: Any) -> tuple[Study, Any]:

@@ -104,14 +104,17 @@ class Standings(NamedTuple):
         benchmarks: number of benchmarks on which each system was measured, int64 ``[systems]``.
         mean_rank: mean over these benchmarks of ranks and of the ends, float64 ``[3, systems]``.
         borda: mean share of the other systems below it, float64 ``[3, systems]``.
-        rank: rank by mean rank among the systems measured on all benchmarks, float64 ``[3, systems]``, or NaN.
-        without: the rank without each benchmark, float64 ``[benchmarks, systems]``.
+        rank: rank by mean rank on the benchmarks of a system, among the systems measured on all of these, float64
+            ``[3, systems]``; NaN without another.
+        rivals: number of those other systems, int64 ``[systems]``.
+        without: the rank without each benchmark, of systems measured on all, float64 ``[benchmarks, systems]``; or NaN.
     """
 
     benchmarks: npt.NDArray[np.int64]
     mean_rank: Floats
     borda: Floats
     rank: Floats
+    rivals: npt.NDArray[np.int64]
     without: Floats
 
 
@@ -121,16 +124,15 @@ def standings(ranked: Floats) -> Standings:
     count, complete = measured.sum(axis=0), np.flatnonzero(measured.all(axis=0))
     known = measured.sum(axis=1)[:, None, None]
     mean, borda = (np.nansum(of, axis=0) / np.maximum(count, 1) for of in (ranked, (known - ranked) / (known - 1)))
-
-    def among_complete(of: Floats) -> Floats:
-        ranked_mean = np.full((*of.shape[:-1], len(count)), np.nan)
-        ranked_mean[..., complete] = of
-        return ranked_mean
-
-    observed, low, high = mean[:, complete]
-    surely = high[:, None] < low
-    ends = 1 + surely.sum(axis=0), len(complete) - surely.sum(axis=1)
+    rank, rivals = np.full_like(mean, np.nan), np.zeros(len(count), np.int64)
+    for system, own in enumerate(measured.T):
+        (others,) = np.nonzero(measured[own].all(axis=0))
+        place, (observed, low, high) = int(np.searchsorted(others, system)), ranked[own][:, :, others].mean(axis=0)
+        rivals[system] = len(others) - 1
+        if rivals[system]:
+            ends = 1 + (high < low[place]).sum(), len(others) - (high[place] < low).sum()
+            rank[:, system] = ranks(-observed)[place], *ends
+    without = np.full((len(ranked), len(count)), np.nan)
     observed_ranks = ranked[:, 0, complete]
-    without = np.stack([among_complete(ranks(of - observed_ranks.sum(axis=0))) for of in observed_ranks])
-    ranked_mean = among_complete(np.stack([ranks(-observed), *ends]))
-    return Standings(count, mean, borda[[0, 2, 1]], ranked_mean, without)
+    without[:, complete] = [ranks(of - observed_ranks.sum(axis=0)) for of in observed_ranks]
+    return Standings(count, mean, borda[[0, 2, 1]], rank, rivals, without)

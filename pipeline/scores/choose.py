@@ -57,7 +57,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         runs = runs.filter(corpus=find_corpus(root, corpus).name)
         if runs.is_empty():
             raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
-    runs = _filter_settings(runs, chosen)
+    runs = filter_settings(runs, chosen)
     if systems is not None:
         runs = _filter_systems(runs, systems)
     runs = with_values(_newest_tunings(runs))
@@ -100,7 +100,7 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
         return []
     settings = [json.dumps(canonical(pool.manifest.config)) for pool in pools]
     frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
-    selected = _filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
+    selected = filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
     return [pools[number] for number in selected["place"]]
 
 
@@ -129,7 +129,7 @@ def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
     values_of: dict[str, list[set[str]]] = {}
     for of_kind in kinds:
         settings = [json.loads(text) for text in of_kind["pool_settings"].unique(maintain_order=True)]
-        of_setting = {name: {_typed(name, value_in(pool, name)) for pool in settings} for name in SETTINGS}
+        of_setting = {name: {typed_option(name, value_in(pool, name)) for pool in settings} for name in SETTINGS}
         for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
             values_of.setdefault(name, []).append(values_of_kind)
     apart = {name: sets for name, sets in values_of.items() if name != "samples" and len(set.union(*sets)) > 1}
@@ -138,7 +138,7 @@ def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
     return "; ".join(texts) or "no option tells them apart"
 
 
-def _typed(name: str, value: Any) -> str:
+def typed_option(name: str, value: Any) -> str:
     """Return a value of a pool setting as the option that chooses it."""
     spelled = option(name)
     if SETTINGS[name].kind is bool:
@@ -182,7 +182,7 @@ def _setting_of(run: Settings, name: str) -> Any:
     return json.loads(run["settings"]).get(name) if name == "missing_positives" else run[name]
 
 
-def _filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
+def filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
     """Return the rows that match all given settings of pools and systems."""
     for name in (*SETTINGS, *_OF_SYSTEMS):
         wanted = canonical(chosen.get(name))

@@ -86,7 +86,7 @@ def test_letters_are_the_largest_sets_of_which_no_two_are_apart(drawn: tuple[int
     assert first == sorted(first)
 
 
-def test_standings_leave_out_what_was_not_measured() -> None:
+def test_standings_are_among_the_systems_that_share_the_benchmarks() -> None:
     nan = np.nan
     first = [[1.0, 2, 3, nan], [1, 1, 3, nan], [2, 2, 3, nan]]
     second = [[2.0, 1, 3, 4], [1, 1, 1, 1], [4, 4, 4, 4]]
@@ -98,8 +98,12 @@ def test_standings_leave_out_what_was_not_measured() -> None:
     lowest = [(0.5 + 0 + 0.5) / 3, (0.5 + 0 + 0) / 3, (0 + 0 + 0.5) / 3, 0]
     highest = [1, (1 + 1 + 0) / 3, (0 + 1 + 1) / 3, 1]
     np.testing.assert_allclose(found.borda, [shares, lowest, highest])
-    np.testing.assert_array_equal(found.rank, [[1, 2, 3, nan], [1, 1, 1, nan], [3, 3, 3, nan]])
+    np.testing.assert_array_equal(found.rank, [[1, 2, 3, 4], [1, 1, 1, 1], [3, 3, 3, 4]])
+    assert found.rivals.tolist() == [2, 2, 2, 3]
     # without the first: 4, 4, 4; without the second: 3, 5, 4; without the third: 3, 3, 6
     np.testing.assert_array_equal(found.without, [[2, 2, 2, nan], [1, 3, 2, nan], [1.5, 1.5, 3, nan]])
+    alone = standings(np.array([[[1.0, 2, nan]] * 3, [[nan, 2, 1]] * 3, [[1, nan, 2]] * 3]))
+    assert alone.rivals.tolist() == [0, 0, 0]
+    assert np.isnan(alone.rank).all()
     apart = standings(np.array([[[1.0, 2, 3], [1, 2, 2], [1, 3, 3]]] * 2))
     np.testing.assert_array_equal(apart.rank, [[1, 2, 3], [1, 2, 2], [1, 3, 3]])

@@ -10,25 +10,29 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import canonical, digest, format_count, from_mapping
+from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks
 from pipeline.measure.statistics import Floats, by_unit, mean_of_means, percentiles
+from pipeline.scores.average import PROTOCOL, average
 from pipeline.scores.caption import DATASET, collection, unusual
-from pipeline.scores.choose import option
-from pipeline.scores.store import artifact, stored, values, with_values
+from pipeline.scores.choose import filter_settings, is_called, option, settings_of_choice, typed_option
+from pipeline.scores.store import artifact, as_json, stored, values, with_values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import TUNED, UNTUNED, spelled, stored_system
+from pipeline.studies.facets.scoring import QUERIES
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.steps import multi_format
@@ -46,6 +50,17 @@ COMMANDS = {
 """Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
 benchmark, title queries, textual neighbours, facets, formats of SciRepEval."""
 
+ALL = "all"
+"""In place of settings of pools: every drawn pool counts."""
+
+_IN_SUITE = ("field", "year", "size", "sample")
+"""Settings in which the drawn pools of a suite differ."""
+
+_FLAGS = {"true": True, "false": False}
+
+_AVERAGED = ("pools", "queries", "benchmark")
+"""Kinds whose figures stand in tables of scores; those of other kinds stand in tables of their study."""
+
 MEAN = "mean"
 """Used in place of a measure: the mean over the tasks of a format."""
 
@@ -55,10 +70,32 @@ class Recipe:
     """Settings of the study ``leaderboard``, which ``leaderboard.toml`` explains."""
 
     workspaces: tuple[str, ...]
+    pools: tuple[str, ...]
+    benchmarks: tuple[str, ...]
     measures: Mapping[str, str]
     alpha: float
     seed: int
+
+
+class Drawn(NamedTuple):
+    """Draws of the intervals of a benchmark: those of the tables that show the same figures.
+
+    Attributes:
+        item: name of the set of queries.
+        seed: seed of the draws.
+        resamples: number of resamples.
+    """
+
+    item: str
+    seed: int
     resamples: int
+
+
+class Board(NamedTuple):
+    """The benchmarks of workspaces, and a sentence on pools that are none; empty if there are none."""
+
+    benchmarks: Sequence[Benchmark]
+    left_out: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +113,7 @@ class Benchmark:
         sources: folder names of the rankings or figures of each system.
         commands: command that reproduces each system's figure.
         values: value of each query (or task), float64 ``[systems, queries]``.
+        drawn: what the intervals resample.
         units: resampling unit of each query: the paper, for titles and neighbours; else the query itself.
         figures: value and ends of its interval, float64 ``[3, systems]``.
         p_values: p-values of all pairs with Holm's correction, float64 ``[systems, systems]``.
@@ -93,6 +131,7 @@ class Benchmark:
     sources: Sequence[Sequence[str]]
     commands: Sequence[str]
     values: Floats
+    drawn: Drawn
     units: Sequence[str]
     figures: Floats
     p_values: Floats
@@ -115,24 +154,105 @@ class Benchmark:
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def read_benchmarks(roots: Sequence[Path], recipe: Recipe) -> list[Benchmark]:
-    """Return the benchmarks of workspaces with at least two systems, by kind and name."""
+def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> Board:
+    """Return the benchmarks of workspaces with at least two systems, by kind and name.
+
+    Of the drawn pools of a corpus, those that the recipe chooses count, else one suite (:func:`_chosen`).
+
+    Args:
+        roots: the workspaces.
+        recipe: the settings.
+        system: system whose pools are preferred; empty: none.
+
+    Raises:
+        InputError: a choice of the recipe matches nothing.
+    """
     stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
-    runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
+    all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
+    runs = _chosen(all_runs, recipe, system)
     shared_settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     groups = runs.with_columns(shared_settings, counted).sort("published").partition_by("corpus", "of", "counted")
-    of_pools = (_of_pools(group.drop("of", "counted"), json.loads(group["of"][0]), corpora, recipe) for group in groups)
-    benchmarks = [*filter(None, of_pools), *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
+
+    def benchmark_of(group: pl.DataFrame) -> Benchmark | None:
+        return _of_pools(group.drop("of", "counted"), json.loads(group["of"][0]), corpora, recipe)
+
+    of_pools = filter(None, readable(groups, benchmark_of))
+    benchmarks = [*of_pools, *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
     order = {kind: index for index, kind in enumerate(COMMANDS)}
     benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
     name_counts = Counter[str]()
     for index, benchmark in enumerate(benchmarks):
         name_counts[benchmark.name] += 1
-        if name_counts[benchmark.name] > 1:  # pools of another seed, for example
+        if name_counts[benchmark.name] > 1:
             benchmarks[index] = replace(benchmark, name=f"{benchmark.name} ({name_counts[benchmark.name]})")
-    return benchmarks
+    for pattern in recipe.benchmarks:
+        if not any(_is_named(benchmark, pattern) for benchmark in benchmarks):
+            all_names = "; ".join(benchmark.name for benchmark in benchmarks)
+            raise InputError(f"--benchmarks {pattern!r} is the name of none", f"Choose from {all_names or 'none'}")
+    if recipe.benchmarks:
+        benchmarks = [b for b in benchmarks if any(_is_named(b, pattern) for pattern in recipe.benchmarks)]
+    return Board(benchmarks, "" if recipe.pools else _left_out(all_runs, runs))
+
+
+def _is_named(benchmark: Benchmark, pattern: str) -> bool:
+    return fnmatchcase(benchmark.name.casefold(), pattern.casefold())
+
+
+def _chosen(runs: pl.DataFrame, recipe: Recipe, system: str) -> pl.DataFrame:
+    """Return the rankings on the pools that count.
+
+    Drawn pools of a corpus that differ in field, year, size and sample alone are a suite. The suite with the most
+    systems counts (of several, that with the most rankings, then the newest), before it one that has ``system``. Other
+    pools were drawn for a try, or for a study of settings.
+    """
+    if recipe.benchmarks or recipe.pools == (ALL,):
+        return runs
+    settings = [json.loads(text) for text in runs["pool_settings"]]
+    runs = runs.with_columns(
+        pl.Series("drawn", [_kind(one) == "pools" for one in settings], pl.Boolean),
+        pl.Series("suite", [as_json({k: v for k, v in one.items() if k not in _IN_SUITE}) for one in settings]),
+        pl.Series("has", [is_called(run, system) for run in runs.iter_rows(named=True)], pl.Boolean),
+    )
+    drawn, others = runs.filter("drawn"), runs.filter(~pl.col("drawn"))
+    if recipe.pools:
+        chosen = [filter_settings(drawn, _settings_of(text)) for text in recipe.pools]
+        kept = drawn.filter(pl.col("pool").is_in(pl.concat(chosen)["pool"].implode()))
+    else:
+        facts = (pl.max("has"), pl.n_unique("system"), pl.len(), pl.max("published"))
+        suites = drawn.group_by("corpus", "suite").agg(*facts).sort("has", "system", "len", "published", "suite")
+        best = suites.unique("corpus", keep="last")
+        kept = drawn.join(best, on=["corpus", "suite"], how="semi", maintain_order="left")
+    return pl.concat([kept, others]).drop("drawn", "suite", "has")
+
+
+def _settings_of(text: str) -> dict[str, Any]:
+    """Return the settings of pools in a text such as ``queries=100,size=2000``."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name.strip() and value.strip() for name, _, value in pairs):
+        raise InputError(f"--pools must be {ALL}, or settings such as queries=100,size=2000; got {text!r}", "Mend it")
+    chosen: dict[str, Any] = {name.strip().lstrip("-").replace("-", "_"): value.strip() for name, _, value in pairs}
+    return settings_of_choice(**{name: _FLAGS.get(value, value) for name, value in chosen.items()})
+
+
+def _left_out(runs: pl.DataFrame, chosen: pl.DataFrame) -> str:
+    """Return the number of drawn pools in suites that were not chosen, and the settings that tell them apart."""
+    others = runs.filter(~pl.col("pool").is_in(chosen["pool"].implode())).unique("pool")
+    if others.is_empty():
+        return ""
+    texts = set[str]()
+    for of_corpus in others.partition_by("corpus"):
+        texts |= _options(of_corpus) - _options(chosen.filter(corpus=of_corpus["corpus"][0]))
+    return f"Left out: {len(others)} drawn pools of other settings ({', '.join(sorted(texts))}); --pools chooses them."
+
+
+def _options(runs: pl.DataFrame) -> set[str]:
+    """Return the options that choose the suites of some rankings."""
+    settings = [json.loads(text) for text in runs["pool_settings"].unique()]
+    pools = [pool for pool in settings if _kind(pool) == "pools"]
+    names = [name for name, known in SETTINGS.items() if known.path[0] not in _IN_SUITE]
+    return {typed_option(name, value_in(pool, name)) for pool in pools for name in names}
 
 
 def _shared(pool_settings: str) -> str:
@@ -165,27 +285,30 @@ def _of_pools(
     if measure is None or runs["system"].n_unique() < 2:
         return None
     scores = values(runs).filter(measure=measure)
-    means = scores.group_by("system", "query").agg(pl.col("value").mean()).sort("query")
-    best = means.group_by("system").agg(pl.col("value").mean() * -sign_of(measure)).sort("value", "system")["system"]
-    wide = means.pivot("query", index="system", values="value")
-    wide = pl.DataFrame(best).join(wide, on="system", maintain_order="left").drop("system")
-    table, units = wide.to_numpy(), wide.columns
     run, runs_of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    pool = artifact(run, "pool")
-    (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same ones
+    labelled = scores.with_columns(label="system", size=pl.lit(run["size"]))  # samples may lack some candidates
+    of_system = {system: figure for (_, system, _), figure in average(labelled).items()}
+    best = sorted(of_system, key=lambda name: (-sign_of(measure) * of_system[name].values.mean(), name))
+    table, units = np.stack([of_system[name].values for name in best]), list(map(str, sorted(scores["query"].unique())))
+    corpus, pool = corpora.get(run["corpus"], collection(run["corpus"])), artifact(run, "pool")
     if kind in ("titles", "neighbours"):
         papers = pool.arrow("qrels.arrow")["row"].to_pylist()
         units = [str(papers[int(query)]) for query in units]
-    values_of, units_of = {queries.sha256: table}, {queries.sha256: units}
-    means = mean_of_means(values_of, recipe.seed, units=units_of, resamples=recipe.resamples)
-    corpus, systems = corpora.get(run["corpus"], collection(run["corpus"])), best.to_list()
-    ordered = [runs_of_system[system,] for system in systems]
+    item, seed, resamples = {"facets": f"{run['field']} {QUERIES} 0"}.get(kind, corpus), recipe.seed, None
+    if kind in _AVERAGED:
+        item, seed, resamples = run["field"] or "", PROTOCOL.seed_of(scores), PROTOCOL.resamples
+    values_of, units_of = {item: table}, {item: units}
+    repeated = units_of if len({*units}) < len(units) else None
+    means = mean_of_means(values_of, seed, units=repeated, resamples=resamples)
+    (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same flips
+    ordered = [runs_of_system[system,] for system in best]
     return Benchmark(
-        kind, _name(kind, settings, corpus, run), run["field"], run["size"], run["year"], measure, systems,
+        kind, _name(kind, settings, corpus, run), run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
-        [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table, units,
-        np.stack(means[:3]), all_pairs(by_unit(values_of, units_of)[0][0], seed=recipe.seed, item=queries.sha256),
-        runs, scores,
+        [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
+        Drawn(item, seed, means.draws.shape[1]),
+        units, np.stack(means[:3]),
+        all_pairs(by_unit(values_of, units_of)[0][0], seed=recipe.seed, item=queries.sha256), runs, scores,
     )  # fmt: skip
 
 
@@ -195,6 +318,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
         f"{field} {run['year']}",
         format_count(run["size"]),
         f"{settings['queries']} queries",
+        *([f"seed {run['seed']}"] if run["seed"] not in (None, PoolConfig().seed) else []),
         *unusual(settings),
     ]
     description = {
@@ -254,7 +378,8 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in full[system]] for system in best],
-                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table, tasks,
+                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
+                Drawn(kind, recipe.seed, len(tables[0]["draws"][0])), tasks,
                 np.vstack([value, np.transpose(ends)]), all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 

@@ -50,14 +50,15 @@ class Recipe(LeaderboardRecipe):
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
-    roots, all_benchmarks = study.benchmarks_of(workspace, recipe)
+    roots, (all_benchmarks, left_out) = study.benchmarks_of(workspace, recipe, recipe.model)
     model = _scored_as(recipe.model, all_benchmarks)
     benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.systems]
     if not benchmarks:
         scored = sorted({name for benchmark in all_benchmarks for name in benchmark.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
     (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
-    tables = [_differences(benchmarks, model, cost, recipe), *_on_largest(benchmarks, model), _facts(model, cost)]
+    differences = _differences(benchmarks, model, cost, recipe, left_out)
+    tables = [differences, *_on_largest(benchmarks, model), _facts(model, cost)]
     sections = [f"# {model}", *(render_table(table.table, "markdown") for table in tables)]
     front_matter = f"---\n{_index(benchmarks, model)}---"
     return StudyResult(
@@ -87,7 +88,9 @@ def _query_groups(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
         yield from ((f"{benchmark.name}, {name}", class_of_query == name) for name in dict.fromkeys(classes))
 
 
-def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> StudyTable:
+def _differences(
+    benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe, left_out: str
+) -> StudyTable:
     """Return the differences, by benchmark and class, of the encoder to BM25 and of its fusions to their best part."""
     rows = []
     for benchmark in benchmarks:
@@ -103,9 +106,11 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
                 row["value"] = 100 * float(benchmark.figures[0, index])
                 row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(systems)}"
             if second is not None:
-                changes = {name: (values - benchmark.values[systems.index(second), queries])[None]}
-                units = {name: list(itertools.compress(benchmark.units, queries))}
-                test = paired_differences(changes, recipe.seed, signs=benchmark.sign, units=units)
+                (item, seed, resamples), units = benchmark.drawn, list(itertools.compress(benchmark.units, queries))
+                item = item if name == benchmark.name else name
+                changes = {item: (values - benchmark.values[systems.index(second), queries])[None]}
+                units_of = {item: units} if len({*units}) < len(units) else None
+                test = paired_differences(changes, seed, signs=benchmark.sign, units=units_of, resamples=resamples)
                 change = points(figure[0] for figure in test[:3])
                 row |= {"less": second, "difference": change, "p": float(test.p_value[0])}
                 row |= {"wins, ties, losses": f"{test.wins[0]}, {test.ties[0]}, {test.losses[0]}"}
@@ -118,6 +123,7 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
         "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark.",
+        *filter(None, [left_out]),
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
     return StudyTable.of("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)
@@ -205,7 +211,7 @@ def weights_of(workspace: Workspace, recipe: Recipe, target: Path) -> list[Path]
 
     ``target`` is one of them if its content is that of the vectors, wherever the weights were read.
     """
-    roots, benchmarks = study.benchmarks_of(workspace, recipe)
+    roots, (benchmarks, _) = study.benchmarks_of(workspace, recipe, recipe.model)
     parts = parts_of(sources_of(benchmarks).get(recipe.model, ()), Sources(roots))
     manifests = [part.artifact.manifest for part in parts if part.artifact]
     if len(parts) != 1 or not manifests or "encoder" not in manifests[0].config:

@@ -17,9 +17,10 @@ from pipeline.measure.ranks import letters, standings
 from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
+from pipeline.scores.sources import cut_note
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
 from pipeline.studies.base import Study, StudyResult, StudyTable
-from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
+from pipeline.studies.leaderboard.benchmarks import Benchmark, Board, Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import costs, leak
 
 _LIMITS = {
@@ -36,11 +37,12 @@ _OF_BENCHMARK = ("kind", "field", "candidates", "year")
 _FIGURES = ("value", "low", "high", "rank", "rank_low", "rank_high")
 
 
-def benchmarks_of(workspace: Workspace, recipe: Recipe) -> tuple[list[Path], list[Benchmark]]:
-    """Return the workspaces and the benchmarks of a recipe."""
+def benchmarks_of(workspace: Workspace, recipe: Recipe, system: str = "") -> tuple[list[Path], Board]:
+    """Return the workspaces and the benchmarks of a recipe, those of a system before others."""
     roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
-    if benchmarks := read_benchmarks(roots, recipe):
-        return roots, benchmarks
+    board = read_benchmarks(roots, recipe, system)
+    if board.benchmarks:
+        return roots, board
     where = ", ".join(map(str, roots))
     raise InputError(f"two systems must be scored on one benchmark, got none in {where}", "Run mdcr demo or mdcr eval")
 
@@ -52,9 +54,9 @@ def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the standings with costs, all figures, and the ranks with each benchmark left out."""
-    roots, benchmarks = benchmarks_of(workspace, recipe)
+    roots, (benchmarks, left_out) = benchmarks_of(workspace, recipe)
     cost_of = {row["system"]: row for row in costs(roots, benchmarks).iter_rows(named=True)}
-    overall, *without = _standings(benchmarks, cost_of, recipe.alpha)
+    overall, *without = _standings(benchmarks, cost_of, recipe.alpha, left_out)
     best = overall.frame.row(0, named=True)
     corpora = (benchmark.runs["corpus"][0] for benchmark in benchmarks if benchmark.runs is not None)
     return StudyResult(
@@ -67,7 +69,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 
 def _standings(
-    benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float
+    benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float, left_out: str
 ) -> Iterator[StudyTable]:
     """Yield the standings of systems over all benchmarks with costs, then their ranks with each benchmark left out."""
     systems = list(cost_of)
@@ -79,12 +81,14 @@ def _standings(
     rows, lines = [], []
     for index in order:
         row: dict[str, Any] = {"system": systems[index], "benchmarks": int(overall.benchmarks[index])}
+        row["rivals"] = int(overall.rivals[index])
         for name in ("rank", "mean_rank", "borda"):
             row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(overall, name)[:, index]), strict=True)
         lowest, highest = overall.without[:, index].min(), overall.without[:, index].max()
         cost, complete = cost_of[systems[index]], not np.isnan(lowest)
         cells: tuple[Value, ...] = (
-            _rank(row, "rank", "g") if complete else None, _rank(row, "mean_rank", ".2f"),
+            f"{_rank(row, 'rank', 'g')} of {row['rivals'] + 1}" if row["rivals"] else None,
+            _rank(row, "mean_rank", ".2f"),
             Cell(row["borda"], row["borda_low"], row["borda_high"]), f"{lowest:g} to {highest:g}" if complete else None,
             f"{row['benchmarks']} of {len(benchmarks)}", *_limits(cost), *_texts(cost, _FACTS | _MORE),
         )  # fmt: skip
@@ -92,17 +96,19 @@ def _standings(
         rows.append(row | {"without_least": lowest, "without_most": highest} | cost)
     heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_CHOOSERS, *_MORE.values())
     notes = (
-        "Rank: by the mean of ranks, among the systems that were scored on all benchmarks. One benchmark left out: "
-        "the least and the greatest rank on the others. Mean rank and Borda (percent of the other systems that it is "
-        "above) are over the benchmarks that a system was scored on; their intervals go from the mean of the lower "
-        "ends on these benchmarks to the mean of the upper ends. The interval of the rank holds the ranks that are "
-        "possible among systems whose intervals of the mean rank overlap.",
-        "Costs of a fusion are the sum of its parts. Papers a second: while vectors or terms were made, whatever else "
-        "ran; not tested. Bytes: vectors as they are compared, or terms. Data to: last year of the training data.",
+        "Rank: by the mean of ranks on the benchmarks that a system was scored on, among the systems that were scored "
+        "on all of these. One benchmark left out: the least and the greatest rank on the others. Mean rank and Borda "
+        "(percent of the other systems that it is above) are over the benchmarks of the system; their intervals go "
+        "from the mean of the lower ends on these benchmarks to the mean of the upper ends. The interval of the rank "
+        "holds the ranks that are possible among systems whose intervals of the mean rank overlap.",
+        "Costs are sums over all parts of a system; –: one of them is unknown. Papers a second: while vectors or terms "
+        "were made or pairs were reranked, whatever else ran; not tested. Bytes: vectors as they are compared, or "
+        "terms. Data to: last year of the training data.",
+        *filter(None, [left_out]),
     )
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().fill_nan(None))
     yield StudyTable("overall", _table("Leaderboard", heads, lines, notes), frame, _CHOOSERS)
-    ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.rank[0, index])}
+    ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.without[0, index])}
     if len(benchmarks) > 1 and ranks:
         frame = pl.DataFrame({"left out": [benchmark.name for benchmark in benchmarks], **ranks})
         yield StudyTable.of("without", "Ranks without one benchmark", frame)
@@ -132,7 +138,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
             records.append({"label": system} | row | {
                 "not told apart from": [name for name, is_similar in comparisons if is_similar and name != system],
                 "rankings": benchmark.sources[index],
-                "drawn": f"{recipe.resamples:,} resamples of queries, seed {recipe.seed}",
+                "drawn": f"{benchmark.drawn.resamples:,} resamples of queries, seed {benchmark.drawn.seed}",
             })  # fmt: skip
     heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_CHOOSERS, "leak")
     notes = (
@@ -141,10 +147,16 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
         f"tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out the "
         "places of significantly better and worse systems. Leak: training data with citations as late as the "
         "queries; –: unknown.",
+        *filter(None, [_cuts(benchmarks)]),
     )
     choosers = dict.fromkeys(("benchmark", *_OF_BENCHMARK), "=") | _CHOOSERS
     frame = pl.DataFrame(rows, infer_schema_length=None)
     return StudyTable("benchmarks", _table("Every benchmark", heads, lines, notes), frame, choosers, records)
+
+
+def _cuts(benchmarks: Sequence[Benchmark]) -> str:
+    runs = [benchmark.runs.with_columns(label="system") for benchmark in benchmarks if benchmark.runs is not None]
+    return cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""
 
 
 def _table(title: str, heads: Sequence[str], lines: Sequence[TableRow], notes: Sequence[str]) -> Table:

@@ -78,7 +78,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    roots, benchmarks = benchmarks_of(workspace, recipe)
+    roots, (benchmarks, _) = benchmarks_of(workspace, recipe, system)
     scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
     runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []

@@ -36,14 +36,38 @@ def board(root: Path) -> dict[str, list[dict[str, Any]]]:
     return tables
 
 
-def test_pools_of_another_seed_are_another_benchmark(root: Path, board: Any, tmp_path: Path) -> None:
+def test_pools_of_other_settings_are_benchmarks_if_they_are_chosen(root: Path, board: Any, tmp_path: Path) -> None:
     other = shutil.copytree(root, tmp_path / "other")
     mdcr_json(other, *flags(f"eval {POOLS} --size 500,800 --samples 2 --seed 5 --model bm25,lsa"))
-    rows = mdcr_json(other, "leaderboard")["tables"]["benchmarks"]
-    assert len({row["benchmark"] for row in rows}) == 5
-    assert len({(row["benchmark"], row["system"]) for row in rows}) == len(rows)
-    page = (other / "runs/reports/leaderboard/index.html").read_text()
-    assert len(re.findall('<script type="text/plain" id="pool-', page)) == 5
+
+    def names(*words: str) -> set[str]:
+        rows = mdcr_json(other, "leaderboard", *words)["tables"]["benchmarks"]
+        found = {row["benchmark"] for row in rows}
+        assert len({(row["benchmark"], row["system"]) for row in rows}) == len(rows)
+        page = (other / "runs/reports/leaderboard/index.html").read_text()
+        assert len(re.findall('<script type="text/plain" id="pool-', page)) == len(found)
+        return found
+
+    usual = {row["benchmark"] for row in board["benchmarks"]}
+    assert names() == usual
+    assert "Left out: 4 drawn pools of other settings (--seed=5)" in " ".join(mdcr(other, "leaderboard").stdout.split())
+    of_seed_5 = names("--pools", "seed=5")
+    assert len(of_seed_5) == 2
+    assert all("20 queries, seed 5" in name for name in of_seed_5)
+    assert names("--pools", "all") == usual | of_seed_5
+    assert len(names("--pools", "seed=5,size=800", "--pools", "field=Medicine")) == 2
+    assert names("--benchmarks", "*SEED 5*") == of_seed_5
+    assert len(names("--benchmarks", "*seed 5*", "--benchmarks", "tiny: medicine*", "--pools", "all")) == 3
+    for words, said in (
+        (["--pools", "seed=7"], "--seed must be one of 5, 13 here, got 7"),
+        (["--pools", "seeds=7"], "there is no setting 'seeds'"),
+        (["--pools", "seed"], "--pools must be all, or settings such as"),
+        (["--benchmarks", "tiny"], "--benchmarks 'tiny' is the name of none"),
+    ):
+        assert said in one_line_error(mdcr(other, "leaderboard", *words))
+    mdcr_json(other, *flags(f"eval {POOLS} --size 500 --samples 1 --seed 6 --model bm25,lsa:dimension=16"))
+    rows = mdcr_json(other, "card", "lsa:dimension=16")["tables"]["differences"]
+    assert ["seed 6" in row["benchmark"] for row in rows] == [True]  # no other suite has it
 
 
 def test_the_tables_are_printed(root: Path, board: Any) -> None:
@@ -61,6 +85,13 @@ def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict
     assert len(found) == 10
     for key, value in found.items():
         assert value == pytest.approx(expected[key], abs=1e-12)
+    ends = {
+        (row["system"], row["size"], row["field"]): (row["low"], row["high"])
+        for row in shown
+        if row["measure"] == "map"
+    }
+    for row in board["benchmarks"]:
+        assert (row["low"], row["high"]) == pytest.approx(ends[row["system"], row["size"], row["field"]], abs=1e-12)
     for row in board["benchmarks"]:
         rivals = [other for other in board["benchmarks"] if other["benchmark"] == row["benchmark"]]
         assert row["rank"] == 1 + sum(other["value"] > row["value"] for other in rivals)
@@ -73,7 +104,10 @@ def test_values_are_those_of_the_tables_and_of_one_depth(root: Path, board: dict
 def test_what_was_not_scored_is_missing_and_not_last(board: dict[str, list[dict[str, Any]]]) -> None:
     overall = {row["system"]: row for row in board["overall"]}
     assert {name: row["benchmarks"] for name, row in overall.items()} == dict(zip(SYSTEMS, (3, 3, 2, 2), strict=True))
-    assert {name for name, row in overall.items() if row["rank"] is None} == {"random", "rrf(bm25,lsa)"}
+    assert {name: row["rivals"] for name, row in overall.items()} == dict(zip(SYSTEMS, (1, 1, 3, 3), strict=True))
+    assert {name for name, row in overall.items() if row["without_least"] is None} == {"random", "rrf(bm25,lsa)"}
+    assert overall["random"]["rank"] == 4
+    assert overall["rrf(bm25,lsa)"]["rank"] < 4
     for name, row in overall.items():
         ranks = [other["rank"] for other in board["benchmarks"] if other["system"] == name]
         assert row["mean_rank"] == pytest.approx(np.mean(ranks))
