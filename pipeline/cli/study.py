@@ -180,7 +180,7 @@ def leaderboard(options: argparse.Namespace) -> None:
 def card(options: argparse.Namespace) -> None:
     """Write the card of an encoder and print its tables; with ``--push`` put its results into a model card."""
     from pipeline.studies.leaderboard import card as cards
-    from pipeline.studies.leaderboard.modelcard import push
+    from pipeline.studies.leaderboard.modelcard import CARD, push
 
     workspace = Workspace(read.runner(options))
     chosen, recipe = _default_recipe("card", model=options.model, **_choices(options))
@@ -189,7 +189,7 @@ def card(options: argparse.Namespace) -> None:
     present(workspace, chosen, name, recipe, options, folder)
     if options.push:
         weights = cards.weights_of(workspace, recipe, Path(options.push).expanduser())
-        say(f"pushed: {push(folder / cards.CARD, options.push, weights)}")
+        say(f"pushed: {push(folder / CARD, options.push, weights)}")
 
 
 def submission(options: argparse.Namespace) -> None:

@@ -150,7 +150,7 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         CorruptError: it lies in an artifact of ``mdcr train`` and differs from the manifest.
     """
     folder = folder.expanduser().resolve()
-    if trained := _trained(folder):
+    if trained := trained_in(folder):
         trained.verify()
     _check(folder, layout)
     if not weights(folder, layout):
@@ -162,7 +162,7 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
     return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
 
 
-def _trained(folder: Path) -> Artifact | None:
+def trained_in(folder: Path) -> Artifact | None:
     """Return the artifact of ``mdcr train`` that a folder lies in: ``NAME-IDENTITY/NAME`` with a manifest."""
     for inner, outer in itertools.pairwise((folder, *folder.parents)):
         if re.fullmatch(f"{re.escape(inner.name)}-[0-9a-f]{{12}}", outer.name) and (outer / MANIFEST).is_file():

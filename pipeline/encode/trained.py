@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core import files
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import SHORT_ID
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import TRAINING
-from pipeline.encode import names
+from pipeline.encode import hub, names
 from pipeline.encode.registry import Training, trainings
 from pipeline.encode.spec import Model
-
-_DEPTH = 3
-"""Maximum number of folders between a manifest and its weights, such as those of an adapter."""
 
 
 def recorded(model: Model) -> dict[str, Any]:
@@ -34,17 +32,15 @@ def of_model(model: Model) -> dict[str, Training]:
 
 
 def _of_folder(folder: Path) -> dict[str, Training]:
-    folder = folder.resolve()
-    for path in [folder, *folder.parents][:_DEPTH]:
-        manifest = files.read_json(path / MANIFEST)
-        if isinstance(manifest, dict) and manifest.get("stage") == "train":
-            return _of_manifest(path, manifest)
-    return {}
+    artifact = hub.trained_in(folder.resolve())
+    return _of_artifact(artifact) if artifact and artifact.manifest.stage == "train" else {}
 
 
-def _of_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Training]:
-    config, inputs, notes = (manifest.get(name) or {} for name in ("config", "inputs", "provenance"))
-    text, root = str(notes.get("base", "")), path.parents[min(2, len(path.parents) - 1)]
+def _of_artifact(artifact: Artifact) -> dict[str, Training]:
+    """Return the training data of the base and of the training itself."""
+    manifest, root = artifact.manifest, artifact.path.parents[2]
+    config, inputs, notes = manifest.config, manifest.inputs, manifest.provenance
+    text = str(notes.get("base", ""))
     folder, base = Path(text.partition(":")[0]), str(names.display_name(names.parse_one(text))) if text else ""
     found = (_of_folder(folder) if text and folder.is_dir() else {}) or (trainings(base) if base else {})
     kinds, until = [], None
@@ -54,7 +50,7 @@ def _of_manifest(path: Path, manifest: dict[str, Any]) -> dict[str, Training]:
         kinds.append(f"citations: triplets {triplets.get('slug', inputs['triplets'][:SHORT_ID])}, from {base}")
     if tasks := config.get("tasks"):
         kinds.append(f"tasks of SciRepEval: {', '.join(tasks)}, from {base}")
-    return found | {str(manifest.get("slug", path.name)): Training(" and ".join(kinds), until)}
+    return found | {manifest.slug: Training(" and ".join(kinds), until)}
 
 
 def _published(root: Path, identity: str) -> dict[str, Any]:

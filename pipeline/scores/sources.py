@@ -99,8 +99,9 @@ class Sources:
                 manifest, segments = source.artifact.manifest, self.segments(source.artifact)
                 spec, counts = manifest.config["encoder"], [segment.manifest.counts for segment in segments]
                 cuts = None if source.role == RERANKER else _length(spec)
+                model = manifest.provenance.get("model", system.partition("@")[0])
                 found.append({
-                    "model": str(names.display_name(names.parse_one(manifest.provenance["model"]))),
+                    "model": str(names.display_name(names.parse_one(model))),
                     "role": source.role,
                     "training": manifest.provenance.get("training"),
                     "length": cuts,

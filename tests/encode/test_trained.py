@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.config import SHORT_ID
+from pipeline.core.artifact import Artifact
+from pipeline.core.config import folder_name, identity
+from pipeline.core.manifest import Manifest
+from pipeline.core.workspace import MODELS, TRAINING
 from pipeline.encode import registry
 from pipeline.encode.registry import Training
 from pipeline.encode.trained import of_model, recorded
 from tests.encode.tiny import save_bert
 
-TRIPLETS, QUERIES = "a" * 64, "b" * 64
 
-
-def write(path: Path, **manifest: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(manifest))
+def publish(place: Path, slug: str, stage: str, **facts: Any) -> Artifact:
+    """An artifact without outputs, with the manifest of a stage."""
+    facts = {"config": {}, "inputs": {}, "provenance": {}} | facts
+    name = identity(stage, 1, facts["config"], facts["inputs"])
+    folder = place / folder_name(slug, name)
+    folder.mkdir(parents=True)
+    Manifest(id=name, stage=stage, stage_version=1, slug=slug, outputs=(), counts={}, **facts).write(folder)
+    return Artifact.open(folder)
 
 
 def trained_folder(root: Path, base: str, **config: Any) -> Path:
-    """A folder as ``mdcr train`` lays it out, with the manifests of its triplets and their queries."""
-    write(root / f"corpora/training/specter-c-{TRIPLETS[:SHORT_ID]}/manifest.json", slug="specter-c", config={})
-    write(root / f"corpora/training/c-{QUERIES[:SHORT_ID]}/manifest.json", slug="c", config={"until": 2016})
-    made = root / "runs/models/mine-0123456789ab"
-    save_bert(made / "mine")
-    provenance = {"base": base, "derived": {"queries": QUERIES}}
-    inputs = {"triplets": TRIPLETS}
-    write(made / "manifest.json", stage="train", slug="mine", config=config, inputs=inputs, provenance=provenance)
-    return made / "mine"
+    """A folder as ``mdcr train`` lays it out, with its triplets and their queries."""
+    queries = publish(root / TRAINING, "c", "queries", config={"until": 2016})
+    triplets = publish(root / TRAINING, "specter-c", "triplets", inputs={"pool": queries.id})
+    notes = {"base": base, "derived": {"queries": queries.id}}
+    inputs = {"triplets": triplets.id}
+    made = publish(root / MODELS, "mine", "train", config=config, inputs=inputs, provenance=notes)
+    return save_bert(made.path / "mine")
 
 
 def test_a_training_names_its_base_and_triplets(tmp_path: Path) -> None:
@@ -49,18 +53,16 @@ def test_a_training_names_its_base_and_triplets(tmp_path: Path) -> None:
 
 def test_triplets_that_are_gone_leave_the_year_unknown(tmp_path: Path) -> None:
     folder = trained_folder(tmp_path, "")
-    for manifest in tmp_path.glob("corpora/training/*/manifest.json"):
-        manifest.unlink()
-    assert of_model(registry.resolve(str(folder))) == {
-        "mine": Training(f"citations: triplets {TRIPLETS[:SHORT_ID]}, from ", None)
-    }
+    shutil.rmtree(tmp_path / TRAINING)
+    ((name, training),) = of_model(registry.resolve(str(folder))).items()
+    assert (name, training.until) == ("mine", None)
+    assert training.on.startswith("citations: triplets ")
 
 
 def test_other_folders_are_unknown(tmp_path: Path) -> None:
-    folder = save_bert(tmp_path / "model")
-    for manifest in (None, "[]", "{}", '{"stage": "embed"}', "no JSON"):
-        if manifest is not None:
-            (tmp_path / "manifest.json").write_text(manifest)
+    copied = shutil.copytree(trained_folder(tmp_path, "scincl"), tmp_path / "copied")
+    other = publish(tmp_path, "other", "embed").path / "other"
+    for folder in (copied, save_bert(other)):
         model = registry.resolve(str(folder))
         assert of_model(model) == {model.name: Training("", None)}
         assert recorded(model) == {}

@@ -306,7 +306,7 @@ def _of_pools(
         kind, _name(kind, settings, corpus, run), run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
         [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
-        Drawn(item, seed, means.draws.shape[1]),
+        Drawn(item, seed, len(means.draws[0])),
         units, np.stack(means[:3]),
         all_pairs(by_unit(values_of, units_of)[0][0], seed=recipe.seed, item=queries.sha256), runs, scores,
     )  # fmt: skip
