@@ -10,6 +10,9 @@ import os
 import re
 import shutil
 import socket
+import struct
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -61,6 +64,24 @@ def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+ZIP_ERRORS = (OSError, EOFError, RuntimeError, UnicodeDecodeError, struct.error, zlib.error, zipfile.BadZipFile)
+"""What :mod:`zipfile` raises for archives that are damaged, encrypted, or of another method."""
+
+
+def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a member of an archive for reading in bounded memory.
+
+    Raises:
+        KeyError: there is no such member.
+        zipfile.BadZipFile: it is damaged, or compressed by bzip2 or LZMA, which decompress into memory without bound.
+    """
+    method = archive.getinfo(name).compress_type
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        known = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA"}.get(method, f"method {method}")
+        raise zipfile.BadZipFile(f"{name} must be stored or deflated, got {known}")
+    return archive.open(name)
 
 
 def read_json(path: Path) -> Any:

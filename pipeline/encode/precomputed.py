@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.files import ZIP_ERRORS, open_member
 from pipeline.encode.base import Matrix
 from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
 from pipeline.sources.content import read_lines
@@ -134,7 +135,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
-    except (pa.ArrowInvalid, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (pa.ArrowInvalid, *ZIP_ERRORS) as error:
         raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
 
 
@@ -278,7 +279,8 @@ def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
     with zipfile.ZipFile(file.path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
-        with archive.open(f"{ids}.npy") as id_handle, archive.open(f"{vectors}.npy") as handle:
+        ids_name, vectors_name = f"{ids}.npy", f"{vectors}.npy"
+        with open_member(archive, ids_name) as id_handle, open_member(archive, vectors_name) as handle:
             id_values = _open_array(file, id_handle, ids)
             if len(id_values.shape) != 1 or id_values.kind.kind not in "iuUS":
                 raise InputError(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import polars as pl
 
-from pipeline.core.config import file_name
-from pipeline.core.files import read_json
+from pipeline.core import files
+from pipeline.core.artifact import readable
+from pipeline.core.config import digest, file_name
+from pipeline.core.errors import InputError
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.store import VectorStore
 from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, trainings_in
@@ -36,7 +40,36 @@ UNDATED = " (to an unknown year)"
 """Ending of training data whose last year is unknown."""
 
 SUBMISSIONS = "runs/submissions"
+_STATED = "costs.json"
+
+_KINDS: dict[Any, Any] = {
+    pl.String: Annotated[str, msgspec.Meta(max_length=10_000)],
+    pl.Float64: Annotated[float, msgspec.Meta(ge=0, le=1e15)],
+    pl.Int64: Annotated[int, msgspec.Meta(ge=0, le=9999)],
+}
+Costs = msgspec.defstruct("Costs", [(name, _KINDS[kind] | None, None) for name, kind in COSTS.items()])
+"""Costs of a system as a submission states them, columns :data:`COSTS`, within bounds."""
+
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
+
+
+def write_costs(folder: Path, stated: Costs) -> None:  # type: ignore[valid-type]
+    """Write the costs that a submission states into its folder, with their SHA-256."""
+    known = msgspec.to_builtins(stated)
+    files.write_text(folder / _STATED, json.dumps({"costs": known, "sha256": digest(known)}))
+
+
+def read_costs(folder: Path) -> Any:
+    """Return the costs that a submission states; InputError if they are not as they were written."""
+    path = folder / _STATED
+    stated = files.read_json(path)
+    try:
+        if stated["sha256"] != digest(stated["costs"]):
+            raise ValueError("their digest does not match")
+        return msgspec.convert(stated["costs"], Costs)
+    except (TypeError, KeyError, ValueError) as error:
+        remedy = f"Add it again: mdcr leaderboard --add {folder.name}.zip"
+        raise InputError(f"the costs in {path} cannot be read ({error})", remedy) from error
 
 
 def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFrame:
@@ -48,10 +81,10 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
     licences = {model.name: model.licence for model in registry.known_models()}
     rows = []
     for system, ranking_names in sources_of(benchmarks).items():
-        manifests = [root / SUBMISSIONS / system / "manifest.json" for root in roots if named_as_file(system)]
-        manifest = next(filter(None, map(read_json, manifests)), None)
-        if manifest is not None:
-            rows.append({name: manifest["costs"].get(name) for name in COSTS} | {"system": system})
+        folders = [root / SUBMISSIONS / system for root in roots if named_as_file(system)]
+        stated = next(readable([folder for folder in folders if folder.is_dir()], read_costs), None)
+        if stated is not None:
+            rows.append(msgspec.structs.asdict(stated) | {"system": system})
             continue
         parts = [_facts(part, finder) for part in parts_of(ranking_names, finder)]
         encoders = [part for part in parts if part["model"]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-import zlib
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +38,7 @@ from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import ImportedRun
 from pipeline.studies.leaderboard.benchmarks import Recipe
-from pipeline.studies.leaderboard.costs import COSTS, SUBMISSIONS, costs, named_as_file
+from pipeline.studies.leaderboard.costs import SUBMISSIONS, Costs, costs, named_as_file, write_costs
 from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
@@ -47,27 +46,25 @@ _LARGEST = 2**28
 """Maximum bytes of the manifest or a run, decompressed; such a run takes :data:`pipeline.exchange.runs.MEMORY`."""
 _EQUAL = 1e-9
 """Tolerance of verified values, for rounding."""
-_KINDS = {pl.String: str, pl.Float64: float, pl.Int64: int}
 
-Costs = msgspec.defstruct("Costs", [(name, _KINDS[kind] | None, None) for name, kind in COSTS.items()])
-"""Costs of a system, columns :data:`COSTS`."""
+Short = Annotated[str, msgspec.Meta(max_length=1_000)]
 
 
 class Ranked(msgspec.Struct):
     """A run: id and name of its pool, ranks per query, SHA-256, and each measure's value of every query."""
 
-    pool: str
-    name: str
+    pool: Short
+    name: Short
     depth: Annotated[int, msgspec.Meta(ge=1, le=MAX_DEPTH)]
-    sha256: str
-    scores: dict[str, list[float]]
+    sha256: Short
+    scores: dict[Short, list[float]]
 
 
 class Submission(msgspec.Struct):
     """The manifest: the system, the version of the code that scored it, its costs, and its runs."""
 
-    system: str
-    code: str
+    system: Short
+    code: Short
     costs: Costs  # type: ignore[valid-type]
     runs: list[Ranked]
 
@@ -116,26 +113,25 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
             does not match its digest, the workspace lacks a pool, or a measure recomputed from a run differs.
     """
     name, folder, verified_runs = path.stem, workspace.root / SUBMISSIONS / path.stem, list[tuple[Pool, Ranked, str]]()
-    is_free = (folder / _MANIFEST).is_file() or name not in stored(workspace.root)["system"]
+    is_free = folder.is_dir() or name not in stored(workspace.root)["system"]
     if not named_as_file(name) or not is_free:
         remedy = "Rename it, by letters, digits, ., _ and -"
         raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
-            manifest = _member(archive, _MANIFEST, path)
-            runs = msgspec.json.decode(manifest, type=Submission).runs
-            names = [f"{number}.trec.gz" for number in range(len(runs))]
+            submission = msgspec.json.decode(_member(archive, _MANIFEST, path), type=Submission)
+            runs, names = submission.runs, [f"{number}.trec.gz" for number in range(len(submission.runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
                 raise KeyError("it must hold its manifest and runs, and nothing else")
             for claim, run_file in zip(runs, names, strict=True):
                 pool = _verified(workspace, path, Path(temporary), claim, _member(archive, run_file, path))
                 verified_runs.append((pool, claim, f"{pool.artifact.name}.trec.gz"))
-            (Path(temporary) / _MANIFEST).write_bytes(manifest)
+            write_costs(Path(temporary), submission.costs)
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
                 file.replace(folder / file.name)
-    except (OSError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile, msgspec.MsgspecError) as error:
+    except (KeyError, msgspec.MsgspecError, *files.ZIP_ERRORS) as error:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     tasks = list[Task]()
     for pool, claim, run_file in verified_runs:
@@ -151,7 +147,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     """Return a file of a submission; decompression stops at the limit, whatever size the archive states."""
-    with archive.open(name) as member:
+    with files.open_member(archive, name) as member:
         content = member.read(_LARGEST + 1)
     _check_size(len(content), name, path)
     return content

@@ -19,6 +19,10 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
+from pipeline.api import Workspace
+from pipeline.core.errors import InputError
+from pipeline.core.runner import Runner
+from pipeline.studies.leaderboard import submissions
 from pipeline.studies.leaderboard.modelcard import push
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
 
@@ -243,6 +247,16 @@ def twice(manifest: dict[str, Any], parts: dict[str, bytes]) -> None:
         (lambda manifest, _: manifest["runs"][0].update(pool="0" * 64), "which is not in the workspace"),
         (lambda manifest, _: manifest["runs"][0].update(depth=-1), "must be a submission"),
         (lambda manifest, _: manifest["costs"].update(bytes="few"), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(parameters=10**40), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(papers_per_second=-1), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(tokens=10**300), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(trained_until=10**19), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(trained_until=2019.5), "must be a submission"),
+        (lambda manifest, _: manifest["costs"].update(machine="a" * 10_001), "must be a submission"),
+        (lambda manifest, _: manifest.update(costs=None), "must be a submission"),
+        (lambda manifest, _: manifest["runs"][0].update(depth=10**30), "must be a submission"),
+        (lambda manifest, _: manifest["runs"][0]["scores"].update(map=[10**400]), "must be a submission"),
+        (lambda manifest, _: manifest["runs"][0]["scores"].update({"m" * 50: []}), "measure"),
         (lambda manifest, _: manifest["runs"].append(manifest["runs"][0]), "must hold its manifest and runs"),
         (lambda manifest, _: manifest.pop("runs"), "must be a submission"),
         (lambda _, parts: parts.update({"../../more.txt": b"more"}), "must hold its manifest and runs"),
@@ -283,6 +297,69 @@ def test_a_file_that_is_damaged_or_named_like_another_system_is_refused(
             with warnings.catch_warnings(action="ignore"):
                 archive.writestr(name, parts.read(name))
     assert "must hold its manifest and runs" in one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("name", ["manifest.json", "0.trec.gz"])
+def test_a_part_that_decompresses_without_bound_is_refused(
+    root: Path, packed: Path, tmp_path: Path, method: int, name: str
+) -> None:
+    """Such parts are not even begun: of a few kilobytes, they take gigabytes."""
+    with zipfile.ZipFile(path := tmp_path / "bomb.zip", "w") as archive, zipfile.ZipFile(packed) as parts:
+        for part in parts.namelist():
+            content = BOMB if part == name else parts.read(part)
+            archive.writestr(part, content, method if part == name else zipfile.ZIP_DEFLATED)
+    error = one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
+    assert f"{name} must be stored or deflated, got {'bzip2' if method == zipfile.ZIP_BZIP2 else 'LZMA'}" in error
+
+
+def test_every_flipped_byte_is_a_line_or_changes_nothing(root: Path, packed: Path, tmp_path: Path) -> None:
+    """Bytes of headers, of the directory and of content; what is not read may differ."""
+    whole, workspace = packed.read_bytes(), Workspace(Runner(root))
+    places = {*range(30), *range(len(whole) - 90, len(whole)), *range(100, len(whole), len(whole) // 50)}
+    refused = 0
+    for place in sorted(places):
+        path = tmp_path / f"flip-{place}.zip"
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x11]) + whole[place + 1 :])
+        try:
+            with zipfile.ZipFile(path) as archive:
+                same = all(archive.read(name) == part for name, part in contents(packed).items())
+        except Exception:  # noqa: BLE001 (whatever zipfile raises)
+            same = False
+        if not same:
+            with pytest.raises(InputError):
+                submissions.add(workspace, path)
+            refused += 1
+    assert refused > len(places) / 2
+    assert not [*(root / "runs/submissions").iterdir()]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_stored_costs_that_were_changed_are_left_out_with_a_line(root: Path, packed: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(root, tmp_path / "other")
+    assert mdcr(other, "leaderboard", "--add", str(packed)).returncode == 0
+    path = other / "runs/submissions/theirs/costs.json"
+    whole = json.loads(path.read_text())
+    for content in (
+        json.dumps(whole | {"costs": whole["costs"] | {"parameters": 10**40}}),
+        json.dumps(whole | {"costs": whole["costs"] | {"bytes": 1.0}}),
+        "[]",
+        "{",
+        "",
+    ):
+        path.write_text(content)
+        shown = mdcr(other, "leaderboard")
+        assert shown.returncode == 0
+        (line,) = shown.stderr.splitlines()
+        assert "runs/submissions/theirs/costs.json cannot be read" in line
+        assert "Add it again: mdcr leaderboard --add theirs.zip" in line
+        assert "theirs" in shown.stdout
+    assert mdcr(other, "leaderboard", "--add", str(packed)).returncode == 0
+    assert mdcr(other, "leaderboard").stderr == ""
 
 
 def test_a_workspace_without_two_systems_is_one_line(tmp_path: Path) -> None:
