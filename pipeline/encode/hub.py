@@ -231,6 +231,13 @@ def _home(folder: Path, layout: Layout) -> Path:
 
 
 def _check(folder: Path, layout: Layout) -> None:
+    adapter = _home(folder, layout) / ADAPTER.config
+    if layout is MODEL and adapter.is_file() and (kind := shape.read(adapter, shape.Adapter).get("peft_type")):
+        base = shape.read(adapter, shape.Adapter).get("base_model_name_or_path") or "a model that it does not name"
+        raise InputError(
+            f"{folder} holds a PEFT adapter ({adapter.name}, {kind}) of {base}, which is not read",
+            "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
+        )
     if not _has_config(folder, layout):
         raise InputError(f"{folder} holds no {layout.what} (no {layout.config})", "Give a folder that was saved as one")
     if not _has_tokenizer(folder, layout):

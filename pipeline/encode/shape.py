@@ -106,6 +106,8 @@ class Adapter(TypedDict, total=False):
 
     config: dict[str, Any]
     name: str
+    peft_type: str | None
+    base_model_name_or_path: str | None
 
 
 class Fusion(TypedDict, total=False):

@@ -210,6 +210,27 @@ def test_modules_that_are_not_understood_are_refused(tmp_path: Path, keep: int, 
         load(folder)
 
 
+@pytest.mark.parametrize("absent", [(), ("model.safetensors",), ("model.safetensors", "config.json")])
+@pytest.mark.parametrize("home", ["", "0_Transformer"])
+def test_a_peft_adapter_is_named_and_its_base_is_not_taken_for_it(
+    tmp_path: Path, home: str, absent: tuple[str, ...]
+) -> None:
+    """sentence-transformers applies it to the base that it names, whether or not weights lie beside it."""
+    folder = save(tmp_path / "model", MEAN)
+    if home:
+        modules = json.loads((folder / "modules.json").read_text())
+        modules[0]["path"] = home
+        (folder / home).mkdir()
+        for path in [path for path in folder.iterdir() if path.is_file()]:
+            shutil.move(path, folder / home)
+        (folder / "modules.json").write_text(json.dumps(modules))
+    for name in absent:
+        (folder / home / name).unlink()
+    change(folder / home / "adapter_config.json", peft_type="LORA", base_model_name_or_path="org/base", r=4)
+    with pytest.raises(InputError, match=r"holds a PEFT adapter \(adapter_config.json, LORA\) of org/base"):
+        load(folder)
+
+
 @pytest.mark.parametrize("limits", [(512, 128), (64, 512)], ids=["of the tokenizer", "of the network"])
 @pytest.mark.parametrize("described", [True, False])
 def test_the_smaller_of_two_limits_is_the_length(tmp_path: Path, limits: tuple[int, int], described: bool) -> None:
