@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,19 @@ def test_identity_is_content(tmp_path: Path) -> None:
     assert plain == file == renamed != other
 
 
+def packed(method: int = zipfile.ZIP_DEFLATED) -> Write:
+    """An ``.npz`` whose parts are compressed by a method."""
+
+    def write(place: Path) -> None:
+        with zipfile.ZipFile(place / "x.npz", "w", method) as archive:
+            for name, array in (("ids", np.array(IDS)), ("vectors", VECTORS)):
+                content = io.BytesIO()
+                np.save(content, array)
+                archive.writestr(f"{name}.npy", content.getvalue())
+
+    return write
+
+
 NAN = np.where(np.arange(PAPERS * DIMENSION).reshape(PAPERS, -1) == 20, np.nan, VECTORS)  # row 4
 TWO_MODELS = [json.dumps({"id": IDS[n], "vector": [1], "model": f"m{n}"}) for n in range(2)]
 
@@ -228,6 +243,8 @@ BAD: dict[str, tuple[Write, str]] = {
     "too few ids": (npy(ids=IDS[:-1]), "as many ids as vectors, got 39 and 40"),
     "an empty id": (npy(ids=[*IDS[:3], "", *IDS[4:]]), r"ids\.txt:4 must be an id"),
     "cut npy": (both(npy(), lambda place: os.truncate(place / "x.npy", 1_000)), "truncated"),
+    "bzip2": (packed(zipfile.ZIP_BZIP2), r"x\.npz cannot be read \(ids\.npy must be stored or deflated, got bzip2"),
+    "LZMA": (packed(zipfile.ZIP_LZMA), r"x\.npz cannot be read \(ids\.npy must be stored or deflated, got LZMA"),
     "not parquet": (raw(b"PAR1 something else", "x.parquet"), "cannot be read"),
     "not npy": (both(npy(), raw(b"something", "x.npy")), "must be an array of NumPy"),
     "two vectors": (
@@ -247,6 +264,21 @@ def test_bad_input_is_refused_by_place(tmp_path: Path, place: Path, name: str) -
         imported_from(tmp_path, place)
     assert refused.value.remedy
     assert "\n" not in str(refused.value)
+
+
+def test_every_flipped_byte_of_an_archive_is_a_line(tmp_path: Path, place: Path) -> None:
+    packed()(place)
+    whole, corpus = (place / "x.npz").read_bytes(), {identity: row for row, identity in enumerate(IDS)}
+    refused = 0
+    for position in {*range(0, len(whole), 7), *range(len(whole) - 150, len(whole))}:
+        (place / "x.npz").write_bytes(whole[:position] + bytes([whole[position] ^ 0x11]) + whole[position + 1 :])
+        try:
+            (file,) = precomputed.find(place)
+            for _ in precomputed.read(file, lambda ids: np.array([corpus.get(str(name), -1) for name in ids])):
+                pass
+        except InputError:
+            refused += 1
+    assert refused > 100
 
 
 @pytest.fixture

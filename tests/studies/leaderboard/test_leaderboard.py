@@ -23,8 +23,10 @@ from pipeline.api import Workspace
 from pipeline.core.errors import InputError
 from pipeline.core.runner import Runner
 from pipeline.studies.leaderboard import submissions
+from pipeline.studies.leaderboard.costs import read_costs
 from pipeline.studies.leaderboard.modelcard import push
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
+from tests.stages.making import HERE
 
 POOLS = "--corpus tiny --year 2019 --queries 20 --nested"
 SYSTEMS = ("bm25", "lsa", "random", "rrf(bm25,lsa)")
@@ -315,7 +317,7 @@ def test_a_part_that_decompresses_without_bound_is_refused(
 
 def test_every_flipped_byte_is_a_line_or_changes_nothing(root: Path, packed: Path, tmp_path: Path) -> None:
     """Bytes of headers, of the directory and of content; what is not read may differ."""
-    whole, workspace = packed.read_bytes(), Workspace(Runner(root))
+    whole, workspace = packed.read_bytes(), Workspace(Runner(root, HERE))
     places = {*range(30), *range(len(whole) - 90, len(whole)), *range(100, len(whole), len(whole) // 50)}
     refused = 0
     for place in sorted(places):
@@ -352,12 +354,12 @@ def test_stored_costs_that_were_changed_are_left_out_with_a_line(root: Path, pac
         "",
     ):
         path.write_text(content)
-        shown = mdcr(other, "leaderboard")
-        assert shown.returncode == 0
-        (line,) = shown.stderr.splitlines()
-        assert "runs/submissions/theirs/costs.json cannot be read" in line
-        assert "Add it again: mdcr leaderboard --add theirs.zip" in line
-        assert "theirs" in shown.stdout
+        with pytest.raises(InputError, match=r"theirs/costs.json cannot be read .*--add theirs.zip"):
+            read_costs(path.parent)
+    shown = mdcr(other, "leaderboard", "--json")
+    assert (shown.returncode, shown.stderr.count("costs.json cannot be read")) == (0, 1)
+    (row,) = (row for row in json.loads(shown.stdout)["tables"]["overall"] if row["system"] == "theirs")
+    assert (row["bytes"], row["parameters"], row["trained_on"]) == (None, None, "unknown")
     assert mdcr(other, "leaderboard", "--add", str(packed)).returncode == 0
     assert mdcr(other, "leaderboard").stderr == ""
 
