@@ -18,9 +18,9 @@ from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.caption import flatten, scope
 from pipeline.scores.compare import FINDINGS, compare
-from pipeline.scores.labels import trainings_of
 from pipeline.scores.layout import runs_of
 from pipeline.scores.notes import differ_in_abstracts
+from pipeline.scores.sources import trainings_of
 from pipeline.scores.tables import Cell, Column, Table, label_of, percent
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import LIMITS_K1
@@ -254,8 +254,8 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
         limits.append("so few queries that no test can show a difference")
     year = flatten(json.loads(runs["pool_settings"][0])).get("year")
     unknown, late = [], []
-    for label, system in runs.select("label", "system").unique(maintain_order=True).iter_rows():
-        trainings = list(trainings_of(system).values())
+    for run in runs.unique("label", maintain_order=True).iter_rows(named=True):
+        label, trainings = run["label"], list(trainings_of(run).values())
         last = max((training.until or 0 for training in trainings), default=0)
         unknown += [label] if not all(training.on for training in trainings) else []
         late += [f"{label} (to {last})"] if year and last >= year else []

@@ -191,7 +191,7 @@ def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
         or find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
     }
     sources = Sources([root])
-    rows = [_row(*parts, tuned=parts[2].id in tuned, sources=sources) for parts in found]
+    rows = [_row(parts, tuned=parts[2].id in tuned, sources=sources) for parts in found]
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
 
@@ -284,15 +284,8 @@ def as_json(settings: Any) -> str:
     return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
-def _row(
-    scores: Sequence[Artifact],
-    ranking: Artifact,
-    pool_artifact: Artifact,
-    corpus: Artifact | None,
-    *,
-    tuned: bool,
-    sources: Sources,
-) -> dict[str, Any]:
+def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
+    scores, ranking, pool_artifact, corpus = found
     scored, pool = scores[0].manifest, pool_artifact.manifest
     config, (system, also) = pool.config, shown(stored_system(scored), tuned=tuned)
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
