@@ -37,6 +37,7 @@ from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
+from pipeline.scores.sources import cut_note
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, as_csv, records, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
@@ -323,6 +324,8 @@ def compare(options: argparse.Namespace) -> None:
         return
     for of_pool, queries_of_pool in comparison.by_pool(differences, queries):
         print(comparison.as_text(of_pool, queries_of_pool) + "\n")
+    if note := cut_note(pairs):
+        print(note + "\n")
     print(folder)
 
 

@@ -197,8 +197,9 @@ def _check_weights(folder: Path, encoder: Sequence[Path]) -> None:
         for weights in (theirs, own)
     ]
     if theirs and (not formats or digests[0] != digests[1]):
+        got = "others" if own else "some, and those of the encoder are not there to compare"
         raise InputError(
-            f"{folder} must hold the weights of the encoder of the card, got others",
+            f"{folder} must hold the weights of the encoder of the card, got {got}",
             f"Write the card of that model: mdcr eval --model NAME={folder}, then mdcr card NAME --push {folder}",
         )
 

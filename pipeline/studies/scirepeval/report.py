@@ -289,6 +289,7 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
     """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
 
     ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
+    ``cut`` is the percentage of papers that were cut at its length.
     """
     formats: dict[tuple[str, str], list[Format]] = {}
     for (system, kind), (model, _) in vectors.items():
@@ -296,21 +297,23 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
     rows = []
     for (system, encoder), kinds in formats.items():
         model, artifact = vectors[system, kinds[0]]
-        segments = (segment.manifest for segment in published(artifact.path.parent))
+        segments = [segment.manifest for segment in published(artifact.path.parent)]
+        read, cut = (sum(segment.counts.get(name, 0) for segment in segments) for name in ("embedded", "truncated"))
         timed = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
         papers = sum(manifest.counts["embedded"] for manifest in timed)
         seconds = sum(manifest.counts["embedded"] / manifest.provenance["documents_per_second"] for manifest in timed)
         rows.append({
             "system": system, "encoder": encoder, "formats": ", ".join(kinds), "parameters": _parameters(model),
             "papers": papers, "papers_per_second": papers / seconds if timed else None,
+            "cut": 100 * cut / read if read else None,
             "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in timed)),
         })  # fmt: skip
     frame = pl.DataFrame(rows, infer_schema_length=None)
     notes = [
         "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
-        "that are not safetensors: their bytes by four.",
+        "that are not safetensors: their bytes by four. Cut: papers longer than the encoder reads.",
     ]
-    shown = frame.rename({"papers_per_second": "papers a second"})
+    shown = frame.rename({"papers_per_second": "papers a second", "cut": "cut (%)"})
     return StudyTable.of("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
 
 
