@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.manifest import MANIFEST
 from pipeline.encode import shape
+
+if TYPE_CHECKING:
+    from pipeline.core.artifact import Artifact
 
 _SMALL = ("*.json", "*.txt", "*.model")
 """Files of configuration and tokenizer: a model without its weights."""
@@ -164,6 +165,9 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
 
 def trained_in(folder: Path) -> Artifact | None:
     """Return the artifact of ``mdcr train`` that a folder lies in: ``NAME-IDENTITY/NAME`` with a manifest."""
+    from pipeline.core.artifact import Artifact
+    from pipeline.core.manifest import MANIFEST
+
     for inner, outer in itertools.pairwise((folder, *folder.parents)):
         if re.fullmatch(f"{re.escape(inner.name)}-[0-9a-f]{{12}}", outer.name) and (outer / MANIFEST).is_file():
             return Artifact.open(outer)

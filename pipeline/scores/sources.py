@@ -97,7 +97,7 @@ class Sources:
                 found.append({"model": system.partition("@")[0], "role": source.role, "training": None})
             elif source.artifact is not None and source.artifact.manifest.stage in ("embed", "rerank"):
                 manifest, segments = source.artifact.manifest, self.segments(source.artifact)
-                spec, counts = manifest.config["encoder"], [segment.manifest.counts for segment in segments]
+                spec, counts = manifest.config.get("encoder", {}), [segment.manifest.counts for segment in segments]
                 cuts = None if source.role == RERANKER else _length(spec)
                 model = manifest.provenance.get("model", system.partition("@")[0])
                 found.append({
