@@ -32,9 +32,10 @@ from transformers import (
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
+from pipeline.encode.network import slow_on_cpu
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples, example_counts
 from pipeline.train.objectives import Objective
@@ -178,6 +179,8 @@ def train(
     accumulation = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
     steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // (accumulation * world))
     arguments = _arguments(settings, work.path, accumulation, steps, resources, evaluator is not None)
+    if arguments.use_cpu and slow_on_cpu(settings.precision):
+        say(f"this processor has no {settings.precision} instructions: --set precision=float32 is several times faster")
     set_seed(settings.seed)
     shared = {name: getattr(settings, name) for name in ("margin", "scale", "head_dropout")}
     losses = {task.name: Objective(architecture, task, tasks=len(sets), **shared) for task in sets}
