@@ -134,8 +134,8 @@ def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[
     of_field = has_field(corpus.attributes["fields"], config.field)
     if config.field and not of_field.any():
         return InsufficientDataError(f"no paper of the corpus is in {config.field}", "Choose another field")
-    counts = prefilter({name: values[of_field] for name, values in corpus.attributes.items()}, config.prefilter)[1]
-    dropped, loosened = describe_dropped(counts, config.prefilter)
+    papers = {name: values[of_field] for name, values in corpus.attributes.items()}
+    dropped, loosened = describe_dropped(prefilter(papers, config.prefilter)[1], config.prefilter)
     if paper == "paper" and not corpus.attributes["n_outbound"].any():
         remedy = "Give citation contexts: mdcr corpus --contexts, or queries and judgements: --source beir"
         return InsufficientDataError(f"{what}: no paper has references", remedy)
