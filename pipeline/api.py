@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import keywords
-from pipeline.cluster.jobs import check_not_running
+from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.install import load_plugins
@@ -56,7 +56,7 @@ def open(  # noqa: A001
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
     spell_as(keywords.of(open, Workspace.evaluations, Workspace.build))
     load_plugins()
-    return Workspace(Runner(folder, Resources.of(memory, workers, device)))
+    return Workspace(Runner(folder, Resources.of(memory, workers, device), wait=wait_for_workers))
 
 
 Pools = PoolView | Task | Iterable[PoolView | Task]
@@ -162,7 +162,6 @@ class Workspace:
             InputError: the corpus is unknown or a setting is invalid.
         """
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
-        check_not_running(self.runner, tasks)
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
     def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
@@ -378,12 +377,7 @@ class Workspace:
         return task, store_of(self.runner.make(task))
 
     def make(self, tasks: Sequence[Task]) -> list[Artifact]:
-        """Make the missing artifacts of tasks, pools first, and return all artifacts.
-
-        Raises:
-            InputError: jobs of Slurm are making one of them.
-        """
-        check_not_running(self.runner, tasks)
+        """Make the missing artifacts of tasks, pools first, and return all artifacts."""
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:
             self.runner.make_all(pools)

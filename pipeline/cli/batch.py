@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import shutil
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
-from pipeline.cluster import jobs as slurm_jobs
 from pipeline.cluster.jobs import Jobs
 from pipeline.cluster.slurm import drive
 from pipeline.core.config import digest
@@ -15,11 +14,8 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.workspace import JOBS
 
-TRAIN = "train"
-"""The stage that is one job with the GPUs."""
-
 STAGES = {
-    **{name: [name] for name in ("corpus", "embed", "index", "search", "score", "eval", "study", TRAIN)},
+    **{name: [name] for name in ("corpus", "embed", "index", "search", "score", "eval", "study", "train")},
     "benchmark": ["study", "mdcr"],
 }
 
@@ -32,40 +28,36 @@ def submit(options: argparse.Namespace) -> None:
     require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
     root, settings = options.root.resolve(), read.slurm_settings(options)
     words = [*STAGES[options.stage], *options.others, f"--root={root}"]
-    if options.stage == TRAIN:
+    driver, workers = settings.driver, settings.nodes
+    if options.stage == "train":  # one job with the GPUs
         driver, workers = settings.worker, 0
         words += ["--device=cuda"] if settings.gpus and not any(w.startswith("--device") for w in words) else []
     else:
-        driver, workers = settings.driver, settings.nodes
         typed = {name: getattr(options, name) for name in CLUSTER if name != "on"}
         typed["slurm"] = options.slurm and options.slurm.resolve()
         words += ["--on=slurm", *(f"--{name}={value}" for name, value in typed.items() if value is not None)]
     planned = parser()[0].read([*words, "--dry-run"])
     planned.words = words
     run(planned)
-    jobs = Jobs(root / JOBS / f"{options.stage}-{digest(words)[:8]}")
+    command, jobs = " ".join(["mdcr", *words]), Jobs(root / JOBS / f"{options.stage}-{digest(words)[:8]}")
     say("This node plans only, as above; the driver makes what is not divided into units, workers make the units.")
-    if options.dry_run:
-        if not slurm_jobs.available():
-            say("srun is not on this machine: a login node shows the scripts of the jobs too")
-            return
-        print(f"\n# the driver: {_command(words)}\n{jobs.script(driver, 1)}")
-        if workers:
-            print(f"\n# workers, for each set of units\n{jobs.script(settings.worker, workers)}")
-        return
-    if not slurm_jobs.available():
-        raise InputError("sbatch is not on this machine", "Run this on a login node of a Slurm cluster")
-    if alive := jobs.alive():
+    if options.dry_run and shutil.which("srun") is None:
+        say("srun is not on this machine: a login node shows the scripts of the jobs too")
+    elif options.dry_run:
+        print(f"\n# the driver: {command}\n{jobs.script(driver, 1)}")
+        print(f"\n# workers, for each set of units\n{jobs.script(settings.worker, workers)}" if workers else "")
+    elif alive := jobs.alive():
         raise InputError(f"job {alive[0]} runs this command already", f"See mdcr jobs, or scancel {alive[0]}")
-    jobs.clear()
-    trapped = {**driver, "setup": ["trap : TERM", *driver.get("setup", ())]}  # scancel must not end the shell first
-    (job,) = jobs.submit(trapped, {"command": _command(words)}, drive, [words])
-    say(f"job {job.job_id} is the driver; its log: {jobs.log(job.job_id)}; progress: mdcr jobs")
+    else:
+        jobs.clear()
+        driver = {**driver, "setup": ["trap : TERM", *driver.get("setup", ())]}  # scancel must not end the shell first
+        (job,) = jobs.submit(driver, {"command": command}, drive, [words])
+        say(f"job {job.job_id} is the driver; its log: {jobs.log(job.job_id)}; progress: mdcr jobs")
 
 
 def jobs(options: argparse.Namespace) -> None:
     """Show the jobs of a workspace."""
-    found = [slurm_jobs.describe(jobs) for jobs in Jobs.all(read.runner(options).root)]
+    found = [jobs.describe() for jobs in Jobs.all(read.runner(options).root)]
     if options.json:
         print_json({"jobs": found})
         return
@@ -78,7 +70,3 @@ def jobs(options: argparse.Namespace) -> None:
             print(f"  job {job['job']} {job['state']}: {job['last']}")
     if not found:
         say("nothing was submitted from this workspace: mdcr submit --help")
-
-
-def _command(words: Sequence[str]) -> str:
-    return " ".join(["mdcr", *words])

@@ -104,13 +104,12 @@ def chain(options: argparse.Namespace) -> None:
 
 def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
     """Plan the units of tasks, or make one slice of the planned units."""
-    from pipeline.cluster.jobs import check_not_running
     from pipeline.cluster.slices import plan_slices
 
     if options.slice == "plan":
-        check_not_running(runner, tasks)
-        for work in plan_slices(runner.root, runner.resources, read.feasible(runner, tasks, options)):
-            say(f"{work.task.stage} {work.task.name}: {len(work.missing)} of {len(work.units)} units are missing")
+        for job in plan_slices(runner.root, runner.resources, read.feasible(runner, tasks, options)):
+            count = f"{len(job.units)} of {len(job.out.plan() or ())}"
+            say(f"{job.out.path.name.removeprefix('.').removesuffix('.partial')}: {count} units are missing")
         return
     work_slice = Slice.parse(options.slice)
     of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]

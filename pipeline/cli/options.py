@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline import api
 from pipeline.cli.output import print_json
-from pipeline.cluster.jobs import check_not_running
+from pipeline.cluster.jobs import wait_for_workers
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
@@ -19,7 +19,7 @@ from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, Step
-from pipeline.core.task import Task
+from pipeline.core.task import Executor, Task
 from pipeline.core.workspace import find_corpus, find_corpus_folder
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode import hub
@@ -41,25 +41,26 @@ def runner(options: argparse.Namespace) -> Runner:
     """Return the runner of a command's workspace."""
     limits = {name: getattr(options, name) for name in ("memory", "workers", "device") if hasattr(options, name)}
     resources, repair = Resources.of(**limits), getattr(options, "repair", False)
+    executor: Executor | None = None
+    ray = getattr(options, "engine", None) == "ray"
     if getattr(options, "on", None):
         from pipeline.cluster.slurm import OnSlurm
 
         require_known(options.on, ("slurm",), f"--on={options.on!r} is not understood")
-        if getattr(options, "engine", None) == "ray":
+        if ray:
             raise InputError("--on=slurm cannot be combined with --engine=ray", "Give one of them")
         typed = {name: value for name, value in limits.items() if value is not None}
-        root = options.root.resolve()
-        return Runner(root, resources, repair=repair, executor=OnSlurm(root, slurm_settings(options), typed))
-    if unused := [name for name in _REQUESTS if getattr(options, name, None) is not None]:
+        executor = OnSlurm(options.root.resolve(), slurm_settings(options), typed)
+    elif unused := [name for name in _REQUESTS if getattr(options, name, None) is not None]:
         raise InputError(f"--{unused[0]} must go with --on=slurm", "Give both, or neither")
-    if getattr(options, "engine", None) == "ray":
+    elif ray:
         from pipeline.cluster.ray_engine import ray_executor
 
-        cluster = ray_executor(options.ray_address or "auto")
-        return Runner(options.root.resolve(), resources, repair=repair, executor=cluster)
-    if getattr(options, "ray_address", None):
+        executor = ray_executor(options.ray_address or "auto")
+    elif getattr(options, "ray_address", None):
         raise InputError("--ray-address must go with --engine=ray", "Give both, or neither")
-    return Runner(options.root, resources, repair=repair)
+    root = options.root.resolve() if executor else options.root
+    return Runner(root, resources, repair=repair, executor=executor, wait=wait_for_workers)
 
 
 def slurm_settings(options: argparse.Namespace) -> SlurmSettings:
@@ -140,7 +141,6 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
     if options.dry_run:
         _print_plan(runner.plan(feasible(runner, tasks, options)), options)
         return []
-    check_not_running(runner, tasks)
     feasible_tasks = feasible(runner, tasks, options)
     if options.repair and stores:
         for task in stored(options, runner.root):

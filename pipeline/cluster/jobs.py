@@ -1,4 +1,4 @@
-"""Jobs of submitit in a workspace: ``runs/jobs/NAME`` has their pickles, scripts, logs and a record of what they do."""
+"""Jobs of Slurm, by submitit: ``runs/jobs/NAME`` has files of those submitted together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,31 +20,15 @@ from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.install import optional
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
-from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import JOBS
 
 _RECORD = "record.json"
-_TIMEOUT = 120.0
-"""Time limit of a command of Slurm in seconds; a busy controller answers late."""
+_SECONDS = 120.0
+"""Time limit of a command of Slurm; a busy controller answers late."""
 
 _POLL_SECONDS = 5.0
-_FINAL = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "ENDED",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    ]
-)
+_FINAL = re.compile("BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|ENDED|FAILED|NODE_FAIL|OUT_OF|PREEMPTED|REVOKED|TIMEOUT")
 _STUCK = re.compile(
     r"launch.failed|HoldMaxRequeue|NeverSatisfied|Invalid|Not(Allowed|Avail)|BadConstraints|Partition\w*(Config|Limit)"
 )
@@ -53,22 +37,23 @@ _STUCK = re.compile(
 _OURS = {"job_name": "mdcr", "time": None, "wckey": None, "use_srun": False, "stderr_to_stdout": True}
 """Parameters in place of submitit's defaults; None leaves it to Slurm."""
 
-_KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
+_KEPT = r"SLURM_(CONF|JWT|CLUSTERS)|SBATCH_(?!.*BIND).*"
+"""Variables that a site or a user sets, and not a job."""
 
 
 class State(NamedTuple):
     """Slurm's state of a job, and its reason for waiting (empty: none); ``ENDED`` is one that Slurm has forgotten."""
 
     state: str
-    reason: str
+    reason: str = ""
 
     def __str__(self) -> str:
         return f"{self.state} ({self.reason})" if self.reason else self.state
 
     @property
     def finished(self) -> bool:
-        """Whether Slurm will not run it again."""
-        return self.state in _FINAL
+        """Whether Slurm will not run it again, unless somebody requeues it."""
+        return bool(_FINAL.match(self.state))
 
     @property
     def stuck(self) -> bool:
@@ -78,11 +63,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of one purpose.
-
-    Attributes:
-        folder: their folder; submitit names the files in it by job.
-    """
+    """The jobs in one folder, whose files submitit names by job."""
 
     folder: Path
 
@@ -106,17 +87,15 @@ class Jobs:
     @property
     def works(self) -> list[Workdir]:
         """The work folders in which they make units."""
-        root = self.folder.parents[len(Path(JOBS).parts)]
-        return [Workdir(root / folder) for folder in self.record.get("work", ())]
+        return [Workdir(Path(folder)) for folder in self.record.get("work", ())]
 
     def log(self, job: str) -> Path:
         """Return the log of a job."""
         return self.folder / f"{job}_0_log.out"
 
     def alive(self) -> list[str]:
-        """Return the jobs that wait or run, without the job of this process."""
-        own = os.environ.get("SLURM_JOB_ID")
-        return [job for job, state in states(self.ids).items() if not state.finished and job != own]
+        """Return the jobs that wait or run."""
+        return [job for job, state in states(self.ids).items() if not state.finished]
 
     def submit(
         self,
@@ -128,117 +107,115 @@ class Jobs:
         """Submit a job for each item of ``arguments``, as one array, and return submitit's jobs.
 
         Raises:
-            InputError: Slurm or submitit refuses the parameters.
+            InputError: Slurm or submitit refuses the parameters, or Slurm is not here.
         """
-        submitit = optional("submitit", "--on=slurm", "slurm")
+        submitit, queue = optional("submitit", "--on=slurm", "slurm"), self._queue(parameters)
         self.folder.mkdir(parents=True, exist_ok=True)
-        queue = _queue(self.folder, parameters)
         files.write_text(self.folder / _RECORD, json.dumps(record))
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = {name: value for name, value in os.environ.items() if re.fullmatch(_KEPT, name)}
         try:
-            with submitit.helpers.clean_env(), redirect_stderr(io.StringIO()):  # the next job has its own variables
+            with submitit.helpers.clean_env(), redirect_stderr(io.StringIO()):  # a job inherits nothing of this one
                 os.environ.update(kept)
                 return list(queue.map_array(function, *arguments))
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            lines = [line for line in str(error).splitlines() if "error:" in line] or str(error).splitlines()[-1:]
-            reasons = dict.fromkeys(re.sub("^.*error: ", "", line) for line in lines)
+            reasons = dict.fromkeys(re.findall("error: (.*)", str(error)) or str(error).splitlines()[-1:])
             remedy = "sinfo shows what there is; docs/clusters.md has the settings"
             raise InputError(f"Slurm refuses the job: {'; '.join(reasons)}", remedy) from error
 
     def script(self, parameters: Mapping[str, Any], count: int) -> str:
-        """Return the script of a job, or of an array of ``count`` jobs; nothing is written or submitted."""
-        queue = _queue(self.folder, parameters)
-        if count > 1:
-            queue.parameters["map_count"] = count
-        text: str = queue._make_submission_file_text(queue._submitit_command_str, "")
-        return text
+        """Return the script of an array of ``count`` jobs, or of one job."""
+        queue = self._queue(parameters)
+        queue.parameters |= {"map_count": count} if count > 1 else {}
+        return str(queue._make_submission_file_text(queue._submitit_command_str, ""))
+
+    def _queue(self, parameters: Mapping[str, Any]) -> Any:
+        """Return submitit's executor with parameters; Slurm's own defaults hold for the others."""
+        given = dict(parameters)
+        python, setup = given.pop("python", None), given.pop("setup", [])
+        if not isinstance(setup, list):
+            raise InputError(f"setup = {setup!r} must be a list of lines", "Put it in brackets")
+        try:
+            queue = optional("submitit", "--on=slurm", "slurm").SlurmExecutor(self.folder, python=python)
+            given["setup"] = ["set -eo pipefail", *setup]
+            given["additional_parameters"] = {"requeue": True, **given.get("additional_parameters", {})}
+            queue.update_parameters(**_OURS | given)
+        except RuntimeError as error:
+            raise InputError("srun is not on this machine", "Run this on a login node of a Slurm cluster") from error
+        except (TypeError, ValueError) as error:
+            refusal = " ".join(str(error).split())
+            raise InputError(
+                f"submitit refuses the settings of a job: {refusal}", "Correct the --slurm file"
+            ) from error
+        return queue
 
     def clear(self) -> None:
         """Remove the record and the pickles; scripts and logs stay."""
         for path in (*self.folder.glob("*.pkl"), *self.folder.glob(".submission*"), self.folder / _RECORD):
             path.unlink(missing_ok=True)
 
-
-def available() -> bool:
-    """Whether this machine can submit jobs."""
-    return shutil.which("sbatch") is not None and shutil.which("srun") is not None
+    def describe(self) -> dict[str, Any]:
+        """Return purpose, units and states of the jobs, and the last line of each log."""
+        work = []
+        for folder in self.works:
+            units = folder.plan() or {}
+            name = folder.path.name.removeprefix(".").removesuffix(".partial")
+            made = (folder.path.with_name(name) / MANIFEST).is_file()
+            work.append({"artifact": name, "units": len(units), "done": sum(map(folder.done, units)), "made": made})
+        try:
+            found = {job: str(state) for job, state in states(self.ids).items()}
+        except MdcrError as error:
+            found = dict.fromkeys(self.ids, f"unknown ({error.what})")
+        logs = [{"job": job, "state": state, "last": _last_line(self.log(job))} for job, state in found.items()]
+        return {"jobs": self.folder.name, "command": self.record.get("command"), "work": work, "states": logs}
 
 
 def states(jobs: Iterable[str]) -> dict[str, State]:
     """Return Slurm's state of each job, from its queue, or from its accounting where the queue has forgotten it.
 
     Raises:
-        InputError: Slurm's commands are not on this machine.
+        InputError: Slurm is not on this machine.
         StageError: Slurm does not answer.
     """
     wanted = list(jobs)
     if not wanted:
         return {}
-    known: dict[str, State] = {}
+    known = {}
     for line in _ask("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r").splitlines():
         job, state, reason = line.split("|", 2)
         known[job] = State(state, "" if reason == "None" else reason)
     if forgotten := [job for job in wanted if job not in known and shutil.which("sacct")]:
-        try:
+        with suppress(StageError):  # the cluster has no accounting
             text = _ask(
                 "sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(forgotten)}"
             )
-        except StageError:  # the cluster has no accounting
-            text = ""
-        accounts = optional("submitit", "mdcr jobs", "slurm").SlurmJob.watcher.read_info(text)
-        known |= {job: State(accounts[job]["State"].split()[0], "") for job in forgotten if job in accounts}
-    return {job: known.get(job, State("ENDED", "")) for job in wanted}
+            accounts = optional("submitit", "mdcr jobs", "slurm").SlurmJob.watcher.read_info(text)
+            known |= {job: State(accounts[job]["State"].split()[0]) for job in forgotten if job in accounts}
+    return {job: known.get(job, State("ENDED")) for job in wanted}
 
 
 def cancel(jobs: Iterable[str]) -> None:
     """Cancel jobs. The command outlives this process, which may be about to end."""
     if ids := list(jobs):
-        subprocess.Popen(
-            ["scancel", *ids], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.Popen(["scancel", *ids], start_new_session=True, **silent)
 
 
-def check_not_running(runner: Runner, targets: Iterable[Task]) -> None:
-    """Check that no worker of a driver that was killed makes one of the ``targets`` or of their inputs.
+def wait_for_workers(root: Path, folders: Iterable[Path]) -> None:
+    """Wait until no job makes units in any of these work folders, as those of a driver that was killed still do.
 
-    Workers take no lock, so a process that opens their work folder would delete their files. A driver waits for them;
-    then it makes what is left.
-
-    Raises:
-        InputError: this process is no driver, and workers make one of these artifacts.
+    Workers take no lock, so a process that opens their folder would delete their files.
     """
-    workers = [jobs for jobs in Jobs.all(runner.root) if jobs.works and jobs.ids]
-    if not workers:
-        return
-    own = {runner.work_folder(task).resolve() for task in with_inputs(targets) if not runner.published(task)}
-    for jobs in workers:
-        if not own & {work.path for work in jobs.works}:
+    opened = {folder.resolve() for folder in folders}
+    for jobs in Jobs.all(root):
+        if opened.isdisjoint(work.path for work in jobs.works):
             continue
-        if runner.executor is None and (alive := _alive_or_warn(jobs)):
-            raise InputError(
-                f"jobs of {jobs.folder.name} are making one of these artifacts: {', '.join(alive)}",
-                f"Wait for them (mdcr jobs), or scancel {' '.join(alive)}",
-            )
-        if runner.executor is not None and (alive := jobs.alive()):
-            say(f"waiting for jobs of another driver: {', '.join(alive)}")
+        try:
+            if alive := jobs.alive():
+                say(f"waiting for jobs that make the same units: {' '.join(alive)} (or scancel them)")
             while jobs.alive():
                 time.sleep(_POLL_SECONDS)
-
-
-def describe(jobs: Jobs) -> dict[str, Any]:
-    """Return purpose, units and states of jobs, and the last line of each log."""
-    work = []
-    for folder in jobs.works:
-        units = folder.plan() or {}
-        name = folder.path.name.removeprefix(".").removesuffix(".partial")
-        published = (folder.path.with_name(name) / MANIFEST).is_file()
-        work.append({"artifact": name, "units": len(units), "done": sum(map(folder.done, units)), "made": published})
-    try:
-        found = {job: str(state) for job, state in states(jobs.ids).items()}
-    except MdcrError as error:
-        found = dict.fromkeys(jobs.ids, f"unknown ({error.what})")
-    logs = [{"job": job, "state": state, "last": _last_line(jobs.log(job))} for job, state in found.items()]
-    return {"jobs": jobs.folder.name, "command": jobs.record.get("command"), "work": work, "states": logs}
+        except InputError as error:
+            say(f"jobs of {jobs.folder.name} may still make the same units ({error.what})")
 
 
 def _last_line(log: Path) -> str:
@@ -246,46 +223,15 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "(no log yet)")
 
 
-def _alive_or_warn(jobs: Jobs) -> Sequence[str]:
-    try:
-        return jobs.alive()
-    except MdcrError as error:
-        say(f"{jobs.folder.name} was submitted for the same artifacts; its jobs may still be running ({error})")
-        return ()
-
-
-def _queue(folder: Path, parameters: Mapping[str, Any]) -> Any:
-    """Return submitit's executor with parameters; Slurm's own defaults hold for the others."""
-    submitit = optional("submitit", "--on=slurm", "slurm")
-    given = dict(parameters)
-    python, setup = given.pop("python", None), given.pop("setup", [])
-    if not isinstance(setup, list):
-        raise InputError(f"setup = {setup!r} must be a list of lines", "Put it in brackets")
-    try:
-        queue = submitit.SlurmExecutor(folder, python=python)
-    except RuntimeError as error:
-        raise InputError("srun is not on this machine", "Run this on a login node of a Slurm cluster") from error
-    try:
-        given["setup"] = ["set -eo pipefail", *setup]
-        given["additional_parameters"] = {"requeue": True, **given.get("additional_parameters", {})}
-        queue.update_parameters(**{**_OURS, **given})
-    except (TypeError, ValueError) as error:
-        refusal, _, valid = str(error).partition("\n")
-        names = ", ".join(re.findall(r"- (\w+) \(default", valid))
-        remedy = f"Those of submitit's SlurmExecutor: {names}" if names else "Correct the file of --slurm"
-        raise InputError(f"submitit refuses the settings of a job: {refusal}", remedy) from error
-    return queue
-
-
 def _ask(*command: str) -> str:
     """Return the output of a command of Slurm."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except FileNotFoundError as error:
         raise InputError(f"{command[0]} is not on this machine", "Run this on a login node of the cluster") from error
     except subprocess.TimeoutExpired as error:
-        raise StageError(f"{command[0]} gave no answer in {_TIMEOUT:.0f} s", "Try again") from error
+        raise StageError(f"{command[0]} gave no answer in {_SECONDS:.0f} s", "Try again") from error
     if done.returncode:
-        reason = re.sub(r"^.*error: ", "", (done.stderr.strip().splitlines() or ["no reason given"])[-1])
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].rpartition("error: ")[2]
         raise StageError(f"{command[0]} failed: {reason}", "Try again, or ask the administrators of the cluster")
     return done.stdout

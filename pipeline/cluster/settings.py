@@ -10,7 +10,6 @@ from typing import Any
 
 from pipeline.core.errors import InputError, require_known
 
-_TABLES = ("slurm", "driver")
 _SHARED = ("account", "partition", "python", "qos", "setup", "time")
 """Settings of the workers that the driver has too, unless ``[driver]`` gives others."""
 
@@ -36,10 +35,20 @@ class SlurmSettings:
         Raises:
             InputError: the file cannot be read, or has another table.
         """
-        tables = _read(path) if path else {}
-        given = {"gpus_per_node" if name == "gpus" else name: value for name, value in typed.items() if value}
-        worker = {**tables.get("slurm", {}), **given}
-        nodes = worker.pop("nodes", 1) if typed.get("nodes") != 0 else 0
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
+        except (OSError, ValueError, RecursionError) as error:  # bad TOML or encoding, huge numbers, deep nesting
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"--slurm={path} cannot be read ({reason})", "Give the path of a TOML file") from error
+        for name, table in tables.items():
+            require_known(name, ("slurm", "driver"), f"{path} has a table {name!r}, which is unknown")
+            if not isinstance(table, dict):
+                raise InputError(f"{name} in {path} is not a table", f"Begin it with a line [{name}]")
+        given = {
+            "gpus_per_node" if name == "gpus" else name: value for name, value in typed.items() if value is not None
+        }
+        worker = {"nodes": 1, **tables.get("slurm", {}), **given}
+        nodes = worker.pop("nodes")
         if type(nodes) is not int or nodes < 1:
             raise InputError(f"--nodes must be a whole number of at least 1, got {nodes!r}", "Leave it out for 1")
         shared = {name: worker[name] for name in _SHARED if name in worker}
@@ -50,17 +59,3 @@ class SlurmSettings:
         """Whether a worker asks for GPUs."""
         asked = [value for name, value in self.worker.items() if name.startswith("gpus_per") or name == "num_gpus"]
         return any(asked) or "gpu" in str(self.worker.get("gres", ""))
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--slurm={path} cannot be read ({error.strerror})", "Give the path of a TOML file") from error
-    except (ValueError, RecursionError) as error:  # bad TOML or encoding, huge numbers, deep nesting
-        raise InputError(f"--slurm={path} is not TOML ({error})", "Correct the line it names") from error
-    for name, table in tables.items():
-        require_known(name, _TABLES, f"{path} has a table {name!r}, which is unknown")
-        if not isinstance(table, dict):
-            raise InputError(f"{name} in {path} is not a table", f"Begin it with a line [{name}]")
-    return tables

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
+from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Assignment, Facts, Task
-
-
-class Pending(NamedTuple):
-    """A task with planned units, some of them missing: its work folder, sizes of all units, names of the missing."""
-
-    task: Task
-    work: Path
-    units: dict[str, int]
-    missing: tuple[str, ...]
+from pipeline.core.task import Assignment, Facts, Job, Task
 
 
 class _MissingError(Exception):
-    """Raised instead of making units."""
+    """Raised instead of making units; its argument is the assignment."""
 
 
-def plan_slices(root: Path, resources: Resources, targets: Iterable[Task]) -> list[Pending]:
+def plan_slices(root: Path, resources: Resources, targets: Iterable[Task]) -> list[Job]:
     """Make the tasks without units, publish those with all units, and plan the units of the others.
 
-    Tasks that wait for units of others are left out.
+    Return the missing units of each. Tasks that wait for units of others are left out.
     """
-    runner = Runner(root, resources, executor=_refuse)
-    pending: list[Pending] = []
+    runner = Runner(root, resources, executor=_refuse, wait=wait_for_workers)
+    pending: dict[Path, Job] = {}
     for task in with_inputs(targets):
-        sequential = task.units is not None and task.units.sequential
-        waits = sequential and any(earlier.task.folder == task.folder for earlier in pending)
-        ready = all(isinstance(source, Artifact) or runner.published(source) for source in task.reads.values())
-        if waits or not ready or runner.published(task):
+        folder = runner.work_folder(task)
+        waits = task.units and task.units.sequential and any(other.parent == folder.parent for other in pending)
+        if waits or not all(isinstance(source, Artifact) or runner.published(source) for source in task.reads.values()):
             continue
         try:
             runner.make(task)
         except _MissingError as missing:
-            (job,) = missing.args[0].jobs
-            pending.append(Pending(task, job.out.path, job.out.plan() or {}, tuple(job.units)))
-    return pending
+            pending[folder] = missing.args[0].jobs[0]
+    return list(pending.values())
 
 
 def _refuse(assignment: Assignment) -> list[Facts]:

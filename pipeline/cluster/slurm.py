@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,9 @@ from pipeline.core.workspace import JOBS
 ROUNDS = 3
 """Maximum number of times that units of lost jobs are submitted."""
 
-PATIENCE = 60.0
-"""Seconds to wait for files of finished jobs, which a shared file system may show late."""
+_RESULT_SECONDS, _UNITS_SECONDS = 10.0, 60.0
+"""Patience for the result of a job that ended, and for its units: Slurm may requeue it, and folders show files late."""
 
-_LOST = ("CANCELLED", "OUT_OF_MEMORY", "TIMEOUT")
-_RESULT_SECONDS = 10.0
-_POLL_SECONDS = 1.0
 _MOST_SECONDS = 30.0
 """Maximum seconds between two questions to Slurm."""
 
@@ -55,72 +53,62 @@ class OnSlurm:
             MdcrError: a job raised it; the others are cancelled.
             StageError: a unit was lost in every round.
         """
-        folders = [job.out.path.resolve().relative_to(self.root).as_posix() for job in assignment.jobs]
-        name = f"{type(assignment.stage).__name__.lower()}-{digest(folders)[:8]}"
-        jobs = Jobs(self.root / JOBS / name)
+        folders = [str(job.out.path.resolve()) for job in assignment.jobs]
+        jobs = Jobs(self.root / JOBS / f"{type(assignment.stage).__name__.lower()}-{digest(folders)[:8]}")
         jobs.clear()
         facts: list[Facts] = []
         lost: list[str] = []
         with Progress(sum(assignment.sizes.values()), "on Slurm", "docs") as progress:
             for _ in range(ROUNDS):
-                missing = assignment.unfinished()
-                if not missing.jobs:
-                    break
-                made, lost = self._round(jobs, {"work": folders}, missing, progress)
-                facts += made
+                if (missing := assignment.unfinished()).jobs:
+                    lost = self._round(jobs, folders, missing, facts, progress)
         for job in assignment.unfinished().jobs:
-            where = f"units of {job.out.path.name} were lost {ROUNDS} times, first {min(job.units)}"
             raise StageError(
-                f"{len(job.units)} {where}: {lost[-1] if lost else 'their files are not seen here'}",
+                f"{len(job.units)} units of {job.out.path.name} were lost {ROUNDS} times, first {min(job.units)}: "
+                + (lost or ["their files are not seen here"])[-1],
                 "Mend what the log says, or ask for more memory or time (docs/clusters.md), and run it again",
             )
         jobs.clear()
         return facts
 
     def _round(
-        self, jobs: Jobs, record: Mapping[str, Any], missing: Assignment, progress: Progress
-    ) -> tuple[list[Facts], list[str]]:
-        """Submit jobs for missing units and wait for them; return their facts, and a line for each that was lost."""
+        self, jobs: Jobs, folders: Sequence[str], missing: Assignment, facts: list[Facts], progress: Progress
+    ) -> list[str]:
+        """Submit jobs for missing units and wait for them; add their facts, and return a line for each lost one."""
         parts = [missing.only(units) for units in divide(missing.sizes, self.settings.nodes) if units]
-        limits = {**self.limits, "device": "cuda"} if self._needs_gpu(missing) else self.limits
-        submitted = jobs.submit(self.settings.worker, record, make_part, parts, [limits] * len(parts))
+        needs_gpu = self.settings.gpus and missing.stage.accelerated and self.limits.get("device", "auto") == "auto"
+        limits = {**self.limits, "device": "cuda"} if needs_gpu else self.limits
+        submitted = jobs.submit(self.settings.worker, {"work": folders}, make_part, parts, [limits] * len(parts))
         say(f"{len(submitted)} jobs, {submitted[0].job_id} to {submitted[-1].job_id}; logs in {jobs.folder}")
         waiting = {job.job_id: (job, part) for job, part in zip(submitted, parts, strict=True)}
-        facts: list[Facts] = []
         lost: list[str] = []
         ended: dict[str, float] = {}
-        total, made = sum(missing.sizes.values()), 0
-        started = asked = time.monotonic()
-        found: dict[str, State] = {}
+        total, made, started = sum(missing.sizes.values()), 0, time.monotonic()
         try:
             while waiting:
-                time.sleep(_POLL_SECONDS)
-                now = time.monotonic()
-                os.listdir(jobs.folder)  # makes NFS refresh its cache
+                time.sleep(min(_MOST_SECONDS, 1 + (time.monotonic() - started) / 30))
+                now, found = time.monotonic(), _states_or_warn(waiting)
+                for folder in (str(jobs.folder), *folders):
+                    os.listdir(folder)  # makes NFS refresh its cache
                 for name, (job, part) in list(waiting.items()):
-                    if job.paths.result_pickle.exists():
-                        del waiting[name]
-                        facts += _result(job, jobs.log(name))
-                        wait_until_visible(part)
-                if now - asked >= min(_MOST_SECONDS, max(2.0, (now - started) / 10)):
-                    asked, found = now, _states_or_warn(waiting)
-                    done = total - sum(missing.unfinished().sizes.values())
-                    progress.add(done - made)
-                    made = done
-                for name in [name for name in waiting if name in found and _lost(found[name], now, name, ended)]:
+                    state, has_result = found.get(name, State("UNKNOWN")), job.paths.result_pickle.exists()
+                    result = _result(job, jobs.log(name)) if has_result else []
+                    ended[name] = min(now, ended.get(name, now)) if has_result or state.finished else math.inf
+                    if has_result and not part.unfinished().jobs:
+                        facts += result
+                    elif state.stuck or now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
+                        lost.append(f"job {name}: {state}, log {jobs.log(name)}")
+                        say(f"lost: {lost[-1]}")
+                        cancel([name] if state.stuck else [])
+                    else:
+                        continue
                     del waiting[name]
-                    lost.append(f"job {name}: {found[name]}, log {jobs.log(name)}")
-                    say(f"lost: {lost[-1]}")
-                    if found[name].stuck:
-                        cancel([name])
+                done = total - sum(missing.unfinished().sizes.values())
+                progress.add(done - made)
+                made = done
         finally:
             cancel(waiting)
-        progress.add(total - sum(missing.unfinished().sizes.values()) - made)
-        return facts, lost
-
-    def _needs_gpu(self, assignment: Assignment) -> bool:
-        """Whether a job that finds no GPU must not go on without one."""
-        return self.settings.gpus and assignment.stage.accelerated and self.limits.get("device", "auto") == "auto"
+        return lost
 
 
 def make_part(assignment: Assignment, limits: Mapping[str, Any]) -> list[Facts] | MdcrError:
@@ -148,29 +136,9 @@ def _result(job: Any, log: Path) -> list[Facts]:
     return result
 
 
-def _states_or_warn(jobs: Mapping[str, Any]) -> dict[str, State]:
+def _states_or_warn(jobs: Iterable[str]) -> dict[str, State]:
     try:
         return states(jobs)
     except MdcrError as error:
         say(str(error))
         return {}
-
-
-def _lost(state: State, now: float, name: str, ended: dict[str, float]) -> bool:
-    """Whether a job without a result is lost: its result may be seen late, and Slurm may requeue it."""
-    if state.state in _LOST or state.stuck:
-        return True
-    since = ended.setdefault(name, now) if state.finished else ended.pop(name, now)
-    return state.finished and now - since >= _RESULT_SECONDS
-
-
-def wait_until_visible(assignment: Assignment, patience: float = PATIENCE) -> bool:
-    """Wait until this machine sees the units that a job made; return whether it did in time."""
-    deadline = time.monotonic() + patience
-    while assignment.unfinished().jobs:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-        for job in assignment.jobs:
-            os.listdir(job.out.path)  # makes NFS refresh its cache
-    return True

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,16 +36,23 @@ class Runner:
     """Makes the artifacts of tasks in a workspace folder with ``corpora/``, ``indexes/`` and ``runs/``.
 
     With ``repair``, artifacts are verified and damaged files rebuilt. ``executor`` makes units of work; None: this
-    machine.
+    machine. ``wait`` gets the workspace and work folders, under their locks, and returns when nobody writes in them.
     """
 
     def __init__(
-        self, root: Path, resources: Resources, *, repair: bool = False, executor: Executor | None = None
+        self,
+        root: Path,
+        resources: Resources,
+        *,
+        repair: bool = False,
+        executor: Executor | None = None,
+        wait: Callable[[Path, Iterable[Path]], None] = lambda _root, _folders: None,
     ) -> None:
         self.root = root
         self.resources = resources
         self.repair = repair
         self.executor = executor
+        self.wait = wait
         self._made: dict[str, Artifact] = {}
         self._steps = Steps()
 
@@ -178,6 +185,7 @@ class Runner:
         return []
 
     def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
+        self.wait(self.root, [self.work_folder(task) for task in tasks])
         works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
         kinds, stage = {task.id: task.kind for task in tasks}, tasks[0].stage
         self._steps.begin(kinds, stage, [task.slug for task in tasks])
@@ -200,6 +208,7 @@ class Runner:
         recorded = () if MANIFEST in damaged else Artifact.open(path).manifest.outputs
         say(f"{task.stage}: repairing {', '.join(damaged)} of {path.name}")
         intact = [output for output in recorded if output.path not in damaged]
+        self.wait(self.root, [self._repair_folder(task)])
         work = Workdir.prepare(self._repair_folder(task))
         for output in intact:
             link = work.path / output.path

@@ -38,23 +38,29 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 AccountingStorageType=accounting_storage/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
 SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmdTimeout=30
 KillWait=2
+DefMemPerCPU=3500
 MinJobAge=300
 GresTypes=gpu
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000 Gres=gpu:1
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=8000
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=8000 Gres=gpu:1
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=10
 PartitionName=gpu Nodes=n2 MaxTime=10
+PartitionName=urgent Nodes=n1 MaxTime=10 PriorityTier=2
 """
 
 
@@ -105,15 +111,18 @@ class SlurmHost:
             _kill(process)
         self._ask("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")  # or wait for SlurmdTimeout
 
+    def end(self, job: str) -> None:
+        """End the process of a job by SIGKILL."""
+        array, _, task = job.partition("_")
+        names = [f"SLURM_ARRAY_JOB_ID={array}", f"SLURM_ARRAY_TASK_ID={task}"] if task else [f"SLURM_JOB_ID={array}"]
+        for process in self._processes(*names):
+            if b"-m" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):  # not its shell
+                _kill(process)
+
     def nodes(self) -> dict[str, str]:
         """Return the state of each node; empty while the controller does not answer."""
         result = self._ask("sinfo", "--noheader", "--Node", "--format=%N %T")
         return dict(line.split() for line in result.splitlines())
-
-    def payload(self, job: int, task: int) -> int | None:
-        """Return the process id of the worker that a task of an array runs now, if there is one."""
-        of_task = self._processes(f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={task}")
-        return next((pid for pid in of_task if b"submitit" in Path(f"/proc/{pid}/cmdline").read_bytes()), None)
 
     def until(self, true: Callable[[], object], what: str, seconds: float) -> None:
         """Wait until something is true; fail with the daemons' last words when it does not come about."""

@@ -1,4 +1,4 @@
-"""Shared file systems: late listings lose nothing, folders stay small, slices lock nothing."""
+"""Shared file systems: files that stay hidden are made again, folders stay small, slices lock nothing."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.cluster.slices import plan_slices
-from pipeline.cluster.slurm import wait_until_visible
-from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Job, Slice, Task
-from pipeline.core.workdir import Workdir
+from pipeline.core.task import Slice, Task
 from pipeline.encode import registry
-from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.stages.embed import embed_tasks
 from tests.builders import made_up_paper, make_corpus, make_pool
 from tests.cluster.stale import stale_view
-from tests.encode.stub import StubEncoder
 
 HERE = Resources(memory=2**30, workers=1, device="cpu")
 SLICES = 3
@@ -47,39 +43,17 @@ def slices(root: Path, task: Task) -> None:
         Runner(root, HERE).work_slice([task], Slice(number, SLICES))
 
 
-def test_files_that_are_seen_late_are_waited_for(tmp_path: Path, task: Task) -> None:
-    whole = expected(tmp_path, task)
-    (pending,) = plan_slices(tmp_path, HERE, [task])
-    slices(tmp_path, task)
-    StubEncoder.encoded = 0
-    units = task.units
-    assert units is not None
-    whole_job = Assignment(units, (Job({}, Workdir(pending.work), pending.units),), HERE, quiet=True)
-    with stale_view(tmp_path / "indexes", attributes=1.5, listings=60, slow=0.001) as hidden:
-        assert not wait_until_visible(whole_job, patience=0)
-        assert wait_until_visible(whole_job, patience=30)
-        assert not plan_slices(tmp_path, HERE, [task])  # though no listing shows a thing yet
-    assert hidden["stat"]
-    assert hidden["listdir"] + hidden["scandir"]
-    assert StubEncoder.encoded == 0
-    segment = Artifact.open(Runner(tmp_path, HERE).path(task))
-    assert contents(segment.path) == whole
-    assert len(segment.manifest.outputs) == len(whole) == 13
-    rows = Runner(tmp_path, HERE).make(task).arrow("rows.arrow").column("row").to_numpy()
-    assert not len(store_of(segment).missing(rows))
-
-
 def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path, task: Task) -> None:
     whole = expected(tmp_path, task)
     (pending,) = plan_slices(tmp_path, HERE, [task])
     slices(tmp_path, task)
     with stale_view(tmp_path / "indexes", attributes=60, listings=0):
         (again,) = plan_slices(tmp_path, HERE, [task])
-    assert again.missing
+    assert again.units
     slices(tmp_path, task)
     assert not plan_slices(tmp_path, HERE, [task])
     assert contents(Runner(tmp_path, HERE).path(task)) == whole
-    assert pending.work.exists() is False
+    assert not pending.out.path.exists()
 
 
 def test_slices_lock_nothing_and_keep_folders_small(
@@ -95,8 +69,7 @@ def test_slices_lock_nothing_and_keep_folders_small(
     most = 0
     for number in range(SLICES):
         Runner(tmp_path, HERE).work_slice([task], Slice(number, SLICES))
-        count = sum(len(names) for _, _, names in os.walk(pending.work))
+        count = sum(len(names) for _, _, names in os.walk(pending.out.path))
         most = max(most, count)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
-    assert not Workdir(pending.work).path.with_name("scratch").exists()
     assert not plan_slices(tmp_path, HERE, [task])  # a file system without locks publishes as well

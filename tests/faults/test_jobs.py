@@ -13,7 +13,7 @@ from pipeline.cluster.jobs import Jobs
 from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.slurm_host import slurm_host as slurm_host
-from tests.cluster.world import EMBED, SHARDS, World, whole
+from tests.cluster.world import EMBED, World, whole
 from tests.faults.tally import Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.slurm]
@@ -32,15 +32,12 @@ def test_jobs_killed_at_random_moments(seed: int, slurm_host: SlurmHost, tmp_pat
         slurm_host.until(lambda driver=driver: alive(world) or driver.poll() is not None, "workers are submitted", 120)
         time.sleep(chance.uniform(0, 4))
         tally.count("tried")
-        workers = [job for job in alive(world) if "_" in job]
-        payload = slurm_host.payload(*map(int, chance.choice(workers).split("_"))) if workers and number else None
-        (driver.kill if payload is None else lambda payload=payload: os.kill(payload, 9))()
+        workers = alive(world) if number else []
+        slurm_host.end(chance.choice(workers)) if workers else driver.kill()
         _, errors = driver.communicate(timeout=240)
         assert driver.returncode in (0, -9), errors
         tally.count("resumed")
-    slurm_host.until(lambda: not alive(world), "the workers of a killed driver end", 120)
-    assert world.units() in (0, SHARDS)
-    world.run("embed", *EMBED)
+    world.run("embed", *EMBED)  # it waits for workers of a killed driver
     assert world.tables().items() <= whole(tmp_path / "whole").items()
     assert not world.leftovers()
 
