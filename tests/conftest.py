@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from pipeline.core import errors, progress, resources
+from tests.cluster.slurm_host import slurm_host as slurm_host  # one Slurm a session
 from tests.faults.tally import summary
 
 # One place for compiled kernels, before Numba is loaded: all workers, and the processes that tests start, share it.

@@ -22,7 +22,6 @@ from pipeline.studies.base import STUDIES
 from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
 from tests.cluster.slurm_host import SlurmHost
-from tests.cluster.slurm_host import slurm_host as slurm_host
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 

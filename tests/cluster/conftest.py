@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from tests.cli.conftest import own, tiny
-from tests.cluster.slurm_host import slurm_host
 from tests.encode.stub import stub
 
-__all__ = ["own", "slurm_host", "stub", "tiny"]
+__all__ = ["own", "stub", "tiny"]

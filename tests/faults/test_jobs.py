@@ -12,7 +12,6 @@ import pytest
 from pipeline.cluster.jobs import Jobs
 from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
-from tests.cluster.slurm_host import slurm_host as slurm_host
 from tests.cluster.world import EMBED, World, whole
 from tests.faults.tally import Tally
 
