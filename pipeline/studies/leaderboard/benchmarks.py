@@ -244,7 +244,8 @@ def _left_out(runs: pl.DataFrame, chosen: pl.DataFrame) -> str:
     texts = set[str]()
     for of_corpus in others.partition_by("corpus"):
         texts |= _options(of_corpus) - _options(chosen.filter(corpus=of_corpus["corpus"][0]))
-    return f"Left out: {len(others)} drawn pools of other settings ({', '.join(sorted(texts))}); --pools chooses them."
+    pools = f"{len(others)} drawn pool{'s' * (len(others) > 1)}"
+    return f"Left out: {pools} of other settings ({', '.join(sorted(texts))}); --pools chooses."
 
 
 def _options(runs: pl.DataFrame) -> set[str]:
@@ -294,7 +295,11 @@ def _of_pools(
     if kind in ("titles", "neighbours"):
         papers = pool.arrow("qrels.arrow")["row"].to_pylist()
         units = [str(papers[int(query)]) for query in units]
-    item, seed, resamples = {"facets": f"{run['field']} {QUERIES} 0"}.get(kind, corpus), recipe.seed, None
+    if kind == "titles":  # in the order of their study
+        order = np.argsort(list(map(int, units)))
+        table, units = table[:, order], [units[place] for place in order]
+    items = {"facets": f"{run['field']} {QUERIES} 0", "titles": corpus.removesuffix("-neighbours")}
+    item, seed, resamples = items.get(kind, corpus), recipe.seed, None
     if kind in _AVERAGED:
         item, seed, resamples = run["field"] or "", PROTOCOL.seed_of(scores), PROTOCOL.resamples
     values_of, units_of = {item: table}, {item: units}

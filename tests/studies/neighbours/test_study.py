@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
 from pipeline.scores.store import artifact
 from pipeline.studies.base import find
-from pipeline.studies.leaderboard.benchmarks import Recipe, read_benchmarks
+from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.recipe import read_recipe
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
@@ -159,12 +160,23 @@ def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[s
     assert named in one_line_error(mdcr(root, *without_quality, *arguments))
 
 
+def board(root: Path) -> Sequence[Benchmark]:
+    return read_benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {})).benchmarks
+
+
+def test_the_leaderboard_has_the_intervals_of_the_table_of_titles(root: Path, study: Any) -> None:
+    rows = [row for row in study["tables"]["titles"] if row["measure"] == "MRR"]
+    in_table = {(row["task"], row["system"]): (row["value"], row["low"], row["high"]) for row in rows}
+    of_titles = [one for one in board(root) if one.kind == "titles"]
+    assert len(of_titles) == 2
+    for found in of_titles:
+        task = "II" if "among" in found.name else "I"
+        for system, figures in zip(found.systems, found.figures.T, strict=True):
+            assert 100 * figures == pytest.approx(in_table[task, system], abs=1e-9)
+
+
 def test_the_leaderboard_draws_and_flips_a_paper_with_all_its_classes(root: Path, study: Any) -> None:
-    (found,) = (
-        one
-        for one in read_benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {}))
-        if one.kind == "neighbours"
-    )
+    (found,) = (one for one in board(root) if one.kind == "neighbours")
     assert len(found.units) > 4 * len({*found.units})
     pool = artifact(found.runs.row(0, named=True), "pool")
     assert [*map(int, found.units)] == pool.arrow("qrels.arrow")["row"].to_pylist()
