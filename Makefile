@@ -164,7 +164,7 @@ export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
 compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
-plan: ## estimate time, disk and memory of embedding by a short probe: the variables of eval
+plan: ## print what eval would make, and time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
 leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH

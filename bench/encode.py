@@ -31,7 +31,6 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
-from pipeline.cli.encoders import sample_texts
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
@@ -39,6 +38,7 @@ from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
 from pipeline.encode.network import slow_on_cpu
 from pipeline.encode.transformer import TransformerEncoder
+from pipeline.sources.synthetic import Synthetic
 
 SHAPES = {
     "bert-base": {},
@@ -52,7 +52,9 @@ Encode = Callable[[list[Text]], Any]
 def read_texts(count: int) -> tuple[str, list[Text]]:
     folder = SHARED / "data" / "s2orc-real"
     if not folder.is_dir():
-        return "the synthetic release", sample_texts(None)[:count]
+        release = Synthetic(count, 13)
+        papers = next(iter(release.read(release.parts()[0]))).papers.select(["title", "abstract"])
+        return "the synthetic release", [Text(*paper.values()) for paper in papers.to_pylist()]
     texts: list[Text] = []
     for path in sorted(folder.glob("metadata_*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:

@@ -170,8 +170,9 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
             command.add_argument(f"--{name}", action="append", default=[], metavar="CHOICE", help=meaning)
         command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
 
-    plan = _command(commands, "plan", "estimate time, disk and memory of embedding, from a short probe", reading)
-    _scoring_options(plan)  # takes what mdcr eval takes; papers that are embedded depend on little of it
+    help_text = "print what eval would make with the same options, and time, disk and memory of the embedding"
+    plan = _command(commands, "plan", help_text, reading)
+    _scoring_options(plan)
     plan.add_argument("--probe", type=float, default=5.0, metavar="SECONDS", help="of each model (default: 5)")
     models = _command(commands, "models", "list the encoders, and which of them are on this machine", "json")
     help_text = "list (default), or the name of one, for its recipe and its sources"

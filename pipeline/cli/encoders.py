@@ -5,33 +5,28 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from pipeline.cli import options as read
-from pipeline.cli.output import print_rows
+from pipeline.cli.output import print_json, print_rows
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, StageError, require_known
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.core.text import printable
-from pipeline.core.workspace import corpus_names, find_corpus
+from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, names, registry
-from pipeline.encode.spec import AspireSpec, Precision, TransformerSpec
-from pipeline.sources.synthetic import Synthetic
-from pipeline.stages.systems import encoder_names, parse_precision, uses
+from pipeline.encode import hub, kinds, registry
+from pipeline.stages.systems import encoder_names, parse_precision
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
 
 _SAMPLE = 2_048
 """Papers sampled for probing."""
-
-_STAND_IN_NOTE = "random weights of a BERT-base: not in the cache"
 
 
 def models(options: argparse.Namespace) -> None:
@@ -83,70 +78,58 @@ def _print_details(encoder: registry.KnownModel) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Estimate time, disk and memory of embedding pools."""
-    runner = read.runner(options)
+    """Print what ``mdcr eval`` would make, and time, disk and memory of the embedding."""
     if options.probe <= 0:
         raise InputError(f"--probe must be more than 0 seconds, got {options.probe:g}", "Leave it out for 5")
-    precision = parse_precision(options.precision)
-    has_corpus = options.corpus or len(corpus_names(runner.root, studies=False)) == 1
-    corpus = find_corpus(runner.root, options.corpus) if has_corpus else None
-    sums = uses(options.model, "wsum")
-    corpus_size = len(Corpus(corpus)) if corpus else None
-    papers = {size: _papers(pools, corpus_size) for size, pools in _pools(options, corpus, sums=sums).items()}
+    runner = read.runner(options)
     encoders = encoder_names(options.model)
     if not encoders:
         raise InputError(f"--model={options.model} names no encoder", "Name one, such as scincl")
-    source = f"texts of {corpus.name}" if corpus else "texts of the synthetic release: no corpus was named"
-    say(f"probing {', '.join(encoders)}, {options.probe:g} seconds each, on {source}")
-    texts = sample_texts(corpus)
+    options.dry_run = True
+    with hub.planning():
+        tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.scores]
+        steps = runner.plan(read.feasible(runner, tasks, options))
+        record = read.planned(steps, options)
+    corpus = find_corpus(runner.root, options.corpus)
+    papers = _papers_by_size([step.task.config for step in steps if step.task.stage == "pool"], len(Corpus(corpus)))
+    say(f"probing {', '.join(encoders)}, {options.probe:g} seconds each, on texts of {corpus.name}")
+    precision, texts = parse_precision(options.precision), sample_texts(corpus)
     rows = list(estimates(encoders, precision, papers, texts, runner.resources, options.probe))
-    print_rows("plan", rows, options)
+    if options.json:
+        print_json({**record, "embedding": rows})
+    else:
+        print()
+        print_rows("embedding", rows, options)
 
 
-def _pools(options: argparse.Namespace, corpus: Artifact | None, *, sums: bool) -> dict[str, list[PoolConfig]]:
-    """Return the pools that ``mdcr eval`` draws with the same options by size; of several sizes, also all together.
-
-    ``sums``: add the validation pool of each field and size, on which weights of sums are chosen.
-    """
-    pools = read.selection(options).configs(corpus)
-    pools += [replace(pool, split="validation") for pool in pools if sums and pool.sample == 1]
+def _papers_by_size(pools: Sequence[PoolConfig], corpus_size: int) -> dict[str, int]:
+    """Return the approximate number of distinct papers of the pools of each size; of several sizes, also of all."""
     sizes = dict.fromkeys(pool.size for pool in pools)
     by_size = {SETTINGS["size"].typed(size): [pool for pool in pools if pool.size == size] for size in sizes}
-    return by_size | ({"together": pools} if len(by_size) > 1 else {})
+    if len(by_size) > 1:
+        by_size["together"] = list(pools)
+    return {size: _papers(of_size, corpus_size) for size, of_size in by_size.items()}
 
 
-def _papers(pools: Sequence[PoolConfig], corpus_size: int | None) -> int:
+def _papers(pools: Sequence[PoolConfig], corpus_size: int) -> int:
     """Return the approximate number of distinct papers in some pools; each is embedded once.
 
-    ``corpus_size`` counts papers; None: unknown, so that sizes are added. Candidates count as drawn from the whole
-    corpus; pools of one field overlap more in fact. All samples of a field have the same query papers.
+    Candidates count as drawn from the whole corpus of ``corpus_size`` papers; pools of one field overlap more in fact.
+    All samples of a field have the same query papers.
     """
     sizes = [pool.size for pool in pools]
     queries = {(pool.field, pool.split): pool.queries for pool in pools}
     if "all" in sizes or "all" in queries.values():
-        if corpus_size is None:
-            raise InputError(
-                "--size=all and --queries=all must have a corpus", "Name one with --corpus, or give a number"
-            )
         return corpus_size
     counts = [int(count) for count in (*sizes, *queries.values())]
-    if corpus_size is None:
-        return sum(counts)
     return round(corpus_size * (1 - math.prod(1 - min(count / corpus_size, 1) for count in counts)))
 
 
-def sample_texts(corpus: Artifact | None) -> list[Text]:
-    """Return up to :data:`_SAMPLE` texts of a corpus, or of the synthetic release, in random order."""
-    rng = generator(13, "plan")
-    if corpus is None:
-        release = Synthetic(_SAMPLE, 13)
-        papers = next(iter(release.read(release.parts()[0]))).papers
-        columns = (papers.column(name).to_pylist() for name in ("title", "abstract"))
-        texts = [Text(title or "", abstract or "") for title, abstract in zip(*columns, strict=True)]
-    else:
-        reader = Corpus(corpus)
-        rows = np.sort(rng.choice(len(reader), min(_SAMPLE, len(reader)), replace=False))
-        texts = [text for block in reader.texts(rows) for text in block]
+def sample_texts(corpus: Artifact) -> list[Text]:
+    """Return up to :data:`_SAMPLE` texts of a corpus in random order, those with an abstract if there are any."""
+    rng, reader = generator(13, "plan"), Corpus(corpus)
+    rows = np.sort(rng.choice(len(reader), min(_SAMPLE, len(reader)), replace=False))
+    texts = [text for block in reader.texts(rows) for text in block]
     texts = [text for text in texts if text.abstract] or texts
     return [texts[number] for number in rng.permutation(len(texts))]
 
@@ -161,22 +144,19 @@ def estimates(
 ) -> Iterator[dict[str, Any]]:
     """Yield an estimate for each model and number of ``papers``, by the size of their pools.
 
-    Each model is probed for some ``seconds`` on ``texts``, a sample in random order.
+    Each model whose weights are on this machine is probed for some ``seconds`` on ``texts``, a sample in random order.
     """
-    from pipeline.encode.probe import probe, probe_stand_in
+    from pipeline.encode.probe import probe
 
     for name in encoders:
-        try:
+        with hub.planning() as absent:
             model = registry.resolve(name, precision)
-            if not kinds.find(model.spec.kind).accelerated:
-                note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
-                yield {"model": name, "note": f"{note}; not probed"}
-                continue
-            cost, note = probe(model, texts, resources, seconds), "its own weights"
-        except StageError:
-            names = registry.part_names(name)
-            spec = _stand_in_spec(names[0], precision)
-            cost, note = probe_stand_in(spec, texts, resources, seconds).times(len(names)), _STAND_IN_NOTE
+        if absent or not kinds.find(model.spec.kind).accelerated:
+            note = "vectors made elsewhere" if model.place else "fitted on the corpus: minutes, not hours"
+            note = f"mdcr eval downloads {', '.join(sorted(absent))} first" if absent else note
+            yield {"model": name, "note": f"{note}; not probed"}
+            continue
+        cost = probe(model, texts, resources, seconds)
         for size, count in papers.items():
             yield {
                 "model": name,
@@ -188,13 +168,4 @@ def estimates(
                 "hours": round(cost.seconds(count) / 3600, 2),
                 "disk_GB": round(cost.disk(count) / 1e9, 2),
                 "memory_GB": round(cost.memory / 1e9, 2),
-                "note": note,
             }
-
-
-def _stand_in_spec(name: str, precision: str | None) -> TransformerSpec | AspireSpec:
-    """Return the specification of an encoder without local weights: of its own kind, or of a transformer."""
-    compute = dict(names.parse_one(name).options).get("compute", precision or "float32")
-    kind = kinds.find(registry.kind_of(name))
-    spec: type[TransformerSpec | AspireSpec] = kind.spec if kind.takes("checkpoint") else TransformerSpec
-    return spec("", "", compute=cast("Precision", kinds.checked_choice("compute", compute)))

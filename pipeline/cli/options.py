@@ -139,7 +139,9 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
     With ``--repair`` and ``stores``, terms and vectors, which all pools share, are repaired too.
     """
     if options.dry_run:
-        _print_plan(runner.plan(feasible(runner, tasks, options)), options)
+        record = planned(runner.plan(feasible(runner, tasks, options)), options)
+        if options.json:
+            print_json(record)
         return []
     feasible_tasks = feasible(runner, tasks, options)
     if options.repair and stores:
@@ -191,9 +193,15 @@ def downloads_first(step: Step) -> str:
     return f"  (downloads {', '.join(absent)} first)" if absent else ""
 
 
-def _print_plan(steps: Sequence[Step], options: argparse.Namespace) -> None:
-    if options.json:
-        plan = [
+def planned(steps: Sequence[Step], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Print the steps of a plan; return them as records, which ``--json`` prints in place of lines."""
+    if not options.json:
+        for step in steps:
+            nearest = f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""
+            print(plan_line(step) + (downloads_first(step) or nearest))
+        say(f"{sum(not step.present for step in steps)} of {len(steps)} artifacts would be made")
+    return {
+        "plan": [
             {
                 "stage": step.task.stage,
                 "name": step.task.name,
@@ -204,10 +212,4 @@ def _print_plan(steps: Sequence[Step], options: argparse.Namespace) -> None:
             }
             for step in steps
         ]
-        print_json({"plan": plan})
-        return
-    for step in steps:
-        nearest = f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""
-        print(plan_line(step) + (downloads_first(step) or nearest))
-    missing = sum(not step.present for step in steps)
-    say(f"{missing} of {len(steps)} artifacts would be made")
+    }

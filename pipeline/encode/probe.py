@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
-from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from pipeline.core.resources import Resources
 from pipeline.core.schema import SHARD_ROWS
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds
-from pipeline.encode.base import Encoder
-from pipeline.encode.network import torch_device
-from pipeline.encode.spec import AspireSpec, Model, Storage, TransformerSpec
-from pipeline.encode.transformer import SpanPooling, TransformerEncoder
+from pipeline.encode.spec import Model
 
-_PIECE = 6
-"""Letters of a token of the stand-in: about 1.4 tokens a word of scientific English, like BERT's vocabulary."""
-_VOCABULARY = 30_000
 _FIRST_ROUND = 16
 _LONG_ROUND = 0.5
 """Seconds; a shorter round doubles the texts of the next one."""
@@ -54,12 +39,6 @@ class Probe:
     storage_bytes: int
     memory: int
 
-    def times(self, encoders: int) -> Probe:
-        """Return the estimate for a mean of that many such encoders."""
-        return dataclasses.replace(
-            self, documents_per_second=self.documents_per_second / encoders, memory=self.memory * encoders
-        )
-
     def seconds(self, papers: int) -> float:
         """Return the seconds that ``papers`` take."""
         return papers / self.documents_per_second
@@ -74,50 +53,6 @@ class Probe:
 def probe(model: Model, texts: Sequence[Text], resources: Resources, seconds: float) -> Probe:
     """Measure a model whose weights are on this machine for ``seconds`` on texts in random order."""
     encoder = kinds.find(model.spec.kind).load(model, None, resources)
-    return _probe(encoder, texts, seconds, model.spec.storage)
-
-
-def probe_stand_in(
-    spec: TransformerSpec | AspireSpec, texts: Sequence[Text], resources: Resources, seconds: float
-) -> Probe:
-    """Measure a BERT-base with random weights, whose tokens are pieces of words of at most six letters."""
-    network = _StandIn()
-    pooling = SpanPooling() if isinstance(spec, AspireSpec) else Pooling(network.get_embedding_dimension())
-    device = torch_device(resources.device)
-    encoder = TransformerEncoder(spec, [network, pooling], _stand_in_tokenizer(texts), device, resources.workers)
-    return _probe(encoder, texts, seconds, spec.storage)
-
-
-class _StandIn(nn.Module):  # type: ignore[misc]
-    """A BERT-base with random weights, as a module of sentence-transformers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = BertModel(BertConfig(), add_pooling_layer=False)
-
-    def get_embedding_dimension(self) -> int:
-        return int(self.model.config.hidden_size)
-
-    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        states = self.model(input_ids=features["input_ids"], attention_mask=features["attention_mask"])
-        return {**features, "token_embeddings": states.last_hidden_state}
-
-
-def _stand_in_tokenizer(texts: Sequence[Text]) -> BertTokenizerFast:
-    words = {word for text in texts for part in text for word in re.findall(r"\w+|[^\w\s]", part.casefold())}
-    pieces = {
-        ("##" if start else "") + word[start : start + _PIECE]
-        for word in words
-        for start in range(0, len(word), _PIECE)
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "vocab.txt"
-        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(pieces)[:_VOCABULARY]]
-        path.write_text("\n".join(vocabulary), encoding="utf-8")
-        return BertTokenizerFast(str(path), model_max_length=512)
-
-
-def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Storage) -> Probe:
     tokens = vectors = texts_read = start = 0
     size, spent, rates = _FIRST_ROUND, 0.0, list[float]()
     while spent < seconds or not rates:
@@ -137,6 +72,6 @@ def _probe(encoder: Encoder, texts: Sequence[Text], seconds: float, storage: Sto
         tokens_per_text=tokens / texts_read,
         vectors_per_text=vectors / texts_read,
         dimension=encoder.dimension,
-        storage_bytes=_BYTES[storage],
+        storage_bytes=_BYTES[model.spec.storage],
         memory=facts["weight_bytes"] + batch_bytes + shard,
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertConfig
 
 from pipeline.cli.encoders import estimates, sample_texts
 from pipeline.cli.main import main
@@ -15,12 +14,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
-from pipeline.encode.probe import Probe
 from pipeline.encode.spec import Model, TransformerSpec
 from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of, stored_tasks
 from pipeline.stages.systems import Dense, parse_systems
 from tests.builders import make_corpus, make_pool
-from tests.encode.tiny import SMALL, save_bert, words
+from tests.encode.tiny import save_bert, words
 from tests.stages.making import HERE, flip, make
 
 
@@ -144,7 +142,7 @@ def test_plans(tmp_path: Path, corpus: Artifact, folder: Path, capsys: pytest.Ca
     texts = sample_texts(corpus)
     assert len(texts) == 11
     (row,) = estimates([str(folder)], "bfloat16", {"1M": 1_000_000}, texts, HERE, 0.1)
-    assert (row["papers"], row["note"]) == (1_000_000, "its own weights")
+    assert row["papers"] == 1_000_000
     assert row["disk_GB"] == pytest.approx(1e6 * (32 * 4 + 10) / 1e9, abs=0.02)
     assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
     assert next(iter(estimates(["lsa"], None, {"5": 5}, texts, HERE, 0.1)))["note"].startswith("fitted")
@@ -156,7 +154,11 @@ def test_plans(tmp_path: Path, corpus: Artifact, folder: Path, capsys: pytest.Ca
         ("--size all", [12]),
     ):
         assert main([*command, *options.split()]) == 0
-        assert [row["papers"] for row in json.loads(capsys.readouterr().out)["plan"]] == papers
+        printed = json.loads(capsys.readouterr().out)
+        assert [row["papers"] for row in printed["embedding"]] == papers
+        evaluated = ["eval", "--dry-run", *(word for word in command[1:] if word not in ("--probe", "0.1"))]
+        assert main([*evaluated, *options.split()]) == 0
+        assert json.loads(capsys.readouterr().out)["plan"] == printed["plan"]
 
 
 @pytest.fixture
@@ -166,24 +168,14 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_stand_in_says_so(
-    tmp_path: Path,
-    corpus: Artifact,
-    empty_cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("pipeline.encode.probe.BertConfig", lambda: BertConfig(**SMALL))
-    for name in ("aspire-bm", "specter2_ensemble"):
-        (row,) = estimates([name], None, {"1M": 1_000_000}, sample_texts(corpus), HERE, 0.1)
-        assert row["note"] == "random weights of a BERT-base: not in the cache"
-        assert row["disk_GB"] > 1e6 * 32 * 4 / 1e9
-    twice = Probe(10.0, 100.0, 1.0, 32, 4, 1_000).times(2)
-    assert (twice.documents_per_second, twice.memory) == (5.0, 2_000)
-    command = ["plan", "--root", str(tmp_path), "--size", "2M", "--probe", "0.1", "--model"]
-    assert [main([*command, model]) for model in ("bm25,scincl", "bm25", "rrf(bm25,scinkl)")] == [0, 2, 2]
+@pytest.mark.usefixtures("empty_cache", "corpus")
+def test_models_that_are_elsewhere_are_not_probed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["plan", "--root", str(tmp_path), "--size", "6", "--queries", "2", "--probe", "0.1", "--model"]
+    assert [main([*command, model]) for model in ("bm25,specter2", "bm25", "rrf(bm25,scinkl)")] == [0, 2, 2]
     printed = capsys.readouterr()
-    assert "not in the cache" in printed.out
+    downloads = "downloads allenai/specter2, allenai/specter2_base first"
+    assert printed.out.count(downloads) == 1 + 3  # of the model, and the vectors of each sample
+    assert f"mdcr eval {downloads}; not probed" in printed.out
     assert "Did you mean 'scincl'" in printed.err
 
 
