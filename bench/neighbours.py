@@ -48,7 +48,7 @@ def main() -> None:
         with gzip.open(options.input, "rt", encoding="utf-8") as lines:
             papers.write_text("".join(itertools.islice(lines, QUICK if options.quick else PAPERS)), encoding="utf-8")
         runner = Runner(root, Resources(workers=options.workers))
-        corpus = runner.make(corpus_task("papers", JsonLines(papers, "paper_id=id")))
+        corpus = runner.make(corpus_task("papers", JsonLines(papers, columns="paper_id=id")))
         steps = {
             "tags": tags_task(corpus),
             "neighbours": neighbours_task(corpus, NeighboursConfig("all")),

@@ -19,6 +19,7 @@ _OTHER_SPACES = "".join(space for space in map(chr, range(0x3001)) if space.issp
 _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
+_DOI = re.compile(r"(?:[a-z:/.]*doi(?:\.org)?[:/]\s*)?(10\.[0-9]+(?:\.[0-9]+)*/\S+)")
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -158,6 +159,20 @@ def doi_key(doi: str) -> int:
     if start < 0 or "/" not in form[start:]:
         return 0
     return _hash(form[start:]) or 1
+
+
+def plain_doi(text: str) -> str:
+    """Return a DOI in lower case without prefix (``https://doi.org/``, ``doi:``); an empty text if it is none."""
+    found = _DOI.fullmatch(text.strip().lower())
+    return found[1] if found else ""
+
+
+def reference_keys(references: Sequence[str] | pa.Array) -> Keys:
+    """Return 64-bit keys of references, uint64 ``[n]``: of a DOI :func:`doi_key` and the top bit, else the id's key."""
+    ids = references if isinstance(references, pa.Array) else pa.array(references, pa.large_string())
+    if pc.any(pc.match_substring(ids, "/")).as_py():
+        ids = pa.array([plain_doi(text) or text for text in ids.to_pylist()], pa.large_string())
+    return id_keys(ids)
 
 
 def id_keys(paper_ids: Sequence[str] | pa.Array) -> Keys:

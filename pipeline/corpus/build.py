@@ -25,11 +25,13 @@ from pipeline.corpus.merge import merge_runs
 from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
-from pipeline.sources.base import Batch, JoinedRelease, QuerySet, Release
+from pipeline.sources.base import Batch, QuerySet, Release
 from pipeline.sources.contexts import ContextSet, read_contexts
 from pipeline.sources.records import UNREADABLE
 
 _RUN_BYTES = 256 * 2**20
+_FEW_FOUND = 20
+"""Number of references of which one at least should be found."""
 _EXAMPLES_SHOWN, _MAX_EXAMPLES = 5, 100
 MAX_EXCLUSIONS = 2**27
 """Maximum number of (query, excluded paper) pairs: 1 GiB in a corpus, and as much in its pool."""
@@ -44,7 +46,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     scratch = out.scratch()
     contexts = read_contexts(Path(release.contexts), release.max_text) if release.contexts else None
     queries = contexts or release.queries()  # before the papers are read, so that a bad query fails early
-    readable = join(release, scratch, resources) if isinstance(release, JoinedRelease) else release
+    readable = join(release, scratch, resources) if release.is_joined() else release
     part_counts = extract(readable, list(enumerate(readable.parts())), out, resources)
     total = readable.counts() if isinstance(readable, Joined) else Batch(read=0)
     for part in part_counts:
@@ -68,12 +70,16 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     examples = total.examples[:_MAX_EXAMPLES]
     if merged.repeated is not None:
         run, position = merged.repeated
-        origin = release.source if isinstance(release, JoinedRelease) else release.parts()[part_of_run(runs[run])]
+        origin = release.source if release.is_joined() else release.parts()[part_of_run(runs[run])]
         paper_id = files.read_arrow(runs[run]).column("paper_id")[position].as_py()
         examples.append(f"duplicate_id: {origin}: {paper_id:.80}")
         _say_examples(examples[-1:], {})
     counts: dict[str, Any] = {"read": total.read, "kept": merged.papers, "dropped": total.dropped + merged.dropped}
     counts |= CitationGraph(merged.shards, scratch, resources.workers, resources.memory // 2).write(out)
+    if counts["references_in_corpus"] * _FEW_FOUND < counts["references"]:
+        found = f"{counts['references_in_corpus']:,} of {counts['references']:,} references"
+        first_id = files.read_arrow(runs[0]).column("paper_id")[0].as_py()
+        warn(f"only {found} are papers of this corpus: they must be ids like {first_id:.60}, or DOIs of its papers")
     if queries is not None:
         counts |= _write_queries(out, queries, merged.papers)
         total.noted += queries.noted

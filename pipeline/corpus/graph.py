@@ -35,11 +35,23 @@ _BLOCK_BITS = 16
 Pairs = npt.NDArray[np.uint64]
 
 
+_TOP_BIT = np.uint64(1 << 63)
+"""Bit of the keys of DOIs (:func:`pipeline.core.text.reference_keys`)."""
+
+
 class KeyIndex(NamedTuple):
     """Keys, uint64, rising, and the uint32 row of each."""
 
     keys: Keys
     rows: Rows
+
+    @classmethod
+    def of(cls, keys: Keys, rows: Rows) -> KeyIndex:
+        """Return the index of keys in any order; the lowest row counts for a key that several rows have."""
+        order = np.lexsort((rows, keys))
+        keys, rows = keys[order], rows[order]
+        is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+        return cls(keys[is_first], rows[is_first])
 
     def find(self, keys: Keys) -> Rows:
         """Return the row of each key, :data:`NO_ROW` if the index lacks it."""
@@ -63,6 +75,18 @@ class CitationGraph:
         keys: Keys = files.read_arrow(self._shards[shard]).column("key").to_numpy()
         return keys
 
+    @functools.cached_property
+    def _cites_hashed(self) -> bool:
+        """Whether references may be DOIs: then papers are also found by theirs."""
+        return any(np.any(self._cited(shard)[1] >= _TOP_BIT) for shard in range(len(self._shards)))
+
+    def _dois(self, shards: range) -> KeyIndex:
+        """Return the index of the DOIs of some shards."""
+        columns = [files.read_arrow(self._shards[shard]).column("doi_key").to_numpy() for shard in shards]
+        keys = np.concatenate(columns)
+        rows = np.flatnonzero(keys)
+        return KeyIndex.of(keys[rows] | _TOP_BIT, (rows + self._starts[shards.start]).astype(np.uint32))
+
     def _cited(self, shard: int) -> tuple[Ints, Keys]:
         """Return the number of references of each paper of a shard, and the keys of the cited papers."""
         cited = files.read_arrow(self._shards[shard]).column("cited").combine_chunks()
@@ -84,11 +108,14 @@ class CitationGraph:
         If an index of all keys does not fit into memory, references are looked up in one index per group of shards.
         """
         shards = range(len(self._shards))
-        group_size = max(1, len(shards) * (self._memory // 2) // max(self._papers * _KEY_BYTES, 1))
+        key_bytes = _KEY_BYTES * (1 + self._cites_hashed)
+        group_size = max(1, len(shards) * (self._memory // 2) // max(self._papers * key_bytes, 1))
         groups = [shards[start : start + group_size] for start in shards[::group_size]]
         with Progress(listed * len(groups), "corpus: citations", "refs") as progress:
             for group in groups:
-                look_up = functools.partial(self._look_up, self._index(group), group)
+                look_up = functools.partial(
+                    self._look_up, self._index(group), self._dois(group) if self._cites_hashed else None, group
+                )
                 for resolved in in_order(look_up, shards, self._workers):
                     progress.add(listed // len(shards))
                     if resolved is not None:
@@ -109,10 +136,10 @@ class CitationGraph:
             )
         return index
 
-    def _look_up(self, index: KeyIndex, group: range, shard: int) -> tuple[Ints, Rows] | None:
+    def _look_up(self, index: KeyIndex, dois: KeyIndex | None, group: range, shard: int) -> tuple[Ints, Rows] | None:
         """Look up the references of a shard; with the last group, return their number per paper and their rows."""
         lengths, cited = self._cited(shard)
-        rows = index.find(cited)
+        rows = index.find(cited) if dois is None else np.minimum(index.find(cited), dois.find(cited))
         path = self._scratch / f"rows-{shard:05d}.npy"
         if group.start > 0:
             rows = np.minimum(rows, np.load(path))
@@ -120,10 +147,14 @@ class CitationGraph:
             np.save(path, rows)
             return None
         path.unlink(missing_ok=True)
-        citing = np.repeat(np.arange(len(lengths)), lengths)[rows != NO_ROW]
-        cited = rows[rows != NO_ROW]
-        self._pairs_file(shard).write_bytes(_sorted_pairs(cited, citing + self._starts[shard]).data)
-        return np.bincount(citing, minlength=len(lengths)), _sorted_pairs(citing, cited).astype(np.uint32)
+        citing: Ints = np.repeat(np.arange(len(lengths)), lengths)[rows != NO_ROW]
+        found: Rows = rows[rows != NO_ROW]
+        if dois is not None:  # an id and a DOI may name one paper, or the paper itself
+            is_other = citing + self._starts[shard] != found
+            pairs = np.unique(_sorted_pairs(citing[is_other], found[is_other]))
+            citing, found = (pairs >> np.uint64(32)).astype(np.int64), pairs.astype(np.uint32)
+        self._pairs_file(shard).write_bytes(_sorted_pairs(found, citing + self._starts[shard]).data)
+        return np.bincount(citing, minlength=len(lengths)), _sorted_pairs(citing, found).astype(np.uint32)
 
     def _pairs_file(self, shard: int) -> Path:
         """Return the file of a shard's citations: sorted pairs of cited and citing row."""

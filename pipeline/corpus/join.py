@@ -24,7 +24,7 @@ from pipeline.core.csr import Ints, distinct_pairs, offsets_of, places
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
-from pipeline.core.text import Keys, id_keys
+from pipeline.core.text import Keys, reference_keys
 from pipeline.corpus.extract import group_batches, read_or_empty
 from pipeline.sources.base import (
     BATCH_ROWS,
@@ -32,10 +32,10 @@ from pipeline.sources.base import (
     Abstracts,
     Batch,
     Citations,
-    JoinedRelease,
     PaperBatch,
     Release,
 )
+from pipeline.sources.citations import read_citations
 
 _KEY = pa.field("key", pa.uint64(), nullable=False)
 _OTHER = pa.field("other", pa.uint64(), nullable=False)
@@ -69,12 +69,13 @@ class Joined(Release):
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one partition, in the release's order, with their abstracts and references."""
         papers = self._table("papers", part)
-        keys, key_positions = np.unique(id_keys(papers.column("paper_id").combine_chunks()), return_inverse=True)
+        keys, key_positions = np.unique(reference_keys(papers.column("paper_id").combine_chunks()), return_inverse=True)
         noted: Counter[str] = Counter()
         inline = papers.column("abstract").combine_chunks()
         texts = _abstracts_of(inline, keys, key_positions, self._table("abstracts", part), noted)
         references = _references_of(keys, self._table("outgoing", part), noted)
-        inbound = _count_inbound(keys, self._table("incoming", part))
+        stated = papers.column("n_inbound").to_numpy()
+        inbound = np.maximum(_count_inbound(keys, self._table("incoming", part))[key_positions], stated)
         noted["papers_without_abstract"] += pc.equal(texts, "").true_count
         for start in range(0, max(len(papers), 1), BATCH_ROWS):
             rows = key_positions[start : start + BATCH_ROWS]
@@ -83,7 +84,7 @@ class Joined(Release):
             }
             columns["abstract"] = texts.slice(start, BATCH_ROWS)
             columns["outbound"] = references.take(rows)
-            columns["n_inbound"] = pa.array(inbound[rows])
+            columns["n_inbound"] = pa.array(inbound[start : start + BATCH_ROWS])
             batch = pa.RecordBatch.from_arrays([columns[field.name] for field in RAW_PAPERS], schema=RAW_PAPERS)
             yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
 
@@ -127,8 +128,8 @@ _MIN_SHARE_OF_ROWS = 0.8
 """Minimum share of the stated number of rows; a table with fewer rows causes a warning."""
 
 
-def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
-    """Partition the tables of a release, in several processes, and return the joined release.
+def join(release: Release, scratch: Path, resources: Resources) -> Joined:
+    """Partition the tables of a release and its file of citations, in several processes; return the joined release.
 
     Uses at most about half of ``resources.memory``. Parts that an earlier, killed run finished are kept.
     """
@@ -140,7 +141,7 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
         files.write_text(record, json.dumps(min(max(1, needed), _MAX_PARTITIONS)))
     partitions: int = json.loads(record.read_text())
     memory = min(_MAX_BYTES, resources.memory // (8 * resources.workers))
-    parts = list(enumerate(release.parts()))
+    parts = list(enumerate([*release.parts(), *([None] if release.citations else [])]))
     partition = functools.partial(_partition, release, folder, partitions, memory)
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
@@ -153,8 +154,10 @@ def join(release: JoinedRelease, scratch: Path, resources: Resources) -> Joined:
     return Joined(folder, partitions)
 
 
-def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: int, numbered: tuple[int, str]) -> None:
+def _partition(release: Release, folder: Path, partitions: int, memory: int, numbered: tuple[int, str | None]) -> None:
     """Partition one part of a release, in runs of about ``memory`` bytes; write a record with its counts last.
+
+    Part None is the file of citations.
 
     A run of a table is a file with rows in the order of their partitions, and a file with the partitions' offsets.
     """
@@ -167,7 +170,9 @@ def _partition(release: JoinedRelease, folder: Path, partitions: int, memory: in
     totals = {kind: Batch(read=0) for kind in _KINDS}
 
     def rows_of_tables() -> Iterator[_TableRows]:
-        for batch in read_or_empty(release.read(name), release.allow_empty):
+        beside = Path(release.citations or "")
+        batches = read_citations(beside, release.names) if name is None else release.read(name)
+        for batch in read_or_empty(batches, release.allow_empty):
             kind, tables = _table_rows(batch)
             totals[kind].add_counts(batch)
             yield from tables
@@ -202,13 +207,20 @@ class _TableRows(NamedTuple):
 def _table_rows(batch: PaperBatch | Abstracts | Citations) -> tuple[str, list[_TableRows]]:
     """Return the kind of a batch, and its rows by table."""
     if isinstance(batch, PaperBatch):
-        return "papers", [_TableRows("papers", batch.papers, id_keys(batch.papers.column("paper_id")))]
+        keys, outbound = reference_keys(batch.papers.column("paper_id")), batch.papers.column("outbound")
+        citing = np.repeat(keys, pc.list_value_length(outbound))
+        edges = _edge_rows(citing, outbound.flatten().to_numpy())
+        return "papers", [_TableRows("papers", batch.papers, keys), *(edges if len(citing) else [])]
     if isinstance(batch, Abstracts):
         texts = pa.RecordBatch.from_arrays([pa.array(batch.keys), batch.texts], schema=_TABLES["abstracts"])
         return "abstracts", [_TableRows("abstracts", texts, batch.keys)]
-    is_other = batch.citing != batch.cited
-    ends = (("outgoing", batch.citing, batch.cited), ("incoming", batch.cited[is_other], batch.citing[is_other]))
-    return "citations", [
+    return "citations", _edge_rows(batch.citing, batch.cited)
+
+
+def _edge_rows(citing: Keys, cited: Keys) -> list[_TableRows]:
+    is_other = citing != cited
+    ends = (("outgoing", citing, cited), ("incoming", cited[is_other], citing[is_other]))
+    return [
         _TableRows(table, pa.RecordBatch.from_arrays([pa.array(keys), pa.array(others)], schema=_TABLES[table]), keys)
         for table, keys, others in ends
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -15,8 +16,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.errors import InputError
+from pipeline.core.config import pairs
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import Keys
+from pipeline.sources.content import refuse_unread
 
 RAW_PAPERS = pa.schema(
     [
@@ -53,8 +56,15 @@ BATCH_EDGES = 262_144
 MAX_TEXT = 1_000_000
 """Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
 
+LINK_COLUMNS = ("citing", "cited", "context", "query_id")
+"""Columns of citations and citation contexts."""
+
 UNFINISHED = ".fetching"
 """Name of a file that is in a release's folder while it is being fetched."""
+
+
+_MAX_TRIED = 10
+"""Maximum number of files of other names that are looked into when a release has none of its own."""
 
 
 @dataclass(kw_only=True)
@@ -137,6 +147,8 @@ class Release(ABC):
         allow_dropped: accept a release of which most records cannot be read.
         max_text: maximum number of characters of a text; longer texts are cut and counted.
         contexts: file of citation contexts (:mod:`pipeline.sources.contexts`) that become the queries, or None.
+        citations: file of citations (:mod:`pipeline.sources.citations`) beside those of the release, or None.
+        columns: the files' names of :attr:`own_columns` and :data:`LINK_COLUMNS`, as in ``paper_id=id,cited=target``.
     """
 
     source: ClassVar[str]
@@ -144,8 +156,36 @@ class Release(ABC):
     allow_dropped: bool = False
     max_text: int = MAX_TEXT
     contexts: str | None = None
+    citations: str | None = None
+    columns: str | None = None
+    own_columns: ClassVar[Sequence[str]] = ()
+    """Columns of a paper that the release may name otherwise."""
+
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """The files' name of each column; InputError if :attr:`columns` is malformed, or has an unknown column."""
+        names = {name: name for name in (*self.own_columns, *LINK_COLUMNS)}
+        for entry, ours, theirs in pairs(self.columns or ""):
+            if not entry:
+                continue
+            if ours not in names:
+                remedy = f"Write it like paper_id=id, our name first. {nearest(ours, names)}"
+                raise InputError(f"--columns maps {ours!r}, which is not a column of ours", remedy)
+            if not theirs:
+                raise InputError(f"--columns gives {ours!r} no name", "Write it like paper_id=id,title=headline")
+            names[ours] = theirs
+        return names
+
+    def is_joined(self) -> bool:
+        """Return whether the papers have to be joined with other tables."""
+        return self.citations is not None
+
+    def joined_bytes(self) -> int:
+        """Return the approximate memory of all papers and citations together, in bytes; 0 if unknown."""
+        return 0
 
     def __post_init__(self) -> None:
+        _ = self.names  # refuses a bad mapping before files are searched
         if self.max_text < 1:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")
 
@@ -180,9 +220,9 @@ class JoinedRelease(Release):
     first in the order of the parts is used.
     """
 
-    @abstractmethod
-    def joined_bytes(self) -> int:
-        """Return the approximate memory of all tables together, in bytes; it determines the number of partitions."""
+    def is_joined(self) -> bool:
+        """Return True."""
+        return True
 
 
 def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[Path]:
@@ -192,6 +232,7 @@ def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[
         InputError: the folder is missing, a file, has no such file, or was not fetched completely; a match is no file.
     """
     if folder.is_file():
+        refuse_unread(folder)
         raise InputError(f"{folder} must be a folder with {description}, got a file", f"Give --input {folder.parent}")
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
@@ -199,6 +240,8 @@ def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[
     paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
     check_files(paths)
     if not paths:
+        for path in sorted(folder.rglob("*.[jg][sz]*"))[:_MAX_TRIED]:
+            refuse_unread(path)
         raise InputError(
             f"{folder} holds no {description} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,34 +11,23 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import warn
+from pipeline.core.text import plain_doi
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
+from pipeline.sources.tables import read_bibtex, read_table
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
 
+_ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+)""")
+"""An item of a list that Python, NumPy or JSON wrote as text."""
+
 _MAX_KEYS = 100
 """Maximum number of keys remembered from a record without id, for the error message."""
-
-
-def parse_columns(text: str | None) -> dict[str, str]:
-    """Return the collection's name of each of :data:`COLUMNS`, given like ``paper_id=id,title=headline``."""
-    columns = {name: name for name in COLUMNS}
-    for entry, ours, theirs in pairs(text or ""):
-        if not entry:
-            continue
-        if ours not in COLUMNS:
-            remedy = f"Write it like paper_id=id, our name first. {nearest(ours, COLUMNS)}"
-            raise InputError(f"--columns maps {ours!r}, which is not a column of ours", remedy)
-        if not theirs:
-            raise InputError(f"--columns gives {ours!r} no name", "Write it like paper_id=id,title=headline")
-        columns[ours] = theirs
-    return columns
 
 
 @dataclass(frozen=True)
@@ -46,13 +35,13 @@ class JsonLines(FileRelease):
     """A folder of JSON lines, or one file.
 
     Attributes:
-        columns: a mapping for :func:`parse_columns`; ``a.b`` is the key ``b`` of the object ``a``.
+        columns: names of :data:`COLUMNS`; ``a.b`` is the key ``b`` of the object ``a``.
         allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
     """
 
-    columns: str | None = None
     allow_truncated: bool = False
     source = "jsonl"
+    own_columns = COLUMNS
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
     contents = "jsonl files"
 
@@ -62,24 +51,15 @@ class JsonLines(FileRelease):
             return find_files(self.folder, (*self.patterns, "*.json", "*.ndjson.gz"), self.contents)
         return super().files()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        parse_columns(self.columns)  # refuses a bad mapping before files are searched
-
-    @functools.cached_property
-    def names(self) -> dict[str, str]:
-        """The collection's name of each of :data:`COLUMNS`."""
-        return parse_columns(self.columns)
-
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums, the mapping and the settings."""
-        return {**super().identity(), "columns": self.names}
+        return {**super().identity(), "columns": {name: self.names[name] for name in COLUMNS}}
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the records with an id; InputError if none has one. Mapped columns that no record has are warned of."""
         keys: set[str] = set()
         with_id = 0
-        never_found = {theirs for ours, theirs in self.names.items() if ours != theirs}
+        never_found = {self.names[name] for name in COLUMNS if self.columns and self.names[name] != name}
         for line_number, record in self._records(path, tally):
             paper_id = _lookup(record, self.names["paper_id"])
             if paper_id is None or paper_id == "" or paper_id != paper_id:
@@ -125,17 +105,17 @@ class JsonLines(FileRelease):
         return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
 
     def _paper(self, record: Mapping[str, Any], tally: Tally, line_number: int) -> Paper:
-        values = {name: _lookup(record, theirs) for name, theirs in self.names.items()}
+        values = {name: _lookup(record, self.names[name]) for name in COLUMNS}
         paper = convert_record(values, _Record, tally, line_number)
         return Paper(
-            id=str(paper.paper_id).strip(),
+            id=(paper_id := str(paper.paper_id).strip()),
             title=paper.title,
             abstract=paper.abstract,
             year=paper.year,
             fields=[FOLDED.get(name.casefold(), name) for name in _split(paper.fields)],
             outbound=_split(paper.references),
             inbound=paper.n_inbound,
-            doi=paper.doi,
+            doi=paper.doi or plain_doi(paper_id),
         )
 
 
@@ -159,11 +139,35 @@ class ParquetFiles(JsonLines):
             raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
         mapped = {
             ".".join(steps[:end])
-            for name in self.names.values()
-            for steps in [name.split(".")]
+            for name in COLUMNS
+            for steps in [self.names[name].split(".")]
             for end in range(1, len(steps) + 1)
         }
         return read_columns(path, [name for name in names if name in mapped], tally)
+
+
+@dataclass(frozen=True)
+class Tables(JsonLines):
+    """A folder of CSV or TSV files with a header, or one file."""
+
+    source = "csv"
+    patterns: ClassVar[Sequence[str]] = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
+    contents = "CSV or TSV files"
+
+    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+        return read_table(path, tally, allow_truncated=self.allow_truncated)
+
+
+@dataclass(frozen=True)
+class Bibtex(JsonLines):
+    """A folder of BibTeX files, or one file."""
+
+    source = "bibtex"
+    patterns: ClassVar[Sequence[str]] = ("*.bib", "*.bib.gz")
+    contents = "BibTeX files"
+
+    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+        return read_bibtex(path, tally, allow_truncated=self.allow_truncated)
 
 
 class _Record(msgspec.Struct):
@@ -178,7 +182,9 @@ class _Record(msgspec.Struct):
 
 
 def _split(values: list[Any] | str | int | None) -> list[str]:
-    """Return the texts of a list, or of a text of several with semicolons between them, without empty ones."""
+    """Return the texts of a list, of a list written as text, or of a text with semicolons, without empty ones."""
+    if isinstance(values, str) and values[:1] == "[" and values[-1:] == "]":
+        values = [found[0] or found[1] or found[2] for found in _ITEM.findall(values)]
     values = values if isinstance(values, list) else str("" if values is None else values).split(";")
     return [text for value in values if (text := str(value).strip())]
 

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 
@@ -53,6 +54,19 @@ _ENCODINGS = {
 }
 """Encodings other than UTF-8 by patterns of the first bytes: those of a mark, or of ASCII without a mark."""
 
+_FULL_TEXT = ("full text", "Give papers with titles and abstracts; --contexts takes the citation contexts of full text")
+_UNREAD = {
+    ("body_text",): _FULL_TEXT,
+    ("corpusid", "content"): _FULL_TEXT,
+    ("corpusid", "body"): _FULL_TEXT,
+    ("corpusid", "model", "text"): ("the tldrs of S2AG", "Give a folder with papers, abstracts and citations"),
+    ("corpusid", "model", "vector"): (
+        "the embeddings of S2AG",
+        "They are read as vectors of an encoder, not as papers",
+    ),
+}
+"""Keys of records that are not papers, what they are, and what to do."""
+
 _PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data")
 """Keys of the answers of an API that hold a page of records, in a list ``results`` or ``data``."""
 _DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
@@ -77,20 +91,52 @@ def read_json(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[in
         InputError: the file is another kind of text.
         CorruptError: a list breaks off, or has what is not JSON; the file is truncated or damaged.
     """
-    head, blocks = _peek(read_blocks(path, allow_truncated=allow_truncated))
-    require_text(path, head, "JSON")
+    blocks = read_blocks(path, allow_truncated=allow_truncated)
+    head, blocks = _checked(path, "JSON", blocks)
     if _DOCUMENT.match(head):
         return _split_document(path, blocks, allow_truncated)
     return _split_lines(blocks)
 
 
-def require_text(path: Path, head: bytes, expected: str) -> None:
-    """Raise InputError if the first bytes of a text are those of another kind than ``expected``."""
-    for pattern, kind, remedy in _TEXTS:
-        if re.match(pattern, head):
-            if kind != expected:
-                raise InputError(f"{path} is {kind}, not {expected}", remedy)
-            return
+def first_record(path: Path) -> dict[str, Any]:
+    """Return the first object of JSON lines or a list; an empty one if the file is something else."""
+    try:
+        values = (json.loads(text or b"") for _, text in itertools.islice(read_json(path), 100))
+        return next((value for value in values if isinstance(value, dict)), {})
+    except (InputError, ValueError, RecursionError):
+        return {}  # the reader of the records says what is wrong
+
+
+def refuse_unread(path: Path) -> None:
+    """Raise InputError if the first record of a file is none of a paper, but of a format that no source reads."""
+    record = first_record(path)
+    for keys, (kind, remedy) in _UNREAD.items():
+        if {*keys} <= record.keys():
+            raise InputError(f"{path} is {kind}, which is not read as papers", remedy)
+
+
+def read_text(path: Path, expected: str, allow_truncated: bool = False) -> tuple[bytes, Iterator[bytes | None]]:
+    """Return the first bytes of a text, and its blocks of whole lines, None for a line that is too long.
+
+    InputError if the text is of another kind than ``expected``; see also :func:`read_blocks`.
+    """
+    head, blocks = _checked(path, expected, read_blocks(path, allow_truncated=allow_truncated))
+    return head, _line_blocks(blocks)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a text that is not blank and not a comment (``#``), or an empty text."""
+    lines = _peek(read_blocks(path))[0].decode("utf-8", "replace").splitlines()
+    return next((line for line in lines if line.strip() and not line.startswith("#")), "")
+
+
+def _checked(path: Path, expected: str, blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes and all blocks; InputError if they are of another kind of text than ``expected``."""
+    head, blocks = _peek(blocks)
+    kind, remedy = next(((kind, remedy) for pattern, kind, remedy in _TEXTS if re.match(pattern, head)), (expected, ""))
+    if kind != expected:
+        raise InputError(f"{path} is {kind}, not {expected}", remedy)
+    return head, blocks
 
 
 def _split_lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:

@@ -50,6 +50,7 @@ class Work(msgspec.Struct):
     display_name: str | None = None
     publication_year: int | None = None
     abstract_inverted_index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None = None
+    abstract: str | None = None  # of openalexR
     referenced_works: list[str] | None = None
     cited_by_count: int | None = None
     concepts: list[_Concept] | None = None
@@ -150,7 +151,7 @@ class OpenAlex(FileRelease):
         return Paper(
             id=paper_id,
             title=work.title or work.display_name,
-            abstract=abstract,
+            abstract=abstract or work.abstract,
             year=work.publication_year,
             fields=self._fields(work, tally, record_number),
             outbound=[short_id(work_id) for work_id in work.referenced_works or ()],

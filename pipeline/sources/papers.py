@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.core.csr import distinct_pairs, offsets_of
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import Keys, doi_key, id_keys, normalise_all
+from pipeline.core.text import Keys, doi_key, id_keys, normalise_all, reference_keys
 from pipeline.sources.base import (
     BATCH_CHARS,
     BATCH_ROWS,
@@ -27,6 +27,7 @@ from pipeline.sources.base import (
     find_files,
     fingerprint,
 )
+from pipeline.sources.content import refuse_unread
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -81,6 +82,10 @@ class FileRelease(Release):
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the kept papers of one file; count dropped records in ``tally``."""
 
+    def joined_bytes(self) -> int:
+        """Return the approximate memory of all papers and their references together, in bytes."""
+        return sum(path.stat().st_size * (4 if path.suffix == ".gz" else 2) for path in self.files())
+
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings."""
         settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _COMMON_FIELDS}
@@ -91,7 +96,13 @@ class FileRelease(Release):
         return [path.relative_to(self.root).as_posix() for path in self.files()]
 
     def read(self, part: str) -> Iterator[Any]:
-        """Yield the papers of one file. CorruptError if the file is truncated or damaged."""
+        """Yield the papers of one file.
+
+        Raises:
+            CorruptError: the file is truncated or damaged.
+            InputError: the file has no papers, but full text or another format that is not read.
+        """
+        refuse_unread(self.root / part)
         buffer = PaperBuffer(self.root / part, self.max_text)
         return buffer.batches(self.papers(self.root / part, buffer))
 
@@ -154,7 +165,8 @@ class PaperBuffer(Tally):
         """Return the papers and the counts since the last flush."""
         self.read += len(self._ids)
         ids = pa.array(self._ids, pa.large_string())
-        offsets, cited = distinct_references(id_keys(ids), np.array(self._lengths, np.int64), id_keys(self._cited))
+        lengths, cited = np.array(self._lengths, np.int64), reference_keys(self._cited)
+        offsets, cited = distinct_references(id_keys(ids), lengths, cited)
         self.noted["references_repeated_or_self"] += len(self._cited) - len(cited)
         columns = [
             ids,

@@ -26,7 +26,7 @@ EXAMPLES = 3
 _BATCH_ROWS, _BATCH_BYTES = 64, 2**24
 """Maximum number of Parquet rows, and their approximate bytes, that are Python objects at a time."""
 
-UNREADABLE = ("bad_columns", "bad_json", "bad_utf8", "line_too_long", "no_paper_id", "wrong_type")
+UNREADABLE = ("bad_bibtex", "bad_columns", "bad_json", "bad_utf8", "line_too_long", "no_paper_id", "wrong_type")
 """Reasons for dropping a record that are defects of the input, not rules of a release."""
 
 _YEAR = re.compile(r"(?<![0-9_])[0-9]{4}(?![0-9_])", re.ASCII)

@@ -43,20 +43,19 @@ class Source(NamedTuple):
 
 
 _TRUNCATED = Option("allow_truncated", "keep the whole lines of a truncated gzip file", None)
-_COLUMNS = Option("columns", "your names, as in paper_id=id,title=headline,references=refs")
 
 SOURCES: dict[str, Source] = {
     "s2orc2020": Source(
         ".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", (_TRUNCATED,)
     ),
     "s2ag": Source(
-        ".s2ag:S2ag",
-        "Semantic Scholar Academic Graph datasets: papers/, abstracts/, citations/",
+        ".s2ag:open_s2ag",
+        "Semantic Scholar: the datasets papers/, abstracts/, citations/, or answers of the Graph API",
         (_TRUNCATED, Option("fields_from", "s2-fos-model (default), external or any")),
     ),
     "openalex": Source(
         ".openalex:OpenAlex",
-        "an OpenAlex snapshot: data/works/, data/jsonl/works/ or data/parquet/works/",
+        "OpenAlex: a snapshot (data/works/, data/jsonl/works/ or data/parquet/works/), or works of the API",
         (
             _TRUNCATED,
             Option("fields_from", "auto (default), concepts or topics"),
@@ -79,8 +78,10 @@ SOURCES: dict[str, Source] = {
         ),
     ),
     "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
-    "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_COLUMNS, _TRUNCATED)),
-    "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns", (_COLUMNS,)),
+    "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_TRUNCATED,)),
+    "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns"),
+    "csv": Source(".collection:Tables", "your own CSV or TSV with a header, with --columns", (_TRUNCATED,)),
+    "bibtex": Source(".collection:Bibtex", "your own BibTeX; the key of an entry is its id", (_TRUNCATED,)),
     "synthetic": Source(
         ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",
@@ -98,6 +99,8 @@ COMMON = (
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),
+    Option("columns", "your names, as in paper_id=id,title=headline,references=refs,cited=target"),
+    Option("citations", "FILE of citations beside the papers: two columns of ids, the citing paper first"),
     Option("contexts", "FILE of JSON lines: context, cited, year, citing; citation contexts become the queries"),
 )
 """Options of every source."""

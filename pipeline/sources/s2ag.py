@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -27,6 +28,8 @@ from pipeline.sources.base import (
     PaperBatch,
     find_files,
 )
+from pipeline.sources.collection import JsonLines
+from pipeline.sources.content import first_record
 from pipeline.sources.download import RECORD
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
@@ -34,6 +37,8 @@ from pipeline.sources.records import Tally, read_records
 from pipeline.sources.remote import Remote, ask, plain_name, public_url
 
 _T = TypeVar("_T")
+
+_JSON_ENDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
@@ -169,6 +174,55 @@ class S2ag(FileRelease, JoinedRelease):
                 yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
                 citing, cited = [], []
         yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
+
+
+_GRAPH = {
+    "paper_id": "paperId",
+    "fields": "fieldsOfStudy",
+    "references": "references.paperId",
+    "n_inbound": "citationCount",
+    "doi": "externalIds.DOI",
+}
+"""Names of our columns in answers of the Graph API: https://api.semanticscholar.org/api-docs/graph."""
+
+
+@dataclass(frozen=True)
+class S2Graph(JsonLines):
+    """Answers of the Graph API, such as ``/paper/batch``: JSON lines or lists; null is a paper that it does not know.
+
+    Attributes:
+        fields_from: as for :class:`S2ag`.
+    """
+
+    fields_from: str = "s2-fos-model"
+    source = "s2ag"
+    patterns: ClassVar[Sequence[str]] = tuple(f"{place}*{end}" for place in ("", "papers/") for end in _JSON_ENDS)
+    contents = "answers of Semantic Scholar's API"
+
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """Names in the answers, unless the user gives others."""
+        return {name: _GRAPH.get(name, name) if theirs == name else theirs for name, theirs in super().names.items()}
+
+    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+        kind: Any = dict[str, Any] | None
+        for line_number, record in read_records(path, kind, tally, allow_truncated=self.allow_truncated):
+            if record is None:
+                tally.drop_expected("unknown_to_the_api")
+                continue
+            if isinstance(subjects := record.get("s2FieldsOfStudy"), list):
+                subjects = [subject for subject in subjects if isinstance(subject, dict)]
+                of_source = [s for s in subjects if self.fields_from in ("any", s.get("source"))]
+                record["fieldsOfStudy"] = [subject.get("category") for subject in of_source]
+            yield line_number, record
+
+
+def open_s2ag(folder: Path, **options: Any) -> S2ag | S2Graph:
+    """Return the release in a folder, or a file: answers of the Graph API, which have ``paperId``, or datasets."""
+    datasets = S2ag(folder, **options)
+    paths = [path for pattern in S2Graph.patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    paths = [folder] if folder.is_file() else paths
+    return S2Graph(folder, **options) if paths and "paperId" in first_record(paths[0]) else datasets
 
 
 class _Dataset(msgspec.Struct):

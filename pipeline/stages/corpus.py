@@ -20,7 +20,7 @@ from pipeline.corpus.build import build_corpus, extract
 from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicates
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.base import JoinedRelease, Release
+from pipeline.sources.base import LINK_COLUMNS, Release
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.sources.registry import SOURCES, open_release
 
@@ -65,9 +65,12 @@ def corpus_task(name: str, release: Release) -> Task:
         InputError: the name cannot be part of a folder name.
     """
     checked_name(name)
-    contexts = {"contexts": sha256(Path(release.contexts))} if release.contexts else {}
-    config = CorpusConfig(release.source, {**release.identity(), **contexts}, release.max_text)
-    if not isinstance(release, JoinedRelease):
+    beside = {"contexts": release.contexts, "citations": release.citations}
+    sums: dict[str, Any] = {name: sha256(Path(path)) for name, path in beside.items() if path}
+    if sums and (renamed := {name: release.names[name] for name in LINK_COLUMNS if release.names[name] != name}):
+        sums["link_columns"] = renamed
+    config = CorpusConfig(release.source, {**release.identity(), **sums}, release.max_text)
+    if not release.is_joined():
         # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's; others are unchanged
         version = 4 if release.source in ("beir", "csfcube") else 3
         return Task("corpus", version, CORPORA, name, config, {}, units=PartsOfRelease(release))
@@ -105,8 +108,8 @@ def corpus_tasks(
     if duplicates == "keep" and duplicates_by:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
-    if "contexts" in options:
-        options["contexts"] = str(Path(options["contexts"]).resolve())
+    for beside in {"contexts", "citations"} & options.keys():
+        options[beside] = str(Path(options[beside]).resolve())
     rules = [rule.strip() for rule in (duplicates_by or "doi,title").split(",")]
     tasks = task_names(options["task"]) if "task" in options else []
     found = {}

@@ -196,6 +196,37 @@ CONTENTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("latin1.jsonl", _PAPERS.decode("unicode-escape").encode("latin1") + b'{"title": "\xe9"}\n', None, "iconv"),
 ]
 
+_TABLE_TEXT = b'paper_id,title,year,references\n1,"A, ""B""\nC",2019,\n2,"B",in press,"[\'1\', nan]"\n'
+
+# Files of a source by name and content: what is counted, or said.
+FLAT: list[tuple[str, str, bytes, Mapping[str, int] | None, str]] = [
+    ("csv", "a.csv", _TABLE_TEXT, {"year not a year": 1}, ""),
+    ("csv", "utf16.tsv.gz", gzip.compress(_TABLE_TEXT.replace(b",", b"\t").decode().encode("utf-16")), {}, ""),
+    ("csv", "too-many-cells.csv", _TABLE_TEXT + b"3,a,b,c,d\n", {"bad_columns": 1}, ""),
+    ("csv", "open-quote.csv", _TABLE_TEXT + b'3,"a\n', {"bad_columns": 1}, ""),
+    ("csv", "latin1.csv", _TABLE_TEXT + b"3,\xe9\n", {"bad_utf8": 1}, ""),
+    ("csv", "no-id.csv", b"id,title\n1,A\n", None, "use --columns"),
+    ("csv", "twice.csv", b"paper_id,title,title\n1,A,B\n", None, "got 'title' twice"),
+    ("csv", "json.csv", _PAPERS, None, "--source jsonl"),
+    (
+        "bibtex",
+        "a.bib",
+        b"@misc{a, title={A}, date={2019-05}}\n@misc{b, year={in press}}",
+        {"year not a year": 1},
+        "",
+    ),
+    ("bibtex", "twice.bib", b"@misc{a, title={A}}\n@misc{a, title={B}}", {"duplicate_id_other_text": 1}, ""),
+    ("bibtex", "broken.bib", b"@misc{a, title={A}}\n@misc{b}\n@misc{c, title={C", {"bad_bibtex": 1}, ""),
+    ("bibtex", "latin1.bib", b"@misc{a, title={A}}\n@misc{b, title={\xe9}}", {"bad_utf8": 1}, ""),
+    ("bibtex", "json.bib", _PAPERS, None, "--source jsonl"),
+    ("s2ag", "batch.json", b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]', {"unknown_to_the_api": 1}, ""),
+    ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", {}, ""),
+    ("jsonl", "few.jsonl", line({"paper_id": "1", "title": "A", "references": [f"x{n}" for n in range(30)]}), {}, ""),
+    ("jsonl", "tldrs.jsonl", line({"corpusid": 1, "model": "m", "text": "t"}), None, "the tldrs of S2AG"),
+    ("s2ag", "s2orc/0.jsonl.gz", gzip.compress(line({"corpusid": 1, "content": {}})), None, "is full text"),
+    ("s2orc2020", "pdf_parses_0.jsonl", line({"paper_id": "1", "body_text": []}), None, "is full text"),
+]
+
 _CORPUS = line({"_id": "d1", "title": "T", "text": "one"}) + line({"_id": "d2", "text": "two"})
 _FIRST = line({"_id": "q1", "text": "first"})
 _QUERIES = _FIRST + line({"_id": "q2", "text": "second"})
@@ -389,6 +420,8 @@ def inputs() -> Iterable[Input]:
         yield Input(f"path: {name}", "s2orc2020", given, None, said)
     for name, data, counted, said in CONTENTS:
         yield Input(f"content: {name}", "jsonl", {name: data}, counted, said)
+    for source, name, data, counted, said in FLAT:
+        yield Input(f"{source}: {name}", source, {name: data}, counted, said)
     cut = {_SHARD: _GZ[: len(_GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))
     options = ("--min-concept-score", "nan")

@@ -15,7 +15,7 @@ from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.collection import JsonLines, ParquetFiles, parse_columns
+from pipeline.sources.collection import JsonLines, ParquetFiles
 from tests.releases import id_key, read, write_lines
 
 MAP = "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
@@ -39,11 +39,11 @@ def test_a_collection_under_a_map(tmp_path: Path, name: str) -> None:
         texts = [r | {"id": str(r["id"]), "refs": r["refs"] and list(map(str, r["refs"]))} for r in RECORDS]
         table = pa.Table.from_pylist(texts).append_column("other", pa.array([1, 2]))
         pq.write_table(table, tmp_path / name, row_group_size=1)
-        release = ParquetFiles(tmp_path, MAP)
+        release = ParquetFiles(tmp_path, columns=MAP)
     else:
-        release = JsonLines(write_lines(tmp_path / name, RECORDS), MAP)
+        release = JsonLines(write_lines(tmp_path / name, RECORDS), columns=MAP)
         if "deep" not in name:
-            assert JsonLines(tmp_path, MAP).identity() == release.identity()
+            assert JsonLines(tmp_path, columns=MAP).identity() == release.identity()
     rows, total = read(release)
     assert rows[0] == {
         "paper_id": "7",
@@ -63,12 +63,12 @@ def test_a_large_plain_file_edited_in_place_is_another_release(tmp_path: Path) -
     """Same size, and a change that any sample of blocks could miss."""
     path = tmp_path / "papers.jsonl"
     path.write_bytes(b'{"id": "1"}\n' * 2_000_000)
-    identities = [JsonLines(tmp_path, MAP).identity()]
+    identities = [JsonLines(tmp_path, columns=MAP).identity()]
     for position in (500_007, 12_000_007, 23_999_983):
         with path.open("r+b") as file:
             file.seek(position)
             file.write(b"2")
-        identities.append(JsonLines(tmp_path, MAP).identity())
+        identities.append(JsonLines(tmp_path, columns=MAP).identity())
         assert identities[-1] != identities[-2]
 
 
@@ -101,16 +101,14 @@ def test_a_corpus_without_any_title_is_refused_with_the_records_own_names(
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "papers" / "a.parquet")
     with pytest.raises(InputError, match=r"has a title in 'title'; .* paper_id, headline, text.body.*--columns"):
         build(kind(tmp_path / "papers"))
-    assert len(Corpus(build(kind(tmp_path / "papers", "title=headline")))) == 3
+    assert len(Corpus(build(kind(tmp_path / "papers", columns="title=headline")))) == 3
 
 
 def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="maps 'titel', which is not a column.*'title'"):
-        parse_columns("titel=x")
-    with pytest.raises(InputError, match="like paper_id=id, our name first. Choose one of: paper_id, title"):
-        parse_columns("id=id")
+        JsonLines(tmp_path, columns="titel=x")
     with pytest.raises(InputError, match="gives 'title' no name"):
-        parse_columns("title")
+        JsonLines(tmp_path, columns="title")
     write_lines(tmp_path / "a.jsonl", [{"ident": 1, "text": "x"}])
     pq.write_table(pa.table({"ident": ["1"]}), tmp_path / "a.parquet")
     for kind, message in (
@@ -118,7 +116,7 @@ def test_a_map_that_cannot_be_is_refused(tmp_path: Path) -> None:
         (ParquetFiles, "has no column 'idnt'.*'ident'"),
     ):
         with pytest.raises(InputError, match=message):
-            read(kind(tmp_path, "paper_id=idnt"))
+            read(kind(tmp_path, columns="paper_id=idnt"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no parquet files"):
         ParquetFiles(tmp_path / "empty").parts()
@@ -128,7 +126,7 @@ def test_a_mapped_column_that_is_never_there_is_told_and_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
-    _, total = read(JsonLines(tmp_path, "abstract=txt,title=text"))
+    _, total = read(JsonLines(tmp_path, columns="abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}
     assert capsys.readouterr().err == f"no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"
 
@@ -155,9 +153,9 @@ def test_a_path_leads_through_dots_and_lists(tmp_path: Path, kind: str) -> None:
     record = {"paper": {"id": "1"}, "meta.year": 2019, "refs": [{"id": "2"}, {"id": None}], "ids.of": {"doi": "10.1/a"}}
     columns = "paper_id=paper.id,year=meta.year,references=refs.id,doi=ids.of.doi"
     if kind == "jsonl":
-        release = JsonLines(write_lines(tmp_path / "a.jsonl", [record]), columns)
+        release = JsonLines(write_lines(tmp_path / "a.jsonl", [record]), columns=columns)
     else:
         pq.write_table(pa.Table.from_pylist([record]), tmp_path / "a.parquet")
-        release = ParquetFiles(tmp_path, columns)
+        release = ParquetFiles(tmp_path, columns=columns)
     row = read(release)[0][0]
     assert (row["paper_id"], row["year"], row["outbound"], row["doi_key"]) == ("1", 2019, [2], doi_key("10.1/a"))

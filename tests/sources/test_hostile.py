@@ -40,7 +40,7 @@ def write_release(folder: Path, source: str, text: str | None = None) -> None:
     if source == "s2orc2020":
         write_s2orc(folder, [s2orc_record("1", abstract=text)])
     elif source == "jsonl":
-        write_lines(folder / "a.jsonl", [{"paper_id": 1, "abstract": text}])
+        write_lines(folder / "a.jsonl", [{"paper_id": 1, "title": "T", "abstract": text}])
     elif source == "parquet":
         pq.write_table(pa.table({"paper_id": ["1"]}), folder / "a.parquet")
     elif source == "s2ag":

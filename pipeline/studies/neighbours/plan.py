@@ -208,7 +208,7 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
     file = Path(recipe.input).expanduser() / f"{name}.jsonl.gz"
     if not file.is_file():
         raise InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
-    return corpus_task(name, JsonLines(file, "paper_id=id"))
+    return corpus_task(name, JsonLines(file, columns="paper_id=id"))
 
 
 def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.core.markup import plain_latex
+from pipeline.core.text import plain_doi
+from pipeline.corpus.reader import Corpus
+from pipeline.sources.collection import Bibtex, Tables
+from pipeline.sources.registry import open_release
+from tests.releases import id_key, read, write_lines
+from tests.sources.test_hostile import Build
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pandas.csv", 'paper_id,title,references\n1,"An ""odd"", title\nof two lines",\n2,B,"[\'1\', \'x/1\']"\n'),
+        ("spark.csv", 'paper_id,title,references\n1,"An \\"odd\\", title\nof two lines",""\n2,B,"1;x/1"\n'),
+        ("excel.csv", 'paper_id;title;references\r\n1;"An ""odd"", title\nof two lines";\r\n2;B;"1;x/1"\r\n'),
+        ("quoted.tsv", 'paper_id\ttitle\treferences\n1\t"An ""odd"", title\nof two lines"\t\n2\tB\t["1", "x/1"]\n'),
+        ("plain.tsv", 'paper_id\ttitle\treferences\n1\tAn "odd", title of two lines\n2\tB\t1;x/1\n'),
+    ],
+)
+def test_a_table_of_any_dialect(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, newline="")
+    rows, total = read(Tables(tmp_path))
+    titles = [(row["paper_id"], row["title"]) for row in rows]
+    assert titles == [("1", 'An "odd", title of two lines'), ("2", "B")]
+    assert rows[1]["outbound"] == sorted([1, id_key("x/1")])
+    assert total.dropped == {}
+
+
+def test_a_quote_in_a_plain_table_joins_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('paper_id\ttitle\n1\t"Open\n2\tB\n3\t"C" of d\n')
+    assert [row["title"] for row in read(Tables(tmp_path))[0]] == ['"Open', "B", '"C" of d']
+
+
+BIBTEX = r"""
+@string{acl = "ACL"}
+@article{smith19, Title = {A {Title} of \'Etude, {\"U}ber $x_{i}^2$}, year = 2019, month = jan, publisher = acl # "x",
+  abstract = "With {\em words} \& more", doi = {10.1/A_{b}}}
+@misc{jones, title = "First", title = "Second", crossref = {smith19}, date = {2018-05-01}}
+"""
+
+
+def test_bibtex_is_plain_text_under_its_keys(tmp_path: Path) -> None:
+    (tmp_path / "a.bib").write_text(BIBTEX)
+    rows, total = read(Bibtex(tmp_path))
+    assert [(row["paper_id"], row["title"], row["abstract"], row["year"]) for row in rows] == [
+        ("smith19", "A Title of Étude, Über $x_{i}^2$", "With words & more", 2019),
+        ("jones", "First", "", 2018),
+    ]
+    assert (total.read, total.dropped) == (2, {})
+
+
+@pytest.mark.parametrize(
+    ("latex", "plain"),
+    [
+        (r"{\'{E}}t{\'e} na\"{\i}ve \L{}ukasz \v s \c{c}", "Été naïve Łukasz š ç"),
+        (r"\emph{a \textbf{b\'e}} \citep{x}c \unknown{d} C:\temp", "a bé c d C:\\temp"),
+        (r"\alpha decay of {CO$_2$}, 50\% \{x\} \href{http://a}{b}", "α decay of CO$_2$, 50% {x} b"),
+        (r"\(\alpha\) and $\beta$ stay, $5 too", r"\(\alpha\) and $\beta$ stay, $5 too"),
+        ("R&D ~5% #1", "R&D ~5% #1"),
+    ],
+)
+def test_latex_becomes_plain_text(latex: str, plain: str) -> None:
+    assert plain_latex(latex) == plain
+
+
+PAPERS: list[dict[str, Any]] = [
+    {"paper_id": "https://doi.org/10.1/A", "title": "T", "references": ["DOI: 10.2/X", "10.1/a"]},
+    {"paper_id": "10.1/B", "title": "T", "references": ["http://dx.doi.org/10.1/A", "7"]},
+    {"paper_id": "7", "title": "T", "doi": "10.2/x", "references": ["10.2/X", "10.9/9", "2010.1/x"]},
+]
+
+
+def cited(artifact: Any) -> dict[str, list[str]]:
+    corpus = Corpus(artifact)
+    rows = np.arange(len(corpus))
+    ids = corpus.take(rows, ["paper_id"]).column(0).to_pylist()
+    return {ids[row]: [ids[other] for other in corpus.outgoing.of(row).tolist()] for row in rows.tolist()}
+
+
+def test_dois_join_in_any_spelling(tmp_path: Path, build: Build) -> None:
+    write_lines(tmp_path / "a.jsonl", PAPERS)
+    artifact = build(open_release("jsonl", tmp_path, {}))
+    assert cited(artifact) == {"https://doi.org/10.1/A": ["7"], "10.1/B": ["7", "https://doi.org/10.1/A"], "7": []}
+    assert plain_doi("2010.1/x") == plain_doi("arxiv/10.1/x") == plain_doi("10.1") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", "# from\tto\n7\t10.1/B\n7\tHTTPS://doi.org/10.1/a\nx\t7\n7\t\n"),
+        ("a.txt", "7 10.1/B\n7 10.1/A\nx 7\n"),
+        ("a.csv", "oci,cited,citing\n1,10.1/b,7\n2,10.1/a,7\n3,7,x\n4,,7\n"),
+        (
+            "a.jsonl",
+            '{"citing":7,"cited":["10.1/B","10.1/A"]}\n{"citing": "x", "cited": 7}\n{"citing": "", "cited": 1}\n',
+        ),
+        ("a.parquet", ""),
+    ],
+)
+def test_citations_in_a_file_of_their_own(tmp_path: Path, build: Build, name: str, text: str) -> None:
+    (tmp_path / "papers").mkdir()
+    write_lines(tmp_path / "papers/a.jsonl", PAPERS)
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"of": ["7", "7", "x"], "to": ["10.1/B", "10.1/A", "7"]}), tmp_path / name)
+    else:
+        (tmp_path / name).write_text(text)
+    release = open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / name)})
+    artifact = build(release)
+    assert cited(artifact) == {
+        "https://doi.org/10.1/A": ["7"],
+        "10.1/B": ["7", "https://doi.org/10.1/A"],
+        "7": ["10.1/B", "https://doi.org/10.1/A"],
+    }
+    noted = artifact.manifest.counts["noted"]
+    assert noted["citations: dropped, citing_paper_unknown"] == 1
+    bad = noted.get("citations: dropped, null_cited_id", 0) + noted.get("citations: dropped, null_citing_id", 0)
+    assert bad == (name in ("a.tsv", "a.csv", "a.jsonl"))
+
+
+def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Build) -> None:
+    write_lines(tmp_path / "a.jsonl", PAPERS)
+    (tmp_path / "e.json").write_text(json.dumps([{"from": "7", "to": "10.1/B", "weight": 1}]))
+    values = {"citations": str(tmp_path / "e.json")}
+    with pytest.raises(InputError, match=r"e.json:1 must have columns 'citing' and 'cited', got from, to, weight"):
+        build(open_release("jsonl", tmp_path / "a.jsonl", values))
+    artifact = build(open_release("jsonl", tmp_path / "a.jsonl", {**values, "columns": "citing=from,cited=to"}))
+    assert cited(artifact)["7"] == ["10.1/B"]
+
+
+def test_few_found_references_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [
+        {"paper_id": f"p{n}", "title": "T", "references": [f"q{n}", f"p{n - 1}" if n < 2 else "q"]} for n in range(11)
+    ]
+    build(open_release("jsonl", write_lines(tmp_path / "a.jsonl", records), {}))
+    said = capsys.readouterr().err
+    assert "only 1 of 22 references are papers of this corpus: they must be ids like p0, or DOIs" in said
+    build(open_release("jsonl", write_lines(tmp_path / "b.jsonl", records[:10]), {}))
+    assert "only" not in capsys.readouterr().err
+
+
+GRAPH = [
+    None,
+    {
+        "paperId": "a",
+        "corpusId": 1,
+        "title": "First",
+        "abstract": None,
+        "year": 2020,
+        "externalIds": {"DOI": "10.1/A"},
+        "references": [{"paperId": "b", "title": "x"}, {"paperId": None}],
+        "citationCount": 4,
+        "s2FieldsOfStudy": [
+            {"category": "Biology", "source": "external"},
+            {"category": "Medicine", "source": "s2-fos-model"},
+        ],
+    },
+    {"paperId": "b", "title": "Second", "references": None, "fieldsOfStudy": ["Physics"]},
+]
+
+
+@pytest.mark.parametrize("name", ["a.json", "papers/a.jsonl", "page.json"])
+def test_answers_of_the_graph_api(tmp_path: Path, name: str) -> None:
+    (tmp_path / "papers").mkdir()
+    lists = {"a.json": json.dumps(GRAPH), "page.json": json.dumps({"total": 3, "data": GRAPH}, indent=1)}
+    (tmp_path / name).write_text(lists.get(name, "\n".join(map(json.dumps, GRAPH))))
+    for folder in (tmp_path, tmp_path / name):
+        rows, total = read(open_release("s2ag", folder, {}))
+        assert [(row["paper_id"], row["title"], row["outbound"], row["n_inbound"]) for row in rows] == [
+            ("a", "First", [id_key("b")], 4),
+            ("b", "Second", [], 0),
+        ]
+        assert rows[0]["fields"] != rows[1]["fields"] != 0
+        assert total.dropped == {"unknown_to_the_api": 1}
+    biology = read(open_release("s2ag", tmp_path, {"fields_from": "external"}))[0][0]["fields"]
+    assert biology != rows[0]["fields"] != 0
