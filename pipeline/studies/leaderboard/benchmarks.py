@@ -281,6 +281,7 @@ def _of_pools(
     deepest = runs.group_by("depth").agg(pl.col("system").n_unique()).sort("system", "depth")["depth"].tail(1)
     runs = runs.filter(pl.col("depth").is_in(deepest.implode()))
     runs = runs.unique(["system", "pool"], keep="last", maintain_order=True).sort("sample", maintain_order=True)
+    samples = runs["sample"].n_unique()
     runs = runs.filter(pl.len().over("pool") == pl.len().over("pool").max())
     runs = runs.filter(pl.len().over("system") == pl.len().over("system").max())
     if measure is None or runs["system"].n_unique() < 2:
@@ -306,9 +307,10 @@ def _of_pools(
     repeated = units_of if len({*units}) < len(units) else None
     means = mean_of_means(values_of, seed, units=repeated, resamples=resamples)
     (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same flips
-    ordered = [runs_of_system[system,] for system in best]
+    ordered, shared = [runs_of_system[system,] for system in best], runs["sample"].n_unique()
+    part = f", {shared} of {samples} samples" if shared < samples else ""
     return Benchmark(
-        kind, _name(kind, settings, corpus, run), run["field"], run["size"], run["year"], measure, best,
+        kind, _name(kind, settings, corpus, run) + part, run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
         [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
         Drawn(item, seed, len(means.draws[0])),

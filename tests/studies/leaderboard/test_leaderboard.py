@@ -76,6 +76,19 @@ def test_pools_of_other_settings_are_benchmarks_if_they_are_chosen(root: Path, b
     assert ["seed 6" in row["benchmark"] for row in rows] == [True]  # no other suite has it
 
 
+def test_systems_with_some_of_the_samples_are_ranked_on_these(root: Path, board: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(root, tmp_path / "other")
+    mdcr_json(other, *flags(f"eval {POOLS} --size 500 --samples 1 --model newest"))
+    rows = [
+        row for row in mdcr_json(other, "leaderboard")["tables"]["benchmarks"] if "of 2 samples" in row["benchmark"]
+    ]
+    assert {row["benchmark"].rpartition(", ")[2] for row in rows} == {"1 of 2 samples"}
+    assert {row["system"] for row in rows} == {*SYSTEMS, "newest"}
+    shown = mdcr_json(other, *flags("show table --depth 500 --samples 1 --size 500 --year 2019"))["rows"]
+    of_sample = {row["system"]: row["value"] for row in shown if row["measure"] == "map" and row["field"] is None}
+    assert {row["system"]: row["value"] for row in rows} == pytest.approx(of_sample, abs=1e-12)
+
+
 def test_the_tables_are_printed(root: Path, board: Any) -> None:
     for words in (["leaderboard"], ["card", "lsa"]):
         shown = mdcr(root, *words)
