@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from pipeline.measure.design import estimate
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks, standings
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import (
@@ -27,7 +28,7 @@ from pipeline.measure.statistics import (
     permutation_of_means,
     simultaneous,
 )
-from pipeline.scores.average import Draws, average
+from pipeline.scores.average import BY_SAMPLE, Draws
 
 MEAN = 0.35 / 2.35
 Row = tuple[str, float, np.ndarray]
@@ -63,9 +64,8 @@ def queries_and_samples(runs: int) -> Iterator[Row]:
             truths = {"queries": MEAN, "papers": of_query.mean(axis=(1, 2)), "both": MEAN}
             for resample, truth in truths.items():
                 draws = Draws(resample=resample)  # type: ignore[arg-type]
-                of_runs = average(frame, draws).values()
-                drawn, means = (np.stack([getattr(one, name) for one in of_runs]) for name in ("draws", "values"))
-                low, high = draws.interval(drawn, means)
+                found = estimate(frame, BY_SAMPLE, 1, draws=draws)
+                low, high = found["low"].to_numpy(), found["high"].to_numpy()
                 name = f"--resample={resample}, {samples} samples that deviate by {100 * deviation:g} points"
                 yield name, 0.95, (low <= truth) & (truth <= high)
 

@@ -54,8 +54,9 @@ _MEASURE = "measure"
 class Design:
     """The meaning of the columns of a frame of values, which has the ``value`` of an item in each row.
 
-    A column ``measure``, if there is one, separates measures: they share draws, a row is compared with its baseline
-    within each, and the measure says whether higher is better. Without it, or if it is null, higher is better.
+    A column ``measure``, if there is one, separates measures: those with values of the same items share draws, a row is
+    compared with its baseline within each, and the measure says whether higher is better. Without it, or if it is null,
+    higher is better.
 
     Attributes:
         row: what is estimated and compared, such as a system.
@@ -151,7 +152,7 @@ def estimate(
 
     Returns:
         The columns ``of``, ``row`` and ``measure`` with :data:`ESTIMATE` and, with a baseline, :data:`DIFFERENCE`: a
-        row for each row of each set, in order of first appearance; nothing without values.
+        row for each row of each set, in order of first appearance; nothing without values (NaN and null are none).
 
     Raises:
         InputError: a row lacks items that others of its set have, or has two values of one; or repetitions are
@@ -159,11 +160,15 @@ def estimate(
     """
     measure = [_MEASURE] if _MEASURE in values.columns else []
     keys = list(dict.fromkeys([*design.of, *design.row, *measure]))
+    if design.redrawn is None:
+        values = values.filter(pl.col("value").cast(pl.Float64).is_not_nan())
     if values.is_empty():
         return values.select(keys).hstack(pl.DataFrame(schema=ESTIMATE | (DIFFERENCE if baseline is not None else {})))
-    parts = values.partition_by(design.of, maintain_order=True) if design.of else [values]
-    sets = [_read(part, keys, design) for part in parts]
+    sets = [_read(part, keys, design) for part in _sets(values, design, measure)]
     frame = pl.concat([items.rows.hstack(_estimates(items, seed, draws, keep_draws)) for items in sets])
+    frame = (
+        values.select(keys).unique(maintain_order=True).join(frame, on=keys, nulls_equal=True, maintain_order="left")
+    )
     if baseline is None:
         return frame
     pairs = [_pairs(items.rows, design.row, baseline, items) for items in sets]
@@ -180,6 +185,16 @@ def estimate(
     adjusted = pl.col("p").map_batches(lambda p_values: pl.Series(holm(p_values.to_numpy())), pl.Float64)
     differences = differences.with_columns(p_adjusted=adjusted.over(family) if family else adjusted)
     return frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _sets(values: pl.DataFrame, design: Design, measure: Sequence[str]) -> list[pl.DataFrame]:
+    """Return the values of each set; measures that rate other items than the rest of the set are sets of their own."""
+    keys = list(design.of)
+    if measure:
+        place = pl.struct(pl.lit(0) if design.group is None else design.group, design.item)
+        values = values.with_columns(_items=place.hash().unique().sum().over(*design.of, *measure))
+        keys.append("_items")
+    return values.partition_by(keys, maintain_order=True) if keys else [values]
 
 
 def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:

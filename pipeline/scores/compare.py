@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,26 +12,16 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
-from pipeline.measure.estimates import smallest_shown
+from pipeline.measure.design import estimate
 from pipeline.measure.measures import sign_of
-from pipeline.measure.permutation import permutations_of
-from pipeline.measure.statistics import (
-    equivalence,
-    permutation_of_means,
-    standard_error,
-    standardised_effect,
-)
 from pipeline.scores.average import (
     AVERAGE,
+    BY_SAMPLE,
     PROTOCOL,
-    Average,
     Draws,
-    Key,
-    Setup,
-    average,
-    corrected,
     families,
     in_order,
+    require_same_queries,
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
@@ -127,83 +118,83 @@ def compare_pairs(
     scores: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
     """Return the differences of all pairs of systems (:func:`compare`), with Holm's correction over pools and pairs."""
-    pairs = list(itertools.combinations(systems, 2))
-    tests = len(pairs) * scores.select("field", "size").n_unique()
-    return _with_findings(pl.concat([_compare_pair(scores, *pair, measures, tests, draws) for pair in pairs]), draws)
+    parts, bases, facts = list[pl.DataFrame](), {}, list[dict[str, Any]]()
+    for pair in itertools.combinations(systems, 2):
+        for values, of_set in _sets(scores, *pair, measures):
+            number = len(facts)
+            parts.append(values.with_columns(set=pl.lit(number), average=pl.lit(of_set["field"] == AVERAGE)))
+            bases[number, of_set["second"]] = (number, of_set["first"])
+            facts.append(of_set)
+    values = pl.concat(parts)
+    design = replace(BY_SAMPLE, row=("set", "label"), of=("set", "average"), family=("average",))
+    found = estimate(values, design, draws.seed_of(scores), bases, draws)
+    return _with_findings(_table(found, values, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
 
 
-def _compare_pair(
-    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None, tests: int, draws: Draws
-) -> pl.DataFrame:
+def _sets(
+    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None
+) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
+    """Yield the scores of two systems on each pool, and on the fields of each mean, with what names them."""
     shared_scores, labels = paired(scores, first, second)
     common = in_order(shared_scores.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
     for name in measures or ():
         if name not in common:
             raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
     names = list(measures or common)
-    averages = average(shared_scores.filter(pl.col("measure").is_in(names)), draws)
+    chosen = shared_scores.filter(pl.col("measure").is_in(names))
+    chosen = chosen.sort(pl.col("measure").cast(pl.Enum(names)), maintain_order=True)
+    require_same_queries(chosen)
     scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(shared_scores).iter_rows(named=True)}
-    setups = list(dict.fromkeys(setup for setup, *_ in averages))
+    setups = shared_scores.select("field", "size").unique(maintain_order=True).rows()
     groups = [([setup], scope_of[setup]) for setup in setups]
     groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
-    seed = draws.seed_of(scores)
-    of_groups = (_differences(averages, group, where, labels, names, seed, tests, draws) for group, where in groups)
-    return pl.concat(of_groups)
+    for fields, where in groups:
+        places = pl.DataFrame(fields, {name: scores.schema[name] for name in ("field", "size")}, orient="row")
+        values = places.join(chosen, on=["field", "size"], nulls_equal=True, maintain_order="left_right")
+        sizes = {size for _, size in fields}
+        first_run = values.filter(label=labels[0], measure=names[0]).group_by("field", maintain_order=True)
+        pools = first_run.agg(pl.col("pool").sort_by("sample").unique(maintain_order=True))
+        yield values, {
+            "first": labels[0], "second": labels[1], "field": fields[0][0] if len(fields) == 1 else AVERAGE,
+            "scope": where, "size": sizes.pop() if len(sizes) == 1 else None,
+            "pools": pools["pool"].explode().to_list(),
+        }  # fmt: skip
 
 
-def _differences(
-    averages: Mapping[Key, Average],
-    setups: Sequence[Setup],
-    scope_name: str,
-    labels: tuple[str, str],
-    measures: Sequence[str],
-    seed: int,
-    tests: int,
-    draws: Draws,
-) -> pl.DataFrame:
-    """Return the differences of some measures on one pool, or of the mean over the fields of several."""
-    first, second = (
-        {setup[0] or "": np.stack([averages[setup, label, name].values for name in measures]) for setup in setups}
-        for label in labels
+def _table(found: pl.DataFrame, values: pl.DataFrame, facts: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Return the differences of the estimates of each set as a frame, without findings."""
+    facts = facts.with_row_index("set").cast({"set": found.schema["set"]})
+    keys = ["set", "measure"]
+    firsts = found.filter(pl.col("p").is_null()).select(*keys, first_value="value")
+    means = values.filter(pl.col("value").is_not_nan()).group_by(*keys, "label", "field", "query", maintain_order=True)
+    means = means.agg(pl.col("value").mean()).join(facts.select("set", "first"), on="set", maintain_order="left")
+    means = means.sort("query", maintain_order=True)
+    order = values.select("set", "field").unique(maintain_order=True).with_row_index("place")
+    ordered = means.join(order, on=["set", "field"], nulls_equal=True, maintain_order="left").sort(
+        "place", maintain_order=True
     )
-    changes = {field: second[field] - values for field, values in first.items()}
-    first_draws, second_draws = (
-        np.stack([[averages[setup, label, name].draws for setup in setups] for name in measures]) for label in labels
+    by_label = ordered.group_by(*keys, maintain_order=True).agg(
+        changes=pl.col("value").filter(pl.col("label") != pl.col("first"))
+        - pl.col("value").filter(pl.col("label") == pl.col("first"))
     )
-    low, high = draws.interval(np.mean(second_draws - first_draws, axis=1), *changes.values())
-    all_changes, sizes = np.concatenate(list(changes.values()), axis=1), {size for _, size in setups}
-    gains = all_changes * np.array([[sign_of(name)] for name in measures])
-    difference, first_value, second_value = (
-        np.mean([values.mean(axis=1) for values in groups.values()], axis=0) for groups in (changes, first, second)
-    )
-    pools = [pool for setup in setups for pool in averages[setup, labels[0], measures[0]].pools]
-    return pl.DataFrame({
-        "first": labels[0], "second": labels[1], "field": setups[0][0] if len(setups) == 1 else AVERAGE,
-        "scope": scope_name, "size": sizes.pop() if len(sizes) == 1 else None, "pools": [pools] * len(measures),
-        "queries": all_changes.shape[1], "interval": draws.kind(all_changes.shape[1], len(setups)),
-        "level": draws.level, "resample": draws.resample, "measure": measures,
-        "first_value": first_value, "second_value": second_value, "difference": difference, "low": low, "high": high,
-        "p_value": permutation_of_means(changes, seed, permutations=draws.permutations, tests=tests),
-        "p_adjusted": None, "tests": None, "effect": standardised_effect(changes),
-        "error": standard_error(changes), "detectable": None,
-        "permutations": permutations_of(tests, draws.permutations),
-        "margin": draws.margin,
-        "p_equivalent": equivalence(changes, draws.margin) if draws.margin else None, "finding": None,
-        "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
-        "changes": list(all_changes),
-    }, schema_overrides=DIFFERENCES).with_columns(pl.col("effect", "error").fill_nan(None))  # fmt: skip
+    table = found.filter(pl.col("p").is_not_null()).join(firsts, on=keys).join(by_label, on=keys).join(facts, on="set")
+    table = table.drop("low", "high")
+    renamed = {"queries": "items", "second_value": "value", "p_value": "p"}
+    ends = {"low": "difference_low", "high": "difference_high"}
+    settings = {
+        name: pl.lit(value)
+        for name, value in (("level", draws.level), ("resample", draws.resample), ("margin", draws.margin))
+    }
+    table = table.with_columns(**renamed, **ends, **settings, finding=pl.lit(None))
+    return table.sort("set", maintain_order=True).select(*DIFFERENCES).cast(DIFFERENCES)
 
 
 def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Correct the p-values over the pools (and pairs) of each measure, and add the findings."""
+    """Add the findings."""
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
     better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
-    corrected_tests = corrected(differences, ["measure"])
-    errors = corrected_tests.select("error", "tests").iter_rows()
-    detectable = [None if error is None else smallest_shown(error, draws.alpha / tests) for error, tests in errors]
-    return corrected_tests.with_columns(
-        pl.Series("detectable", detectable, pl.Float64),
+    return differences.with_columns(
         pl.when(pl.col("p_adjusted") < draws.alpha)
         .then(pl.when(gain > 0).then(better).otherwise(worse))
         .when(pl.col("p_equivalent") < draws.alpha)

@@ -14,8 +14,8 @@ from pipeline.core.config import format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
+from pipeline.measure.design import Design, estimate, tall
 from pipeline.measure.engines import precision_among
-from pipeline.measure.statistics import mean_of_means
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, has_own_queries, provenance
 from pipeline.scores.choose import labels_of
@@ -281,10 +281,13 @@ def _map_texts(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
         if scored.any():
             groups[of_pool["field"][0] or ""] = values[:, scored]
     if groups:
-        means = mean_of_means(groups, seed)
+        design = Design(row=("label",), item="item", group="group")
+        means = estimate(tall(groups, pl.DataFrame({"label": labels})), design, seed).select(
+            "label", "value", "low", "high"
+        )
         figures = (
             f"{label} {percent(value)} [{percent(low)}, {percent(high)}]"
-            for label, value, low, high in zip(labels, means.value, means.low, means.high, strict=True)
+            for label, value, low, high in means.iter_rows()
         )
         scope_text = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
         yield f"{scope_text}: {', '.join(figures)}"

@@ -15,21 +15,16 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.core.text import csv_cell
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.measures import sign_of
-from pipeline.measure.permutation import permutations_of
-from pipeline.measure.statistics import equivalence, permutation_of_means
 from pipeline.scores.average import (
     AVERAGE,
+    BY_SAMPLE,
     PROTOCOL,
-    Average,
     Draws,
-    Floats,
-    Key,
-    Setup,
-    average,
-    corrected,
     families,
     in_order,
+    require_same_queries,
 )
 from pipeline.scores.choose import labels_of
 from pipeline.scores.sources import trained_on
@@ -38,9 +33,6 @@ from pipeline.stages.systems import UNTUNED
 
 USUAL = "usual"
 """In place of a baseline: the row of tuned BM25, else of BM25, if exactly one row has that name."""
-
-MACRO: Setup = (AVERAGE, 0)
-"""In place of a setup: the mean over the fields of a table."""
 
 EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
@@ -142,9 +134,10 @@ def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataF
     for of_kind in scores.partition_by("kind", maintain_order=True):
         sampled = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
         for sample in sorted(sampled["sample"].unique()):
-            averages = average(sampled.filter(sample=sample), draws)
-            figures = [_row(key, figure, draws) for key, figure in averages.items()]
-            parts.append(_frame(figures, load_runs(of_kind), draws))
+            runs = load_runs(of_kind)
+            figures = _figures(sampled.filter(sample=sample), BY_SAMPLE, {}, draws, draws.seed_of(runs))
+            order = {"measure": in_order(figures["measure"].unique())}
+            parts.append(_frame(_sorted(figures, ["field", "size", "label"], order), runs, draws))
     return pl.concat(parts)
 
 
@@ -157,25 +150,45 @@ def _summarise_kind(
     measures = in_order(scores["measure"].unique())
     if sort is not None and sort not in measures:
         raise InputError(f"{sort} was not scored", f"Score it with --measures, or choose from {', '.join(measures)}")
-    averages = average(scores, draws)
+    require_same_queries(scores)
+    placed = [
+        {"table": number, "over": over, "place": place, "field": field, "size": size}
+        for (over, setups), number in zip(
+            families(scores.select("field", "size").unique().rows()), numbers, strict=False
+        )
+        for place, (field, size) in enumerate(setups)
+    ]
+    places = pl.DataFrame(placed, schema_overrides={"field": pl.String, "size": scores.schema["size"]})
+    values = places.join(scores, on=["field", "size"], nulls_equal=True, maintain_order="left_right")
+    seed, family = draws.seed_of(runs), ("table", "label")
+    of_pools = replace(BY_SAMPLE, of=("table", "over", "place", "field", "size"), family=family)
+    figures = _figures(values, of_pools, base_of, draws, seed)
+    fields = values.filter(over="fields")
+    complete = pl.col("field").n_unique().over("table", "label", "measure") == pl.col("field").n_unique().over("table")
+    macro = _figures(
+        fields.filter(complete), replace(BY_SAMPLE, of=("table", "over"), family=family), base_of, draws, seed
+    )
+    sizes = fields.group_by("table").agg(size=pl.when(pl.col("size").n_unique() == 1).then(pl.col("size").first()))
+    macro = macro.join(sizes, on="table", maintain_order="left").with_columns(field=pl.lit(AVERAGE))
     labels = list(runs["label"].unique(maintain_order=True))
     if sort is not None:
-        sign, means = -sign_of(sort), dict[str, list[float]]()
-        for (_, label, measure), figure in averages.items():
-            means.setdefault(label, []).extend([figure.values.mean()] * (measure == sort))
-        labels.sort(key=lambda label: sign * np.mean(means[label]) if means[label] else np.inf)
-    rows: list[dict[str, Any]] = []
-    for (over, setups), number in zip(families([setup for setup, *_ in averages]), numbers, strict=False):
-        of_table = {key: figure for key, figure in averages.items() if key[0] in setups}
-        order = itertools.product(setups, labels, measures)
-        figures = {key: _row(key, of_table[key], draws) for key in order if key in of_table}
-        if over == "fields":
-            figures |= _macro_averages(setups, labels, measures, of_table, draws)
-        tests = _tests(of_table, figures, base_of, draws, draws.seed_of(runs))
-        rows += [row | tests.get(key, {}) | {"table": number, "over": over} for key, row in figures.items()]
-    summary = corrected(_mark_best(_frame(rows, runs, draws)), ["table", "measure", "label"])
+        means = dict(figures.filter(measure=sort).group_by("label").agg(pl.col("value").mean()).iter_rows())
+        labels.sort(key=lambda label: -sign_of(sort) * means[label] if label in means else np.inf)
+    every = pl.concat([figures, macro], how="diagonal_relaxed")
+    every = _sorted(
+        every.sort("table", "place", nulls_last=True, maintain_order=True),
+        ["table", "place"],
+        {"label": labels, "measure": measures},
+    )
+    summary = _mark_best(_frame(every, runs, draws))
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
     return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
+
+
+def _sorted(figures: pl.DataFrame, first: Sequence[str], orders: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Sort figures by columns in order of appearance, then by given orders of values."""
+    appearance = [pl.struct(first).rle_id()]
+    return figures.sort(*appearance, *(pl.col(name).cast(pl.Enum(order)) for name, order in orders.items()))
 
 
 def _default_baseline(runs: pl.DataFrame) -> str | None:
@@ -183,63 +196,52 @@ def _default_baseline(runs: pl.DataFrame) -> str | None:
     return next((name for name in ("bm25", UNTUNED) if systems.count(name) == 1 < len(systems)), None)
 
 
-def _row(key: Key, figure: Average, draws: Draws, fields: Sequence[Average] = ()) -> dict[str, Any]:
-    """Return a figure with its interval; ``fields`` are the figures that a mean over fields averages."""
-    (field, size), label, measure = key
-    low, high = draws.interval(figure.draws[None, :], *(group.values[None, :] for group in fields or [figure]))
-    return {
-        "field": field,
-        "size": size,
-        "label": label,
-        "measure": measure,
-        "value": float(figure.figures.mean()),
-        "deviation": float(figure.figures.std(ddof=1)) if len(figure.figures) > 1 else None,
-        "low": float(low[0]),
-        "high": float(high[0]),
-        "queries": len(figure.values),
-        "positives": figure.positives,
-        "pools": list(figure.pools),
-    }
+def _figures(scores: pl.DataFrame, of: Design, base_of: Mapping[str, str], draws: Draws, seed: int) -> pl.DataFrame:
+    """Return the estimates of each label and measure on each set of pools, with the facts of its samples.
 
-
-def _macro_averages(
-    setups: Sequence[Setup],
-    labels: Sequence[str],
-    measures: Sequence[str],
-    averages: Mapping[Key, Average],
-    draws: Draws,
-) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Yield the macro average over fields, for each system with figures on all of them."""
-    sizes = {size for _, size in setups}
-    for label, measure in itertools.product(labels, measures):
-        fields = [averages[key] for setup in setups if (key := (setup, label, measure)) in averages]
-        if len(fields) < len(setups):
-            continue
-        macro = Average(
-            values=np.concatenate([field.values for field in fields]),
-            figures=_figures_of_samples(fields),
-            samples=max((field.samples for field in fields), key=len),
-            draws=np.mean([field.draws for field in fields], axis=0),
-            positives=sum(field.positives for field in fields),
-            pools=tuple(name for field in fields for name in field.pools),
-        )
-        key = (MACRO, label, measure)
-        value = float(np.mean([field.figures.mean() for field in fields]))
-        size = next(iter(sizes)) if len(sizes) == 1 else None
-        yield key, _row(key, macro, draws, fields) | {"size": size, "value": value}
-
-
-def _figures_of_samples(fields: Sequence[Average]) -> Floats:
-    """Return the macro average of each sample; the one pool of a field with ``--size all`` counts in every sample.
-
-    If fields have different samples, no deviation over samples is defined, and one figure is returned.
+    Added columns: ``positives`` of one sample, ``pools``, ``deviation`` over samples, and ``baseline`` of tested rows.
     """
-    repeated = [field for field in fields if len(field.samples) > 1]
-    if len({field.samples for field in repeated}) != 1:
-        return np.array([np.mean([field.figures.mean() for field in fields])])
-    count = len(repeated[0].samples)
-    figures: Floats = np.mean([np.broadcast_to(field.figures, count) for field in fields], axis=0)
-    return figures
+    keys = [*of.of, "label", "measure"]
+    levels = list(dict.fromkeys([*keys, "field", "size"]))
+    samples = (
+        scores.sort("query", maintain_order=True)
+        .group_by(*levels, "sample", maintain_order=True)
+        .agg(pl.col("value").drop_nans().mean(), pl.col("positives").first(), pl.col("pool").first())
+    )
+    of_pools = (
+        samples.sort("sample", maintain_order=True)
+        .group_by(levels)
+        .agg("pool", "sample", "value", pl.first("positives"))
+    )
+    order = scores.select(levels).unique(maintain_order=True)
+    facts = order.join(of_pools, on=levels, nulls_equal=True, maintain_order="left").group_by(keys, maintain_order=True)
+    facts = facts.agg(
+        pl.col("positives").sum(),
+        "sample",
+        "value",
+        pools=pl.col("pool").list.explode(keep_nulls=False, empty_as_null=False),
+    )
+    deviations = [_deviation(*figures) for figures in facts.select("sample", "value").iter_rows()]
+    facts = facts.drop("sample", "value").with_columns(deviation=pl.Series(deviations, dtype=pl.Float64))
+    found = estimate(scores, of, seed, {(label,): (base,) for label, base in base_of.items()}, draws)
+    tested = pl.when(pl.col("p").is_not_null())
+    return found.join(facts, on=keys, nulls_equal=True, maintain_order="left").with_columns(
+        baseline=tested.then(pl.col("label").replace_strict(base_of, default=None, return_dtype=pl.String)),
+        permutations=pl.col("permutations").fill_null(draws.permutations),
+    )
+
+
+def _deviation(samples: Sequence[Sequence[int]], figures: Sequence[Sequence[float]]) -> float | None:
+    """Return the standard deviation over samples of the mean over fields; None for one sample.
+
+    The one pool of a field with ``--size all`` counts in every sample. If fields have different samples, none is
+    defined.
+    """
+    repeated = {tuple(of_field) for of_field in samples if len(of_field) > 1}
+    if len(repeated) != 1:
+        return None
+    count = len(repeated.pop())
+    return float(np.mean([np.broadcast_to(of_field, count) for of_field in figures], axis=0).std(ddof=1))
 
 
 def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
@@ -265,46 +267,13 @@ def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
     return {label: base_of[depth] for label, depth in depth_of.items() if depth in base_of and label not in bases}
 
 
-def _tests(
-    averages: Mapping[Key, Average], figures: Iterable[Key], base_of: Mapping[str, str], draws: Draws, seed: int
-) -> dict[Key, dict[str, Any]]:
-    """Return baseline and p-values of each tested figure of a table.
-
-    A system is tested if it and the baseline have the same depth and samples; a mean over fields, if that holds in each
-    field.
-    """
-    setups = list(dict.fromkeys(key[0] for key in averages))
-    changes_of: dict[Setup, dict[Key, list[Floats]]] = {}
-    for setup in dict.fromkeys(key[0] for key in figures):
-        fields = setups if setup == MACRO else [setup]
-        for key in (key for key in figures if key[0] == setup):
-            of_fields = [averages[field, *key[1:]] for field in fields]
-            bases = [averages.get((field, base_of.get(key[1], ""), key[2])) for field in fields]
-            pairs = [(figure, base) for figure, base in zip(of_fields, bases, strict=True) if base is not None]
-            if len(pairs) == len(fields) and all(figure.samples == base.samples for figure, base in pairs):
-                changes = [figure.values - base.values for figure, base in pairs]
-                changes_of.setdefault(setup, {})[key] = changes
-    tests = len([setup for setup in changes_of if setup != MACRO])
-    tested: dict[Key, dict[str, Any]] = {}
-    for setup, changes_by_key in changes_of.items():
-        fields = setups if setup == MACRO else [setup]
-        groups = {
-            field[0] or "": np.stack([rows[position] for rows in changes_by_key.values()])
-            for position, field in enumerate(fields)
-        }
-        p_values = permutation_of_means(groups, seed, permutations=draws.permutations, tests=tests).tolist()
-        p_equivalents = equivalence(groups, draws.margin).tolist() if draws.margin else [None] * len(p_values)
-        for key, p_value, p_equivalent in zip(changes_by_key, p_values, p_equivalents, strict=True):
-            test = {"baseline": base_of[key[1]], "p_value": p_value, "p_equivalent": p_equivalent}
-            tested[key] = test | {"permutations": permutations_of(tests, draws.permutations)}
-    return tested
-
-
-def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return figures as a frame, columns :data:`SUMMARY`, with the facts of their rankings."""
     run_of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
     seed, records = draws.seed_of(runs), []
-    for row in rows:
+    figures = figures.rename({"items": "queries", "p": "p_value"}, strict=False)
+    figures = figures.select(name for name in _OF_FIGURE if name in figures.columns)
+    for row in figures.iter_rows(named=True):
         rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
         pools = [json.loads(run["pool_settings"]) for run in rankings]
@@ -323,12 +292,18 @@ def _frame(rows: Sequence[dict[str, Any]], runs: pl.DataFrame, draws: Draws) -> 
             "trained_on": trained_on(rankings[0]),
             "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resample": draws.resample, "resamples": draws.resamples,
-            "permutations": draws.permutations,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
             "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),
             **row,
         })  # fmt: skip
     return pl.DataFrame(records, schema=SUMMARY, orient="row")
+
+
+_OF_FIGURE = (
+    *("table", "over", "field", "size", "label", "measure", "value", "deviation", "low", "high", "queries"),
+    *("positives", "pools", "baseline", "p_value", "p_adjusted", "tests", "permutations", "p_equivalent"),
+)
+"""Columns of a summary that :func:`_figures` computes."""
 
 
 def _mark_best(summary: pl.DataFrame) -> pl.DataFrame:

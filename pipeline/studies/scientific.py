@@ -14,7 +14,7 @@ from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks
-from pipeline.scores.average import AVERAGE, Draws, average
+from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
@@ -99,14 +99,15 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     The interval of a rank leaves out the places of significantly better and worse systems on the set. That of the mean
     averages the ends.
     """
-    averages = {key: setup_average for key, setup_average in average(scores, draws).items() if key[2] == measure}
-    setups, labels = dict.fromkeys(key[0] for key in averages), list(dict.fromkeys(key[1] for key in averages))
-    ranked = {}
-    for setup in setups:
-        queries = np.stack([averages[setup, label, measure].values for label in labels])
+    of_measure, ranked = scores.filter(measure=measure), {}
+    labels = of_measure["label"].unique(maintain_order=True).to_list()
+    for field, of_set in of_measure.group_by("field", maintain_order=True):
+        wide = of_set.sort("query").pivot("query", index="label", values="value", aggregate_function="mean")
+        wide = pl.DataFrame({"label": labels}).join(wide, on="label", maintain_order="left").drop("label")
+        queries = np.ascontiguousarray(wide.to_numpy())
         worth = sign_of(measure) * queries.mean(axis=1)
-        apart = all_pairs(queries, seed=draws.seed_of(scores), item=setup[0]) < draws.alpha
-        ranked[str(setup[0])] = np.stack([ranks(worth), *rank_ends(worth, apart)])
+        apart = all_pairs(queries, seed=draws.seed_of(scores), item=field[0]) < draws.alpha
+        ranked[str(field[0])] = np.stack([ranks(worth), *rank_ends(worth, apart)])
     ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
     rows = [
         Measurement(label, column, *map(float, figures))

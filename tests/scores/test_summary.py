@@ -88,7 +88,7 @@ def test_samples_are_resampled_for_differences_too_and_one_sample_is_refused() -
     assert both.filter(field="Art").select("low", "high").rows()[0] == pytest.approx(
         plain.filter(field="Art").select("low", "high").rows()[0]
     )
-    with pytest.raises(InputError, match="papers needs 2 samples or more of each pool, got 1 of Art 20"):
+    with pytest.raises(InputError, match="papers needs 2 samples or more of each pool, got 1 of Art"):
         summarise(many, draws=Draws(resample="papers"))
     with pytest.raises(InputError, match="resample.*'paper' is unknown"):
         Draws(resample="paper")

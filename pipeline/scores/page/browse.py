@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import itertools
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Run, pairs, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
-from pipeline.measure.statistics import bootstrap_means, confidence_interval, interval_kind
+from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.parts import Browser, Spans, TextBrowser
@@ -185,18 +184,13 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     Returns:
         float32 ``[measures, pairs, 2]``; NaN: no scores of the measure, or of one query only.
     """
-    first, second = np.array(list(itertools.combinations(range(values.shape[1]), 2)), int).reshape(-1, 2).T
-    intervals = np.full((len(values), len(first), 2), np.nan, np.float32)
+    pairs = values.shape[1] * (values.shape[1] - 1) // 2
+    intervals = np.full((len(values), pairs, 2), np.nan, np.float32)
     for position, of_measure in enumerate(values):
         scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
-        complete = ~np.isnan(scored).any(axis=1)
-        both = complete[first] & complete[second]
-        if interval_kind(scored.shape[1]) == "none" or not both.any():
-            continue
-        means = bootstrap_means(np.nan_to_num(scored), seed=seed, item=field, resamples=draws.resamples)
-        a, b = first[both], second[both]
-        ends = confidence_interval(means[b] - means[a], scored[b] - scored[a], level=draws.level)
-        intervals[position, both] = np.stack(ends, axis=1)
+        intervals[position] = pair_intervals(
+            scored, seed=seed, item=field, resamples=draws.resamples, level=draws.level
+        )
     return intervals
 
 
