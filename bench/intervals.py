@@ -24,7 +24,6 @@ from pipeline.measure.statistics import (
     equivalence,
     interval,
     mean_of_means,
-    paired_differences,
     permutation_of_means,
     simultaneous,
 )
@@ -129,9 +128,10 @@ def groups_and_units(runs: int) -> Iterator[Row]:
     papers, random = np.repeat(np.arange(34), [2] * 16 + [1] * 18), np.random.default_rng(8)
     shared = {"": random.normal(0, 0.15, (4 * runs, 34))[:, papers] + random.normal(0, 0.08, (4 * runs, 50))}
     for what, units in (("34 papers", {"": list(map(str, papers))}), ("50 queries", None)):
-        found = paired_differences(shared, seed=1, units=units, permutations=2_000)
+        found = mean_of_means(shared, seed=1, units=units)
+        p_values = permutation_of_means(shared, seed=1, units=units, permutations=2_000)
         yield f"difference over {what}", 0.95, (found.low <= 0) & (found.high >= 0)
-        yield f"test over {what}", 0.05, found.p_value < 0.05
+        yield f"test over {what}", 0.05, p_values < 0.05
     shifted = {"": shared[""] + 0.06}
     for what, units in (("34 papers", {"": list(map(str, papers))}), ("50 queries", None)):
         yield f"equivalence at the margin over {what}", 0.05, equivalence(shifted, 0.06, units) < 0.05

@@ -96,6 +96,7 @@ class Draws:
         margin: largest negligible difference, for tests of equivalence; None: no such tests.
         resample: what the bootstrap draws: ``queries`` (items), ``papers`` (repetitions, :attr:`Design.over`), or
             ``both``. Tests are over items.
+        tests: number of tests of a family that spans several calls (:func:`corrected`); None: those of this call.
     """
 
     resamples: int | None = None
@@ -104,6 +105,7 @@ class Draws:
     alpha: float = 0.05
     margin: float | None = None
     resample: Literal["queries", "papers", "both"] = "queries"
+    tests: int | None = None
 
 
 USUAL = Draws()
@@ -175,6 +177,8 @@ def estimate(
     compared = pl.concat([items.rows[first] for items, (first, _) in zip(sets, pairs, strict=True)])
     family = [*(design.of if design.family is None else design.family), *measure]
     counted = compared.select(pl.len().over(family)).to_series() if family else np.full(len(compared), len(compared))
+    if draws.tests is not None:
+        counted = np.full(len(compared), draws.tests)
     parts_of = np.split(np.asarray(counted), np.cumsum([len(first) for first, _ in pairs])[:-1])
     differences = compared.hstack(
         pl.concat([
@@ -182,9 +186,18 @@ def estimate(
             for items, pair, of_set in zip(sets, pairs, parts_of, strict=True)
         ])
     )  # fmt: skip
+    frame = frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return corrected(frame, family)
+
+
+def corrected(estimates: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
+    """Return estimates with ``p_adjusted`` by Holm's correction over the tests with equal values of ``family``.
+
+    It makes one family of the estimates of several calls, each with their number of tests (:attr:`Draws.tests`).
+    """
+    is_tested = pl.col("p").is_not_null()
     adjusted = pl.col("p").map_batches(lambda p_values: pl.Series(holm(p_values.to_numpy())), pl.Float64)
-    differences = differences.with_columns(p_adjusted=adjusted.over(family) if family else adjusted)
-    return frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return estimates.with_columns(p_adjusted=pl.when(is_tested).then(adjusted.over([*family, is_tested])))
 
 
 def _sets(values: pl.DataFrame, design: Design, measure: Sequence[str]) -> list[pl.DataFrame]:

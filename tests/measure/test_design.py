@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from pipeline.core.errors import InputError
-from pipeline.measure.design import DIFFERENCE, ESTIMATE, Design, Draws, estimate
+from pipeline.measure.design import DIFFERENCE, ESTIMATE, Design, Draws, corrected, estimate
 from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.statistics import (
     bootstrap_means,
@@ -91,6 +91,23 @@ def test_each_row_may_have_its_own_baseline_and_families_may_span_sets() -> None
     raw = [paired_permutation((v[2] - v[1])[None], seed=5, item=field)[0] for field, v in FIELDS.items()]
     assert tested["p"].to_list() == pytest.approx(raw)
     assert tested["p_adjusted"].to_list() == pytest.approx(holm(raw))
+
+
+def test_estimates_of_several_calls_can_be_one_family() -> None:
+    values, design = tall(FIELDS), Design(row=("system",), of=("field",), group="field", family=())
+    together = estimate(values, design, 5, ("bm25",))
+    apart = [estimate(values.filter(field=field), design, 5, ("bm25",), Draws(tests=4)) for field in FIELDS]
+    assert corrected(pl.concat(apart)).equals(together)
+
+
+def test_a_measure_may_rate_fewer_items() -> None:
+    """Queries without a document of a measure's grade have no value; the others keep the order of their draws."""
+    whole = tall({"": FIELDS["Physics"]}, measure="map")
+    half = whole.with_columns(measure=pl.lit("bpref"), value=pl.when(pl.col("query") % 2 == 0).then("value"))
+    found = estimate(pl.concat([whole, half]), Design(row=("system",)), 5, ("bm25",))
+    assert found["measure"].to_list() == ["map"] * 3 + ["bpref"] * 3
+    for name, frame in (("map", whole), ("bpref", half.filter(pl.col("query") % 2 == 0))):
+        assert found.filter(measure=name).equals(estimate(frame, Design(row=("system",)), 5, ("bm25",)))
 
 
 def test_a_difference_can_be_found_in_a_family_of_2_000() -> None:

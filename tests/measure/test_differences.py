@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 import pytest
 import scipy.stats
 
 from pipeline.core.errors import InputError
+from pipeline.measure.design import Design, estimate, tall
 from pipeline.measure.statistics import (
     equivalence,
     mean_of_means,
-    paired_differences,
     permutation_of_means,
     standardised_effect,
 )
@@ -35,38 +37,49 @@ def test_the_mean_over_fields_is_tested_by_all_sign_patterns() -> None:
         assert p_value == np.mean(np.abs(patterns @ row) >= abs(row.sum()) - 1e-12)
 
 
+def differences(groups: dict[str, np.ndarray], units: dict[str, Sequence[str]] | None = None) -> pl.DataFrame:
+    """Return the differences of each row of the groups from nothing, by a frame of values."""
+    rows = len(next(iter(groups.values())))
+    both = {name: np.concatenate([np.zeros_like(values), values]) for name, values in groups.items()}
+    names = pl.DataFrame({"number": [*range(rows)] * 2, "side": ["none"] * rows + ["some"] * rows})
+    values = tall(both, names)
+    if units is not None:
+        of_item = [(name, item, unit) for name, of_group in units.items() for item, unit in enumerate(of_group)]
+        frame = pl.DataFrame(of_item, ["group", "item", "unit"], orient="row")
+        values = values.join(frame, on=["group", "item"], maintain_order="left")
+    design = Design(row=("number", "side"), item="item", group="group", unit=None if units is None else "unit")
+    base = {(number, "some"): (number, "none") for number in range(rows)}
+    return estimate(values, design, 1, base).filter(side="some")
+
+
 def test_a_difference_has_its_mean_interval_effect_and_counts() -> None:
-    found = paired_differences(FIELDS, seed=1, signs=[1, -1])
-    means = mean_of_means(FIELDS, seed=1)
-    assert found.value == pytest.approx(np.mean([values.mean(axis=1) for values in FIELDS.values()], axis=0))
-    assert (found.low.tolist(), found.high.tolist()) == (means.low.tolist(), means.high.tolist())
-    every = np.concatenate(list(FIELDS.values()), axis=1) * [[1], [-1]]
-    assert found.wins.tolist() == (every > 0).sum(axis=1).tolist()
-    assert (found.wins + found.ties + found.losses).tolist() == [10, 10]
+    found, means = differences(FIELDS), mean_of_means(FIELDS, seed=1)
+    assert found["difference"].to_list() == pytest.approx(np.mean([values.mean(axis=1) for values in FIELDS.values()], axis=0))
+    assert found["difference_low"].to_list() == pytest.approx(means.low)
+    assert found["difference_high"].to_list() == pytest.approx(means.high)
+    every = np.concatenate(list(FIELDS.values()), axis=1)
+    assert found["wins"].to_list() == (every > 0).sum(axis=1).tolist()
+    assert (found["wins"] + found["ties"] + found["losses"]).to_list() == [10, 10]
     expected = [np.mean([v[row].mean() / v[row].std(ddof=1) for v in FIELDS.values()]) for row in range(2)]
-    assert found.effect == pytest.approx(expected)
+    assert found["effect"].to_list() == pytest.approx(expected)
 
 
 def test_units_of_one_query_each_are_queries() -> None:
-    values = {"Art": FIELDS["Art"]}
-    each = {"Art": ["a", "b", "c", "d"]}
-    plain, by_unit = (paired_differences(values, seed=1, units=units) for units in (None, each))
-    for one, other in zip(plain, by_unit, strict=True):
-        assert one == pytest.approx(other)
+    plain, by_unit = (differences({"Art": FIELDS["Art"]}, units) for units in (None, {"Art": "abcd"}))
+    assert plain.equals(by_unit)
 
 
 def test_queries_of_one_unit_are_flipped_and_drawn_as_one() -> None:
     """Twice the same query of one paper is no more evidence than once; in two fields it is one flip."""
     values = FIELDS["Physics"]
     twice, units = np.repeat(values, 2, axis=1), [name for name in "abcdef" for _ in range(2)]
-    cases = ((values, "abcdef"), (twice, units))
-    once, doubled = (paired_differences({"": rows}, seed=1, units={"": papers}) for rows, papers in cases)
-    for name in ("value", "low", "high", "p_value"):
-        assert getattr(once, name) == pytest.approx(getattr(doubled, name))
+    once, doubled = (differences({"": rows}, {"": papers}) for rows, papers in ((values, "abcdef"), (twice, units)))
+    for name in ("difference", "difference_low", "difference_high", "p", "error"):
+        assert once[name].to_list() == pytest.approx(doubled[name].to_list())
     both = permutation_of_means(
         {"Art": values, "Physics": values}, seed=1, units={"Art": "abcdef", "Physics": "abcdef"}
     )
-    assert both.tolist() == once.p_value.tolist()
+    assert both.tolist() == once["p"].to_list()
     assert permutation_of_means({"Art": values, "Physics": values}, seed=1)[0] < both[0]
 
 
