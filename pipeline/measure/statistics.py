@@ -236,63 +236,6 @@ def interval(values: Floats, seed: int, item: str = "") -> Interval:
     return float(of_query.mean()), float(low), float(high)
 
 
-class Differences(NamedTuple):
-    """Differences of two systems in each row: float64 ``[rows]``, and numbers of queries, int64 ``[rows]``.
-
-    Attributes:
-        value: mean over groups of the mean difference.
-        low: lower end of its bootstrap interval.
-        high: upper end.
-        p_value: p-value of the paired permutation test, not corrected for several rows.
-        effect: mean difference over the standard deviation of the differences (Cohen's d of pairs; the mean over
-            groups); NaN for one query, or if all differences are equal.
-        wins: queries on which the first system is better.
-        ties: queries on which they are equal.
-        losses: queries on which the second system is better.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    p_value: Floats
-    effect: Floats
-    wins: npt.NDArray[np.int64]
-    ties: npt.NDArray[np.int64]
-    losses: npt.NDArray[np.int64]
-
-
-def paired_differences(
-    changes: Groups,
-    seed: int,
-    *,
-    signs: npt.ArrayLike = 1,
-    units: Units | None = None,
-    item: str | None = None,
-    resamples: int | None = None,
-    permutations: int = PERMUTATIONS,
-    level: float = LEVEL,
-    tests: int = 1,
-) -> Differences:
-    """Return the differences of two systems.
-
-    Args:
-        changes: values of the first system minus those of the second.
-        seed: the user's seed.
-        signs: 1 if higher is better, else -1; one for all rows, or int ``[rows]``.
-        units: units that are drawn and flipped together; None: queries.
-        item: name of the set of queries of the test; None: the group.
-        resamples: resamples of the bootstrap; None as in :func:`mean_of_means`.
-        permutations: sign patterns of the test.
-        level: level of the interval.
-        tests: number of tests over which the p-values are corrected.
-    """
-    means = mean_of_means(changes, seed, units=units, resamples=resamples, level=level)
-    gains = np.concatenate(list(changes.values()), axis=1) * np.reshape(signs, (-1, 1))
-    counts = ((gains > 0).sum(axis=1), (gains == 0).sum(axis=1), (gains < 0).sum(axis=1))
-    p_values = permutation_of_means(changes, seed, units=units, item=item, permutations=permutations, tests=tests)
-    return Differences(means.value, means.low, means.high, p_values, standardised_effect(changes, units), *counts)
-
-
 def permutation_of_means(
     changes: Groups,
     seed: int,

@@ -54,7 +54,8 @@ def differences(groups: dict[str, np.ndarray], units: dict[str, Sequence[str]] |
 
 def test_a_difference_has_its_mean_interval_effect_and_counts() -> None:
     found, means = differences(FIELDS), mean_of_means(FIELDS, seed=1)
-    assert found["difference"].to_list() == pytest.approx(np.mean([values.mean(axis=1) for values in FIELDS.values()], axis=0))
+    expected = np.mean([values.mean(axis=1) for values in FIELDS.values()], axis=0)
+    assert found["difference"].to_list() == pytest.approx(expected)
     assert found["difference_low"].to_list() == pytest.approx(means.low)
     assert found["difference_high"].to_list() == pytest.approx(means.high)
     every = np.concatenate(list(FIELDS.values()), axis=1)

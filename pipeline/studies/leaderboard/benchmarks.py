@@ -23,10 +23,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
 from pipeline.encode import names
+from pipeline.measure.design import USUAL, Design, estimate
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks
-from pipeline.measure.statistics import Floats, by_unit, mean_of_means, percentiles
-from pipeline.scores.average import PROTOCOL, average
+from pipeline.measure.statistics import Floats, by_unit
+from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import filter_settings, is_called, option, settings_of_choice, typed_option
 from pipeline.scores.store import artifact, as_json, stored, values, with_values
@@ -288,24 +289,26 @@ def _of_pools(
         return None
     scores = values(runs).filter(measure=measure)
     run, runs_of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    labelled = scores.with_columns(label="system", size=pl.lit(run["size"]))  # samples may lack some candidates
-    of_system = {system: figure for (_, system, _), figure in average(labelled).items()}
-    best = sorted(of_system, key=lambda name: (-sign_of(measure) * of_system[name].values.mean(), name))
-    table, units = np.stack([of_system[name].values for name in best]), list(map(str, sorted(scores["query"].unique())))
     corpus, pool = corpora.get(run["corpus"], collection(run["corpus"])), artifact(run, "pool")
+    scores = scores.with_columns(item=pl.col("query").cast(pl.Int64), unit=pl.col("query").cast(pl.String))
     if kind in ("titles", "neighbours"):
-        papers = pool.arrow("qrels.arrow")["row"].to_pylist()
-        units = [str(papers[int(query)]) for query in units]
-    if kind == "titles":  # in the order of their study
-        order = np.argsort(list(map(int, units)))
-        table, units = table[:, order], [units[place] for place in order]
+        papers = pl.Series(pool.arrow("qrels.arrow")["row"].to_numpy()).cast(pl.Int64).gather(scores["query"])
+        scores = scores.with_columns(unit=papers.cast(pl.String))
+        if kind == "titles":  # in the order of their study
+            scores = scores.with_columns(item=papers)
     items = {"facets": f"{run['field']} {QUERIES} 0", "titles": corpus.removesuffix("-neighbours")}
-    item, seed, resamples = items.get(kind, corpus), recipe.seed, None
+    item, seed, draws = items.get(kind, corpus), recipe.seed, USUAL
     if kind in _AVERAGED:
-        item, seed, resamples = run["field"] or "", PROTOCOL.seed_of(scores), PROTOCOL.resamples
-    values_of, units_of = {item: table}, {item: units}
-    repeated = units_of if len({*units}) < len(units) else None
-    means = mean_of_means(values_of, seed, units=repeated, resamples=resamples)
+        item, seed, draws = run["field"] or "", PROTOCOL.seed_of(scores), PROTOCOL
+    design = Design(row=("system",), item="item", group="group", unit="unit", over="sample")
+    found = estimate(scores.with_columns(group=pl.lit(item)), design, seed, draws=draws, keep_draws=True)
+    found = found.sort(-sign_of(measure) * pl.col("value"), "system")
+    best = found["system"].to_list()
+    wide = scores.sort("item").pivot("item", index="system", values="value", aggregate_function="mean")
+    table = np.ascontiguousarray(
+        found.select("system").join(wide, on="system", maintain_order="left")[:, 1:].to_numpy()
+    )
+    units = scores.unique("item").sort("item")["unit"].to_list()
     (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same flips
     ordered, shared = [runs_of_system[system,] for system in best], runs["sample"].n_unique()
     part = f", {shared} of {samples} samples" if shared < samples else ""
@@ -313,9 +316,9 @@ def _of_pools(
         kind, _name(kind, settings, corpus, run) + part, run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
         [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
-        Drawn(item, seed, len(means.draws[0])),
-        units, np.stack(means[:3]),
-        all_pairs(by_unit(values_of, units_of)[0][0], seed=recipe.seed, item=queries.sha256), runs, scores,
+        Drawn(item, seed, len(found["draws"][0])),
+        units, found.select("value", "low", "high").to_numpy().T,
+        all_pairs(by_unit({item: table}, {item: units})[0][0], seed=recipe.seed, item=queries.sha256), runs, scores,
     )  # fmt: skip
 
 
@@ -380,14 +383,19 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             tables = [figures_of[name] for name in best]
             by_task = (figures.group_by("task", maintain_order=True).agg(pl.mean("value")) for figures in tables)
             table = np.stack([figures["value"] for figures in by_task])
-            ends = [percentiles(np.mean(figures["draws"].to_list(), axis=0)) for figures in tables]
-            value = np.array([figures["value"].mean() for figures in tables])
+            figures = pl.concat(
+                of.with_columns(system=pl.lit(name)).with_row_index("figure")
+                for name, of in zip(best, tables, strict=True)
+            )
+            design = Design(row=("system",), item="figure", resampled="draws")
+            means = estimate(figures.drop("measure"), design, recipe.seed)
             yield Benchmark(
                 "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
                 [[name for name, _ in full[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
                 Drawn(kind, recipe.seed, len(tables[0]["draws"][0])), tasks,
-                np.vstack([value, np.transpose(ends)]), all_pairs(table, seed=recipe.seed, item=digest(tasks)),
+                means.select("value", "low", "high").to_numpy().T,
+                all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip
 
 

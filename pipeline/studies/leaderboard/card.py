@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipeline.api import Workspace
@@ -17,9 +18,9 @@ from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError, MdcrError, nearest
 from pipeline.core.schema import NO_YEAR
 from pipeline.encode import hub, names, registry
-from pipeline.measure.estimates import share_of_clusters
+from pipeline.measure.design import Design, Draws, corrected, estimate, tall
+from pipeline.measure.estimates import POWER, share_of_clusters
 from pipeline.measure.inputs import query_of
-from pipeline.measure.statistics import holm, paired_differences
 from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
@@ -29,7 +30,7 @@ from pipeline.stages.systems import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, StudyTable
 from pipeline.studies.common import Measurement, interval_table, points
 from pipeline.studies.leaderboard import study
-from pipeline.studies.leaderboard.benchmarks import Benchmark
+from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
 from pipeline.studies.leaderboard.costs import costs, leak, parts_of, sources_of
 from pipeline.studies.leaderboard.modelcard import CARD, index_of
@@ -88,41 +89,65 @@ def _query_groups(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
         yield from ((f"{benchmark.name}, {name}", class_of_query == name) for name in dict.fromkeys(classes))
 
 
+_ENDS = ("difference", "difference_low", "difference_high")
+
+
+def _pairs(benchmark: Benchmark, model: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the encoder with BM25, and each of its fusions with the best of its parts."""
+    yield model, _bm25(benchmark)
+    for name in benchmark.systems:
+        parts = fused_names(name)
+        if model in parts and {*parts} <= {*benchmark.systems}:
+            yield name, min(parts, key=benchmark.systems.index)
+
+
+def _difference(
+    benchmark: Benchmark, pair: tuple[str, str], name: str, queries: npt.NDArray[np.bool_], tests: int
+) -> dict[str, Any]:
+    """Return the estimate of a system against another on some queries, in a family of so many ``tests``."""
+    both = benchmark.values[[benchmark.systems.index(system) for system in pair]][:, queries]
+    item, units = benchmark.drawn.item if name == benchmark.name else name, pl.Series(benchmark.units).filter(queries)
+    values = tall({item: both}, pl.DataFrame({"side": ["first", "second"]}))
+    values = values.with_columns(
+        unit=units.gather(values["item"]), measure=pl.lit(None if benchmark.measure == MEAN else benchmark.measure)
+    )
+    design = Design(row=("side",), item="item", group="group", unit="unit")
+    draws = Draws(resamples=benchmark.drawn.resamples, tests=tests)
+    test: dict[str, Any] = estimate(values, design, benchmark.drawn.seed, ("second",), draws).row(0, named=True)
+    return test
+
+
 def _differences(
     benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe, left_out: str
 ) -> StudyTable:
     """Return the differences, by benchmark and class, of the encoder to BM25 and of its fusions to their best part."""
-    rows = []
-    for benchmark in benchmarks:
-        systems = benchmark.systems
-        parts_of = {name: fused_names(name) for name in systems}
-        fusions = [name for name, parts in parts_of.items() if model in parts and {*parts} <= {*systems}]
-        pairs = [(model, _bm25(benchmark)), *((name, min(parts_of[name], key=systems.index)) for name in fusions)]
-        for (first, second), (name, queries) in itertools.product(pairs, list(_query_groups(benchmark))):
-            index = systems.index(first)
-            values, (rank, low, high) = benchmark.values[index, queries], benchmark.ranks(recipe.alpha)[:, index]
-            row = {"benchmark": name, "system": first, "measure": benchmark.label, "value": 100 * float(values.mean())}
-            if name == benchmark.name:
-                row["value"] = 100 * float(benchmark.figures[0, index])
-                row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(systems)}"
-            if second is not None:
-                (item, seed, resamples), units = benchmark.drawn, list(itertools.compress(benchmark.units, queries))
-                item = item if name == benchmark.name else name
-                changes = {item: (values - benchmark.values[systems.index(second), queries])[None]}
-                units_of = {item: units} if len({*units}) < len(units) else None
-                test = paired_differences(changes, seed, signs=benchmark.sign, units=units_of, resamples=resamples)
-                change = points(figure[0] for figure in test[:3])
-                row |= {"less": second, "difference": change, "p": float(test.p_value[0])}
-                row |= {"wins, ties, losses": f"{test.wins[0]}, {test.ties[0]}, {test.losses[0]}"}
-            rows.append(row | {"leak": leak(cost, benchmark.year)})
+    compared = [
+        (benchmark, *pair, *group)
+        for benchmark in benchmarks
+        for pair, group in itertools.product(_pairs(benchmark, model), list(_query_groups(benchmark)))
+    ]
+    tests, rows = sum(second is not None for _, _, second, *_ in compared), []
+    for benchmark, first, second, name, queries in compared:
+        index = benchmark.systems.index(first)
+        value, (rank, low, high) = benchmark.values[index, queries].mean(), benchmark.ranks(recipe.alpha)[:, index]
+        row = {"benchmark": name, "system": first, "measure": benchmark.label, "value": 100 * float(value)}
+        if name == benchmark.name:
+            row["value"] = 100 * float(benchmark.figures[0, index])
+            row["rank"] = f"{rank:g} [{low:g}, {high:g}] of {len(benchmark.systems)}"
+        if second is not None:
+            test = _difference(benchmark, (first, second), name, queries, tests)
+            row |= {"less": second, "difference": points(test[end] for end in _ENDS), "p": test["p"]}
+            row |= {"wins, ties, losses": f"{test['wins']}, {test['ties']}, {test['losses']}"}
+            row["detectable"] = None if test["detectable"] is None else 100 * test["detectable"]
+        rows.append(row | {"leak": leak(cost, benchmark.year)})
     frame = pl.DataFrame(rows, infer_schema_length=None)
     if "p" in frame.columns:
-        frame = frame.sort(pl.col("p").is_null(), maintain_order=True)
-        p_values = frame["p"].drop_nulls()
-        frame = frame.with_columns(p=pl.Series(holm(p_values)).extend_constant(None, len(frame) - len(p_values)))
+        frame = corrected(frame.sort(pl.col("p").is_null(), maintain_order=True))
+        frame = frame.with_columns(p="p_adjusted").drop("p_adjusted")
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
-        "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark.",
+        "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark. "
+        f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
         *filter(None, [left_out]),
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
