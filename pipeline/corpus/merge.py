@@ -198,11 +198,14 @@ def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
 
 
 def _count_repeats(papers: pa.Table, repeats: Ints, originals: Ints) -> dict[str, int]:
-    """Return the number of papers that repeat an id, by whether their texts equal those of the first paper with it."""
+    """Return the number of papers that repeat an id, by whether texts, year and references equal those of the first."""
     same = np.ones(len(repeats), dtype=bool)
-    for name in ("title", "abstract"):
-        texts = papers.column(name)
-        same &= np.asarray(pc.equal(texts.take(repeats), texts.take(originals)))
+    for name in ("title", "abstract", "year", "n_outbound"):
+        values = papers.column(name)
+        same &= np.asarray(pc.equal(values.take(repeats), values.take(originals)))
+    cited = papers.column("cited")
+    for place in np.flatnonzero(same).tolist():
+        same[place] = cited[int(repeats[place])].equals(cited[int(originals[place])])
     counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
     return {reason: count for reason, count in counts.items() if count}
 

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 
 from pipeline.core.errors import CorruptError, InputError, StageError, nearest
+from pipeline.core.progress import warn
 from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
 from pipeline.sources.remote import Remote, ask, plain_name, public_url
@@ -70,8 +71,17 @@ class Layout:
         return cls(works, (f"updated_date=*/*{suffix}",), tuple(sorted(merged, key=lambda path: path.name)))
 
     def files(self) -> list[Path]:
-        """Return the files of works. CorruptError if a file of the manifest is missing or has another size."""
+        """Return the files of works, those of the newest partition first.
+
+        Files that the manifest lacks are of an earlier snapshot: they are left out, with a line. CorruptError if a file
+        of the manifest is missing or has another size.
+        """
+        return self._files
+
+    @functools.cached_property
+    def _files(self) -> list[Path]:
         paths = find_files(self.works, self.patterns, "OpenAlex works")
+        paths.sort(key=lambda path: path.parent.name, reverse=True)  # stable: files of a partition keep their order
         listed = self.manifest
         missing = [name for name in listed if not (self.works / name).is_file()]
         if missing:
@@ -85,7 +95,11 @@ class Layout:
                 raise CorruptError(
                     f"{self.works / name} has {size:,} bytes, its manifest says {entry.bytes:,}", "Fetch it again"
                 )
-        return paths
+        names = {path: path.relative_to(self.works).as_posix() for path in paths}
+        stale = [path for path in paths if listed and names[path] not in listed]
+        if stale:
+            warn(f"left out: {len(stale):,} files that the manifest of {self.works} lacks, first {names[stale[0]]}")
+        return [path for path in paths if path not in stale]
 
     @functools.cached_property
     def manifest(self) -> dict[str, Listed]:

@@ -38,6 +38,8 @@ from pipeline.sources.remote import Remote, ask, plain_name, public_url
 
 _T = TypeVar("_T")
 
+_DATE = re.compile(r"(?<![0-9])(20[0-9]{2})-?(0[1-9]|1[0-2])-?([0-3][0-9])(?![0-9])")
+"""Date in the name of a file: all files of a data set in a release have one."""
 _JSON_ENDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
@@ -98,7 +100,14 @@ class S2ag(FileRelease, JoinedRelease):
     def _files(self, dataset: str) -> list[Path]:
         ends = (".jsonl.gz", ".gz", ".jsonl", ".json")
         patterns = [f"{dataset}{separator}*{end}" for separator in ("/", "-", "_") for end in ends]
-        return find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
+        paths = find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
+        dates = sorted({"-".join(found.groups()) for path in paths if (found := _DATE.search(path.name))})
+        if len(dates) > 1:
+            raise InputError(
+                f"{self.folder} holds {dataset} of {len(dates)} releases ({', '.join(dates)})",
+                f"Remove those before {dates[-1]}, or give a folder with one release",
+            )
+        return paths
 
     def files(self) -> list[Path]:
         """Return the files of the three datasets, one dataset after the other."""

@@ -71,8 +71,9 @@ def corpus_task(name: str, release: Release) -> Task:
         sums["link_columns"] = renamed
     config = CorpusConfig(release.source, {**release.identity(), **sums}, release.max_text)
     if not release.is_joined():
-        # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's; others are unchanged
-        version = 4 if release.source in ("beir", "csfcube") else 3
+        # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's, and has the newest record
+        # of a work of OpenAlex; others are unchanged
+        version = 4 if release.source in ("beir", "csfcube", "openalex") else 3
         return Task("corpus", version, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
     def run(_inputs: Inputs, out: Workdir, resources: Resources) -> Counts:

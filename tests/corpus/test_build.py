@@ -197,7 +197,7 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
         b'{"paper_id": "8", "title": "cut off\n',
     ]
     other = "Another abstract, as long as is asked for."
-    twice = [good[7] | {"outbound_citations": ["3"]}, good[8] | {"abstract": other}]
+    twice = [good[7], good[8] | {"abstract": other, "outbound_citations": ["3"]}]
     lines = [*good[:200], *odd[:3], *bad, *odd[3:], *twice, *good[200:]]
     release = write_s2orc(tmp_path / "release", lines, parts=2)
     first = release / "metadata_0.jsonl.gz"

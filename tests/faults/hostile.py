@@ -422,6 +422,14 @@ def inputs() -> Iterable[Input]:
         yield Input(f"content: {name}", "jsonl", {name: data}, counted, said)
     for source, name, data, counted, said in FLAT:
         yield Input(f"{source}: {name}", source, {name: data}, counted, said)
+    works = {
+        f"updated_date=2024-0{n}-01/part_0.gz": gzip.compress(line(openalex_work(1, title=f"{n}"))) for n in (1, 2)
+    }
+    yield Input("openalex: a work in two partitions", "openalex", works, {"duplicate_id_other_text": 1})
+    listed = {"manifest": b'{"entries": [{"url": "works/updated_date=2024-01-01/part_0.gz"}]}'}
+    yield Input("openalex: a file that the manifest lacks", "openalex", works | listed, {})
+    releases = {f"papers/2024010{n}_x.jsonl": line(s2ag_paper(n)) for n in (1, 8)} | dict(_s2ag(b""))
+    yield Input("s2ag: two releases", "s2ag", releases, None, "papers of 2 releases (2024-01-01, 2024-01-08)")
     cut = {_SHARD: _GZ[: len(_GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))
     options = ("--min-concept-score", "nan")

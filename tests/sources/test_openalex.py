@@ -3,17 +3,21 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, normalise
+from pipeline.corpus.reader import Corpus
 from pipeline.sources.fieldmaps import OPENALEX_FIELDS, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex import OpenAlex, plain_abstract
 from tests.releases import id_key, openalex_work, read, write_lines
@@ -271,3 +275,24 @@ def test_every_field_of_the_official_snapshot() -> None:
     assert rows == [expected(work) for work in works if not work["is_retracted"]]
     assert Counter(row["fields"].bit_count() for row in rows)[1] > 1_600
     assert not any(name.startswith("unknown_field") for name in total.noted)
+
+
+def test_the_record_of_the_newest_partition_is_kept(
+    tmp_path: Path, build: Callable[[Any], Artifact], capsys: pytest.CaptureFixture[str]
+) -> None:
+    works = tmp_path / "data/works"
+    for date, year, refs in (("2023-04-10", 1999, [2]), ("2024-01-02", 2021, [3]), ("2024-03-01", 2020, [2])):
+        work = openalex_work(1, publication_year=year, referenced_works=[f"https://openalex.org/W{n}" for n in refs])
+        write_lines(works / f"updated_date={date}" / "part_000.gz", [work, openalex_work(int(date[6]) + 10)])
+    artifact = build(OpenAlex(tmp_path))
+    assert artifact.manifest.counts["dropped"] == {"duplicate_id_other_text": 2}
+    corpus = Corpus(artifact)
+    assert corpus.take(np.arange(1), ["paper_id", "year"]).to_pylist() == [{"paper_id": "W1", "year": 2020}]
+    listed = ("2023-04-10", "2024-01-02")
+    entries = [{"url": f"s3://openalex/data/works/updated_date={date}/part_000.gz"} for date in listed]
+    (works / "manifest").write_text(json.dumps({"entries": entries}))
+    corpus = Corpus(build(OpenAlex(tmp_path)))
+    assert corpus.take(np.arange(1), ["year"]).to_pylist() == [{"year": 2021}]
+    said = capsys.readouterr().err
+    assert said.count("left out: 1 files that the manifest of") == 1
+    assert "first updated_date=2024-03-01/part_000.gz" in said

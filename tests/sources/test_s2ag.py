@@ -365,3 +365,12 @@ def test_fewer_rows_than_the_release_states_are_said(
         (folder / "release.json").write_text(json.dumps({"stated": {"abstracts": stated, "tldrs": 10**9}}))
         Runner(tmp_path / f"root-{stated}", Resources(2**30, 1)).make(corpus_task("c", S2ag(folder)))
         assert (f"abstracts has 7 rows, but its release states {stated}" in capsys.readouterr().err) == said
+
+
+def test_two_releases_in_one_folder_are_refused(tmp_path: Path) -> None:
+    for name in ("papers/20230331_0_a.jsonl", "papers/20230331_1_a.jsonl", "abstracts/0.jsonl", "citations/0.jsonl"):
+        write_lines(tmp_path / name, [s2ag_paper(1)])
+    assert len(S2ag(tmp_path).parts()) == 4
+    write_lines(tmp_path / "papers/2023-04-07-0.jsonl", [s2ag_paper(1)])
+    with pytest.raises(InputError, match=r"papers of 2 releases \(2023-03-31, 2023-04-07\)"):
+        S2ag(tmp_path).parts()
