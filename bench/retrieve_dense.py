@@ -31,7 +31,7 @@ import torch
 
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve import dense
+from pipeline.retrieve import dense, estimates
 from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
 
 PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "sizes")
@@ -203,7 +203,7 @@ def main() -> None:
     report: dict[str, Any] = {
         "machine": provenance.processor(),
         "peers": provenance.versions(("faiss-cpu", "faiss-gpu")),
-        "bfloat16": dense.bfloat16_pays(),
+        "bfloat16": estimates.bfloat16_pays(),
         "threads": THREADS,
         "device": options.device,
         "queries": options.queries,

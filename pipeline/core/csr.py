@@ -12,6 +12,11 @@ Keys = npt.NDArray[np.uint64]
 Owners = npt.NDArray[np.integer]
 
 
+def pack(high: Owners, low: Owners) -> Keys:
+    """Return keys that sort like pairs of numbers below 2**32, such as (query, row): uint64 ``[n]``."""
+    return high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
+
+
 def offsets_of(owners: Owners, count: int) -> Ints:
     """Return the CSR offsets of owners 0 to ``count - 1``, int64 ``[count + 1]``; ``owners``, ``[entries]``, rise."""
     offsets: Ints = np.searchsorted(owners, np.arange(count + 1))

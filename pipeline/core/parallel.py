@@ -11,8 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from typing import TypeVar
 
@@ -79,12 +79,15 @@ def signals_held() -> Iterator[None]:
         handlers[number](number, frame)
 
 
-def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
+def in_order(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, threads: Executor | None = None
+) -> Iterator[_Result]:
     """Yield ``function(item)`` in the order of items, from threads; at most ``workers`` + 1 results wait.
 
-    It is faster than one thread if the function releases the interpreter lock most of the time.
+    It is faster than one thread if the function releases the interpreter lock most of the time. ``threads`` are left
+    running; by default, they are started and ended here.
     """
-    with ThreadPoolExecutor(max(1, workers)) as pool:
+    with nullcontext(threads) if threads else ThreadPoolExecutor(max(1, workers)) as pool:
         futures: deque[Future[_Result]] = deque()
         for item in items:
             if len(futures) > workers:

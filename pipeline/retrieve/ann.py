@@ -17,20 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
+from pipeline.core.csr import pack, places
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
 from pipeline.retrieve.canonical import lengths
-from pipeline.retrieve.dense import DenseEngine
+from pipeline.retrieve.dense import ExactEngine, Pairs, Search
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.search import Search
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
+
+_LOW = np.uint64(0xFFFFFFFF)
 
 _POINTS_A_CELL = 64
 """Training vectors of k-means for each cell."""
@@ -45,17 +46,22 @@ _SCRATCH = 1 << 30
 """Bytes of temporary GPU memory of Faiss, in addition to the index."""
 
 
-class FaissEngine(DenseEngine):
-    """Faiss flat search nominates; see :class:`pipeline.retrieve.dense.DenseEngine`.
+class FaissEngine(ExactEngine):
+    """Faiss flat search nominates; see :class:`pipeline.retrieve.dense.ExactEngine`.
 
     Pools are searched one by one. On a GPU a whole block (at most 131,072 vectors) is copied there, beside 1 GiB of
     temporary memory.
     """
 
     def __init__(self) -> None:
+        super().__init__(bfloat16=False)
         self._faiss = load()
 
-    def nominate(self, search: Search, block: Candidates) -> Tensor:
+    def device(self, resources: Resources) -> torch.device:  # noqa: ARG002
+        """Return the device of scores and proofs."""
+        return torch.device("cpu")
+
+    def rank(self, search: Search, block: Candidates) -> None:
         """Score the candidates that Faiss finds in each pool; exclusions increase the number fetched.
 
         Raises:
@@ -72,37 +78,40 @@ class FaissEngine(DenseEngine):
                 raise InputError(
                     f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {limit} or search on the CPU"
                 )
-        estimates, scale = search.estimates(), 2 if search.metric == "l2" else 1
-        prepared = estimates.prepare(block.papers.vectors, block.rows)
-        points, length = prepared.points.numpy(), estimates.length
-        queries = estimates.points.numpy() / np.float32(scale)
-        radius = 1.001 * float(np.linalg.norm(points, axis=1).max())
-        bound = 6 * scale * estimates.relative * (length / scale + radius) ** 2
-        bound += length * prepared.spread.amax() + prepared.bias.amax().clamp(min=0)
-        cuts = torch.full((len(search.subsets), search.queries), -torch.inf)
-        pairs_by_pool = []
+        estimates, scale = search.estimates[False], 2 if search.metric == "l2" else 1
+        shifted, norms = estimates.shifted(block.papers.vectors, block.rows)
+        points, queries = np.ascontiguousarray(shifted.numpy()), estimates.points.numpy() / np.float32(scale)
+        # |a - b|^2 is rounded with the lengths of both
+        radius, length = 1.001 * float(norms.amax()), estimates.length.double().numpy() / scale
+        bound = 8 * scale * estimates.relative * (length + radius) ** 2 + scale * length * estimates.error(radius)
+        cuts = np.full((len(search.subsets), search.queries), -np.inf)
+        nominated = [np.empty(0, np.uint64)]
         with _threads(self._faiss, search.resources.workers):
             for pool, (_, excluded) in enumerate(search.subsets):
-                members = np.flatnonzero(block.members.numpy() >> pool & 1)
+                members = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
                 fetch = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(members), limit)
                 if not fetch:
                     continue
                 values, nearest = knn(queries, points[members], fetch, metric=_faiss_metric(self._faiss, search.metric))
-                pairs_by_pool.append(np.repeat(np.arange(search.queries), fetch) << 32 | members[nearest.ravel()])
+                nominated.append(pack(np.repeat(np.arange(search.queries), fetch), members[nearest.ravel()]))
                 if fetch < len(members):
-                    worst = torch.from_numpy(values[:, -1]).double()
-                    # |a - b|^2 is rounded with the lengths of both
-                    cuts[pool] = (-worst - estimates.shift if search.metric == "l2" else worst) + bound
-        pairs = np.unique(np.concatenate([np.empty(0, np.int64), *pairs_by_pool]))
-        _rescore_all(search, block, pairs >> 32, pairs & 0xFFFFFFFF)
-        return cuts
+                    worst = values[:, -1].astype(np.float64)
+                    cuts[pool] = (-worst - search.shift if search.metric == "l2" else worst) + bound
+        pairs = np.unique(np.concatenate(nominated))
+        _score_all(search, block, (pairs >> np.uint64(32)).astype(np.int64), (pairs & _LOW).astype(np.int64))
+        unproven = np.flatnonzero((cuts >= search.limits).any(0))
+        if len(unproven):
+            search.scan(block, unproven, pairs)
 
 
-def _rescore_all(search: Search, block: Candidates, owners: Positions, positions: Positions) -> None:
-    """Score pairs in all pools of their candidates, without bounds of estimates."""
-    candidates = torch.from_numpy(positions)
-    bounds = torch.full(candidates.shape, torch.inf)
-    search.rescore(block, torch.from_numpy(owners), candidates, block.members[candidates], bounds)
+def _score_all(search: Search, block: Candidates, owners: Positions, positions: Positions) -> None:
+    """Score pairs in all pools of their candidates that do not exclude them."""
+    offsets, rows, pools = search.excluded
+    excluded = pack(np.repeat(np.arange(search.queries), np.diff(offsets)), rows)
+    place, found = places(excluded, pack(owners, block.rows[positions]))
+    members, unbounded = block.members[positions], np.full(len(owners), np.inf, np.float32)
+    members[found] &= ~pools[place[found]]
+    search.score(block, Pairs(owners, positions, unbounded, -unbounded, members))
 
 
 def approximate_search(
@@ -156,7 +165,7 @@ def approximate_search(
         candidates = np.sort(index.search(query_vectors, fetch, params=parameters)[1])
     distinct = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(distinct & (candidates < start))  # and gives others where it finds too few
-    _rescore_all(search, block, query, candidates[query, column])
+    _score_all(search, block, query, candidates[query, column])
     return search.rankings()[0]
 
 

@@ -1,58 +1,305 @@
 """Exact search by torch, on the CPU or a GPU: the default engine, and the proof of all exact engines.
 
-For each block of candidates an engine *nominates*: it scores the most promising candidates canonically, which gives the
-lists floors, and returns a *goal* that no other candidate exceeds. A query whose goals do not exceed its floors is
-done. For other queries the block is searched again in float32 with the floors as goals. If the error bounds
-(:mod:`pipeline.retrieve.estimates`) separate nothing (thousands of equal vectors), that is brute force: slower, never
-approximate.
+Scores are estimated by matrix products of tiles (:mod:`pipeline.retrieve.estimates`); pairs that a proven error bound
+cannot rule out are scored canonically (:mod:`pipeline.retrieve.canonical`). The ``depth``-th greatest lower bound of a
+query and the last canonical score of a full list are *limits*: a pair whose upper bound is below has no place in the
+ranking. If the bounds separate nothing (thousands of equal vectors), that is brute force: slower, never approximate.
 
-The default engine multiplies tiles of a block with all queries, once for all pools. A tile is every n-th candidate, so
-the first tile is a sample of the block and gives the goals; pairs whose estimate plus bound exceeds a goal are scored.
-From the second block on, the floors of full lists are the goals, and few candidates are nominated. On a CPU each worker
-has its own tile.
-
-Memory beside the queries: the caller's blocks, also as float32 (half of ``memory``, see
-:func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an eighth), pairs to score (a sixteenth), 8 bytes for
-each entry of the results, and about 100 for each entry of one pool during a merge. On a GPU, a block is sent while the
-previous one is searched.
+Tiles are samples of a block, the first ones small, so limits are known early. Memory beside the queries: the caller's
+blocks, also as float32 (half of ``memory``, see :func:`pipeline.retrieve.base.block_rows`), tiles of estimates (an
+eighth), pairs that wait to be scored (an eighth), and 24 bytes for each entry of the results.
 """
 
 from __future__ import annotations
 
 import functools
-import time
-from abc import ABC, abstractmethod
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import starmap
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.core.errors import InputError
+from pipeline.core.csr import offsets_of, pack, places
+from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Block, Done, Groups, Metric, Ranking, Subset, Vectors, ignored
-from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.search import Search
+from pipeline.retrieve import base
+from pipeline.retrieve.base import Block, Done, Groups, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs, tensor_scores
+from pipeline.retrieve.estimates import Candidates, Estimates, bfloat16_pays, check_lengths, one_thread, unit
+from pipeline.retrieve.topk import EMPTY, MARGIN, Bits, Ints, TopK, from_keys, reaching, sift, to_keys
 
 TILE = 8_192
 """Maximum vectors of a tile on the CPU."""
 
-_ENTRY = 64
-"""Bytes of an estimate with its mask and indices, if all candidates reach the threshold."""
+_CROWD = 8
+"""Pairs that wait, for each entry of the results, before limits are applied again; bfloat16 ends if half remain."""
 
-_LOW_PAYS, _GPU_PAYS = 4e9, 4e11
-"""Operations above which bfloat16, or a GPU under ``--device auto``, saves more time than its start takes."""
+_FEW, _LOW_PAYS, _GPU_PAYS = 32, 4e9, 4e11
+"""Queries below which products are bound by memory; operations above which bfloat16, or a GPU under ``--device auto``,
+saves more time than its start takes."""
 
-_FEW = 32
-"""Queries below which products are bound by memory, not by arithmetic."""
+_SLACK = 2.0**-40
+"""Relative error of canonical scores and shifts in float64, by far."""
+
+Job = tuple[slice, Ints]
+"""A sample of the candidates of a block, and queries."""
 
 
-class DenseEngine(ABC):
-    """Exact nearest-neighbour search that reads candidates once."""
+class Pairs(NamedTuple):
+    """Queries and positions of candidates in their block, int64 ``[n]``, and their bounds of ``e``, float32 ``[n]``."""
+
+    owners: Ints
+    positions: Ints
+    uppers: Scores
+    lowers: Scores
+    pools: Bits
+
+
+class Search:
+    """The state of one search.
+
+    Attributes:
+        queries: number of queries.
+        side: the vectors of the queries, on the device of the search.
+        norms: their lengths, float64.
+        scores: function that scores pairs canonically.
+        subsets: the pools by rising size; pools are counted in this order.
+        estimates: in float32 (False) and bfloat16 (True).
+        shift: float64 ``[queries]``; 0 if papers have several vectors.
+        excluded: offsets of queries, uint32 rows, and uint64 pools of exclusions.
+        limits: float32 ``[pools, queries]``, rounded down: pairs whose ``e`` is below have no place.
+    """
+
+    def __init__(
+        self,
+        queries: Vectors | Groups,
+        metric: Metric,
+        depth: int,
+        subsets: Sequence[Subset],
+        resources: Resources,
+        device: torch.device | str = "cpu",
+        *,
+        bfloat16: bool = False,
+    ) -> None:
+        base.check_depth(depth)
+        if metric not in CODES:
+            raise InputError(f"there is no metric {metric!r}", nearest(metric, CODES))
+        offsets, vectors = queries if isinstance(queries, Groups) else (None, queries)
+        if vectors.ndim != 2 or vectors.shape[1] == 0:
+            raise InputError(f"the queries have shape {vectors.shape}", "Give one vector a query")
+        if offsets is not None and len(empty := np.flatnonzero(np.diff(offsets) < 1)):
+            raise InputError(f"query {empty[0]} has no vector", "Give each query one or more")
+        if not 1 <= len(subsets) <= base.MAX_SUBSETS:
+            raise ValueError(f"{len(subsets)} pools in one pass")
+        self.metric, self.depth, self.resources = metric, depth, resources
+        self.device, self._low = torch.device(device), bfloat16 and offsets is None
+        self.side = Side(
+            torch.tensor(np.asarray(vectors, np.float32), device=device),
+            None if offsets is None else torch.from_numpy(offsets).to(device),
+        )
+        self.queries, cpu = len(vectors) if offsets is None else len(offsets) - 1, self.device.type == "cpu"
+        self.norms = lengths(self.side.vectors)
+        check_lengths(self.norms, "query")
+        self.scores, self._workers = (score_pairs, resources.workers) if cpu else (tensor_scores, 1)
+        self._threads = ThreadPoolExecutor(self._workers) if cpu else None
+        sizes = [np.inf if candidates is None else len(candidates) for candidates, _ in subsets]
+        self._by_size = sorted(range(len(subsets)), key=sizes.__getitem__)
+        self.subsets = [subsets[pool] for pool in self._by_size]
+        self._best, self.shift = TopK(len(subsets), self.queries, depth), np.zeros(self.queries)
+        self._lows = TopK(len(subsets), self.queries, depth, np.float32(-np.inf))
+        self._raise_limits()
+        self.estimates: dict[bool, Estimates] = {}
+        pairs, pools = [], []
+        for pool, (_, excluded) in enumerate(self.subsets):
+            base.check_queries("exclusions", excluded, self.queries)
+            pairs.append(pack(np.repeat(np.arange(self.queries), np.diff(excluded[0])), excluded[1]))
+            pools.append(np.full(len(pairs[-1]), 1 << pool, np.uint64))
+        distinct, inverse = np.unique(np.concatenate(pairs), return_inverse=True)
+        bits = np.zeros(len(distinct), np.uint64)
+        np.bitwise_or.at(bits, inverse, np.concatenate(pools))
+        self.excluded = offsets_of(distinct >> np.uint64(32), self.queries), distinct.astype(np.uint32), bits
+
+    def blocks(self, blocks: Iterable[Block]) -> Iterator[Candidates]:
+        """Yield blocks of candidates on the device; if queries have several vectors, candidates may too."""
+        last_row = -1
+        for rows, matrix in blocks:
+            if len(rows) != len(matrix):
+                raise InputError(
+                    f"a block has {len(rows)} rows and {len(matrix)} vectors",
+                    "Give one vector a row, or repeat the row of a paper with several",
+                )
+            if matrix.ndim != 2 or matrix.shape[1] != self.side.vectors.shape[1]:
+                raise InputError(
+                    f"candidates have shape {matrix.shape}, queries {self.side.vectors.shape[1]} dimensions",
+                    "Embed both with the same encoder",
+                )
+            if not len(rows):
+                continue
+            papers, offsets = rows, None
+            if self.side.offsets is not None:
+                starts = np.flatnonzero(np.diff(rows.astype(np.int64), prepend=-1))
+                papers, offsets = rows[starts], torch.from_numpy(np.append(starts, len(rows))).to(self.device)
+            if (np.diff(papers.astype(np.int64), prepend=last_row) <= 0).any():
+                raise InputError(
+                    f"candidate rows do not rise after row {last_row}",
+                    "Give each candidate once, in order, with one vector",
+                )
+            vectors = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.device).float()
+            if last_row < 0:
+                self._start(vectors, rows)
+            last_row = int(papers[-1])
+            yield Candidates(papers, Side(vectors, offsets), *self._members(papers))
+
+    def _start(self, vectors: Tensor, rows: Rows) -> None:
+        """Make the estimates, with the mean of a sample of the first block as origin."""
+        step = -(-len(vectors) // 512)
+        sample = vectors[::step].double()
+        check_lengths(torch.linalg.vector_norm(sample, dim=1), "candidate", rows[::step])
+        origin = (unit(sample) if self.metric == "cosine" else sample).mean(0).float()
+        for low in {False, self._low}:
+            self.estimates[low] = Estimates(self.side, self.metric, origin, bfloat16=low)
+        if self.side.offsets is None:
+            self.shift = self.estimates[False].shift.cpu().numpy()
+
+    def _members(self, rows: Rows) -> tuple[Bits, Ints]:
+        members: Bits = np.zeros(len(rows), np.uint64)
+        smallest: Ints = np.full(len(rows), len(self.subsets))
+        for pool, (candidates, _) in reversed(list(enumerate(self.subsets))):
+            inside = np.ones(len(rows), np.bool_)
+            if candidates is not None:
+                start, end = np.searchsorted(candidates, [rows[0], np.int64(rows[-1]) + 1])
+                inside = np.isin(rows, candidates[start:end], assume_unique=True)
+            members[inside] |= np.uint64(1 << pool)
+            smallest[inside] = pool
+        return members, smallest
+
+    def scan(self, block: Candidates, queries: Ints, scored: Bits | None = None) -> None:
+        """Score all candidates of a block that may be in the rankings of queries, int64 ``[q]``.
+
+        ``scored`` are packed pairs of queries and positions that were scored before, rising.
+        """
+        waiting: list[Pairs] = []
+        count, low, crowd = 0, self._low, _CROWD * len(self.subsets) * len(queries) * self.depth
+        fits = self.resources.memory // 8 // 64
+        for jobs in self._jobs(len(block.rows), queries):
+            found = functools.partial(self._pairs, self.estimates[low], block)
+            for pairs in in_order(found, jobs, self._workers, self._threads) if self._threads else map(found, jobs):
+                self._lows.add(pairs.owners, pairs.lowers, pairs.pools)
+                self._raise_limits()
+                waiting.append(pairs)
+                count += len(pairs.owners)
+                if count > min(crowd, fits):
+                    waiting = [self._reaching(waiting)]
+                    count = len(waiting[0].owners)
+                    low = low and count < crowd / 2
+                    if count > fits / 2:
+                        self.score(block, waiting.pop(), scored)
+                        count = 0
+        if count:
+            self.score(block, self._reaching(waiting), scored)
+
+    def _jobs(self, count: int, queries: Ints) -> Iterator[list[Job]]:
+        """Yield the jobs of a block in rounds: a sample, then always as many candidates as before."""
+        largest = self._tile_size()
+        step = 1 << max(-(-count // min(TILE, largest)) - 1, 0).bit_length()
+        rounds = [(0, step), *((step >> n, step >> n - 1) for n in range(1, step.bit_length()))]
+        for start, step in rounds:
+            tiles = max(-(-count // step // largest), 1)
+            chunks = max(min(-(-self._workers // tiles), len(queries) // _FEW), 1)
+            samples = (
+                slice(first, None, step * tiles) for first in range(start, min(start + step * tiles, count), step)
+            )
+            yield list(itertools.product(samples, np.array_split(queries, chunks)))
+
+    def _tile_size(self) -> int:
+        """Return the vectors of a tile: all take an eighth of memory, that of a GPU half of its memory."""
+        memory, largest = self.resources.memory // 8 // self._workers, TILE
+        if self.device.type == "cuda":
+            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            memory, largest = (torch.cuda.mem_get_info(self.device)[0] + cached) // 2, 1 << 17
+        return int(np.clip(memory // (64 * max(len(self.side.vectors), 1)), 64, largest))
+
+    def _pairs(self, estimates: Estimates, block: Candidates, job: Job) -> Pairs:
+        """Return the pairs of a tile that may be in a ranking."""
+        sample, queries = job
+        torch.set_num_threads(1)  # the setting is local to a thread
+        tile = estimates.tile(block, sample, torch.from_numpy(queries).to(self.device))
+        values, columns = tile.values, np.empty(0, np.int64)
+        starts = np.arange(len(queries) + 1) * values.stride(0)
+        if self._threads:
+            values = torch.as_strided(values, (values.stride(0) * len(values),), (1,))
+        else:
+            limit = torch.from_numpy(self.limits[:, queries].min(0)).to(self.device)
+            limit -= tile.length * tile.spread.amax() + tile.fixed.amax()
+            owner, column = (values >= limit[:, None]).nonzero(as_tuple=True)
+            starts, columns = offsets_of(owner.cpu().numpy(), len(queries)), column.cpu().numpy()
+            values, queries = values[owner, column], queries[: len(queries) * len(columns)]
+        error = [column.cpu().numpy() for column in tile[1:]]
+        positions = np.arange(len(block.rows))
+        columns_of = positions, block.rows, block.members, block.smallest
+        candidates = (np.ascontiguousarray(column[sample]) for column in columns_of)
+        known: list[Any] = [queries, self.shift, self.limits, *self.excluded, self.depth]
+        return Pairs._make(sift(values.cpu().numpy(), starts, columns, *error, *candidates, *known))
+
+    def _reaching(self, waiting: Sequence[Pairs]) -> Pairs:
+        """Return the pairs that reach limits."""
+        return Pairs._make(map(np.concatenate, zip(*(reaching(*pairs, self.limits) for pairs in waiting), strict=True)))
+
+    def score(self, block: Candidates, pairs: Pairs, scored: Bits | None = None) -> None:
+        """Score pairs canonically, but for those scored before, and keep the best.
+
+        Raises:
+            StageError: a score exceeds its bound, for instance if the machine multiplies in less than float32.
+        """
+        if scored is not None:
+            new = ~places(scored, pack(pairs.owners, pairs.positions))[1]
+            pairs = Pairs._make(column[new] for column in pairs)
+        copied = 0 if self.scores is score_pairs else 64 * self.side.vectors.shape[1]
+        size = max(self.resources.memory // 16 // (256 + copied), 1)
+        for start in range(0, len(pairs.owners), size):
+            owners, positions, uppers, lowers, pools = Pairs._make(column[start : start + size] for column in pairs)
+            owner, position = (torch.from_numpy(column).to(self.device) for column in (owners, positions))
+            known = self.metric, self.side, self.norms, block.papers
+            exact = self.scores(*known, owner, position, self.resources.workers)
+            scores, shift = exact.cpu().numpy(), self.shift[owners]
+            slack = _SLACK * (np.abs(scores) + np.abs(shift)) + 2.0**-140
+            if ((scores - shift > uppers + slack) | (scores - shift < lowers - slack)).any():
+                raise StageError(
+                    "the fast pass is further from the exact scores than float32 arithmetic can be",
+                    "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
+                )
+            self._best.add(owners, to_keys(scores, block.rows[positions]), pools)
+        self._raise_limits()
+
+    def _raise_limits(self) -> None:
+        """Compute the limits from the last scores and lower bounds of full lists, with a margin.
+
+        Scores are rounded to float32, and an entry whose score then ties with the last one may enter by its row.
+        """
+        scores = np.where(self._best.least == EMPTY, np.float32(-np.inf), from_keys(self._best.least)[0])
+        known = np.maximum(self._lows.least, scores - self.shift)
+        self.limits: Scores = (known - (np.abs(known) + np.abs(self.shift)) * MARGIN - 2.0**-147).astype(np.float32)
+
+    def rankings(self) -> list[Ranking]:
+        """Return the ranking of each pool."""
+        return [self._best.ranking(self._by_size.index(pool)) for pool in range(len(self.subsets))]
+
+
+class ExactEngine:
+    """Exact nearest-neighbour search that reads candidates once.
+
+    Args:
+        operations: expected number of operations, 0 if unknown; decides precision, and the device of ``auto``.
+        bfloat16: whether to multiply in bfloat16; None: if that is faster.
+    """
+
+    def __init__(self, operations: float = 0.0, *, bfloat16: bool | None = None) -> None:
+        self.operations, self.bfloat16 = operations, bfloat16
 
     def search_pools(
         self,
@@ -63,7 +310,7 @@ class DenseEngine(ABC):
         metric: Metric,
         depth: int,
         resources: Resources,
-        done: Done = ignored,
+        done: Done = base.ignored,
     ) -> list[Ranking]:
         """Return the rankings of several pools from one pass over their union.
 
@@ -83,118 +330,24 @@ class DenseEngine(ABC):
             InputError: shapes are wrong, rows do not rise, vectors are not finite or too large for float32, or the
                 device is missing.
         """
-        search = Search(queries, metric, depth, subsets, resources, self.device(resources))
+        device = self.device(resources)
+        search = Search(queries, metric, depth, subsets, resources, device, bfloat16=self._low(len(queries), device))
         try:
-            with _one_thread():
-                for block in _prefetch(search.blocks(blocks), search.device):
+            with one_thread():
+                for block in _prefetch(search.blocks(blocks), device):
                     if search.queries:
-                        self._rank(search, block)
+                        self.rank(search, block)
                     done(len(block.rows))
                 return search.rankings()
         except torch.OutOfMemoryError as error:
             raise InputError(
-                f"the memory of {search.device} is too short for a block of candidates ({error})",
+                f"the memory of {device} is too short for a block of candidates ({error})",
                 "Free it from other programs, lower --memory (blocks are smaller then), or choose --device=cpu",
             ) from error
 
-    def device(self, resources: Resources) -> torch.device:  # noqa: ARG002
-        """Return the device of the search."""
-        return torch.device("cpu")
-
-    @abstractmethod
-    def nominate(self, search: Search, block: Candidates) -> Tensor:
-        """Score the most promising candidates of a block.
-
-        Returns:
-            An upper bound of ``e`` of all other candidates, float32 ``[pools, queries]``; -inf if there are none.
-        """
-
-    def _rank(self, search: Search, block: Candidates) -> None:
-        before = search.best.lists().clone()
-        goal = self.nominate(search, block)
-        needed = search.needed()
-        unproven = (goal > needed).any(0).nonzero()[:, 0]
-        if len(unproven):
-            search.best.replace(unproven, before[:, unproven])
-            scan(search, block, unproven, needed[:, unproven])
-
-
-def scan(
-    search: Search, block: Candidates, queries: Tensor, goal: Tensor, *, bfloat16: bool = False, guess: bool = False
-) -> Tensor:
-    """Score the candidates of a block that may exceed a goal in one of their pools.
-
-    Args:
-        search: receives the scores.
-        block: the candidates.
-        queries: int64 ``[q]``, rising.
-        goal: float32 ``[pools, q]``.
-        bfloat16: whether to multiply in bfloat16.
-        guess: whether the first tile, a sample, gives missing goals.
-
-    Returns:
-        The goal.
-    """
-    estimates = search.estimates(bfloat16)
-    count = min(-(-len(block.papers.vectors) // tile_size(search)), len(block.rows))
-
-    def exceeding(offset: int, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the pairs of a tile and of some queries that may exceed their goal, as :meth:`Search.rescore` does."""
-        torch.set_num_threads(1)  # the setting is local to a thread
-        index, ends = _by_smallest_pool(block, offset, count, len(search.subsets))
-        tile = estimates.tile(block, index, queries[chunk])
-        members = block.members[tile.positions]
-        if guess and offset == 0:
-            for pool in (goal[:, chunk] == -torch.inf).any(1).nonzero()[:, 0]:
-                sampled = tile.goal((members >> pool & 1).bool(), search.depth, count)
-                goal[pool, chunk] = torch.maximum(goal[pool, chunk], sampled)
-        limits = goal[:, chunk]
-        spans = zip([0, *ends[:-1]], ends, strict=True)
-        pairs = [
-            tile.above(torch.stack([limits[pool] for pool in search.by_size[place:]]).amin(0), start, end)
-            for place, (start, end) in enumerate(spans)
-            if end > start
-        ]
-        owners, columns, bounds = map(torch.cat, zip(*pairs, strict=True))
-        pools = torch.zeros_like(owners)
-        for pool, limit in enumerate(limits):
-            pools |= (bounds > limit[owners]).long() << pool
-        return queries[chunk[owners]], tile.positions[columns], pools & members[columns], bounds
-
-    cpu = search.device.type == "cpu"
-    workers = search.resources.workers if cpu else 1
-    all_queries = torch.arange(len(queries), device=search.device)
-    chunks = all_queries.split(max(-(-len(all_queries) // workers), _FEW))
-    for jobs in ([(0, chunk) for chunk in chunks], [(offset, all_queries) for offset in range(1, count)]):
-        results = in_order(lambda job: exceeding(*job), jobs, workers) if cpu else starmap(exceeding, jobs)
-        for pairs in results:
-            search.rescore(block, *pairs)
-    return goal
-
-
-def _by_smallest_pool(block: Candidates, offset: int, tiles: int, pools: int) -> tuple[slice | Tensor, list[int]]:
-    """Return the candidates of a tile, those of smaller pools first, and the end of those of each pool by rising size.
-
-    A smaller pool has lower floors, which candidates outside it need not reach.
-    """
-    every = slice(offset, None, tiles)
-    smallest = block.smallest[every]
-    if pools == 1:
-        return every, [len(smallest)]
-    order = smallest.argsort(stable=True) * tiles + offset
-    return order, torch.bincount(smallest, minlength=pools).cumsum(0).cpu().numpy().tolist()
-
-
-class ExactEngine(DenseEngine):
-    """Products of tiles; see :class:`DenseEngine`.
-
-    Args:
-        operations: expected number of operations, 0 if unknown; decides precision, and the device of ``auto``.
-        bfloat16: whether to multiply in bfloat16; None: if that is faster.
-    """
-
-    def __init__(self, operations: float = 0.0, *, bfloat16: bool | None = None) -> None:
-        self.operations, self.bfloat16 = operations, bfloat16
+    def rank(self, search: Search, block: Candidates) -> None:
+        """Add the candidates of a block to the rankings."""
+        search.scan(block, np.arange(search.queries))
 
     def device(self, resources: Resources) -> torch.device:
         """Return the device of the search; ``auto`` is a GPU if there is one and the search is large enough."""
@@ -202,38 +355,12 @@ class ExactEngine(DenseEngine):
         index = gpu_number(name, gpus(), "torch", "Choose --device=cpu, or install torch for CUDA")
         return torch.device("cpu") if index is None else torch.device("cuda", index)
 
-    def nominate(self, search: Search, block: Candidates) -> Tensor:
-        """Score candidates that may exceed the floors, or a guess of them; see :class:`DenseEngine`."""
-        bfloat16 = search.side.offsets is None and self._use_bfloat16(search)
-        queries = torch.arange(search.queries, device=search.device)
-        return scan(search, block, queries, search.needed(), bfloat16=bfloat16, guess=True)
-
-    def _use_bfloat16(self, search: Search) -> bool:
+    def _low(self, queries: int, device: torch.device) -> bool:
         if self.bfloat16 is not None:
             return self.bfloat16
-        if search.device.type == "cuda":
+        if device.type == "cuda":
             return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-        return search.queries >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
-
-
-def tile_size(search: Search) -> int:
-    """Return the vectors of a tile: tiles of all workers take an eighth of memory, that of a GPU half of its memory."""
-    memory, largest = search.resources.memory // 8 // search.resources.workers, TILE
-    if search.device.type == "cuda":
-        cached = torch.cuda.memory_reserved(search.device) - torch.cuda.memory_allocated(search.device)
-        memory, largest = (torch.cuda.mem_get_info(search.device)[0] + cached) // 2, 1 << 17
-    return int(np.clip(memory // (_ENTRY * max(len(search.side.vectors), 1)), 64, largest))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Restrict torch to one thread, since we run the workers and torch's threads busy-wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        return queries >= _FEW and self.operations >= _LOW_PAYS and bfloat16_pays()
 
 
 def _prefetch(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Candidates]:
@@ -260,19 +387,3 @@ def _prefetch(blocks: Iterator[Candidates], device: torch.device) -> Iterator[Ca
 def gpus() -> int:
     """Return the number of GPUs that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-@functools.cache
-def bfloat16_pays() -> bool:
-    """Return whether this processor multiplies bfloat16 much faster than float32, measured in some milliseconds."""
-    seconds = []
-    with _one_thread():
-        for dtype in (torch.float32, torch.bfloat16):
-            a, b = torch.ones((128, 768), dtype=dtype), torch.ones((1_024, 768), dtype=dtype)
-            times = []
-            for _ in range(5):
-                start = time.perf_counter()
-                torch.mm(a, b.T)
-                times.append(time.perf_counter() - start)
-            seconds.append(min(times))
-    return seconds[1] < 0.7 * seconds[0]

@@ -9,7 +9,7 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from pipeline.retrieve.dense import DenseEngine
+    from pipeline.retrieve.dense import ExactEngine
 
 EXACT_ENGINES = ("exact", "faiss")
 
@@ -25,7 +25,7 @@ _PARAMETERS: dict[Kind, tuple[str, ...]] = {
 """Parameters of each index."""
 
 
-def dense_engine(name: str, operations: float = 0.0) -> DenseEngine:
+def dense_engine(name: str, operations: float = 0.0) -> ExactEngine:
     """Return the engine of that name.
 
     Args:

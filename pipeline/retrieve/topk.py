@@ -1,109 +1,271 @@
-"""Top-k lists in the one total order (:mod:`pipeline.core.order`), on any device.
+"""The greatest keys of each query, in one or more pools, and what a tile adds to them; the kernels are compiled.
 
-The key of an entry is one int64: the sortable bits of its score, then its row. Entries compare like integers and take
-eight bytes.
+The key of a ranked entry is one int64: the sortable bits of its score, then its row. Keys compare like entries in the
+one total order (:mod:`pipeline.core.order`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
+from pipeline.core.compiled import compiled
+from pipeline.core.order import Rows, Scores
 from pipeline.retrieve.base import Ranking
 
-EMPTY = -(1 << 63)
+GLANCE = 64
+"""Estimates that are compared at once."""
+
+MARGIN = 2.0**-22
+"""Twice the error of rounding a score to float32."""
+
+EMPTY = np.int64(-(1 << 63))
 """Key of a missing entry, below the keys of all scores (it would be a NaN's)."""
 
-_MANTISSA, _ROW = 0x7FFFFFFF, 0xFFFFFFFF
+Ints = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+"""A bit for each pool."""
 
 
-def pack(scores: Tensor, rows: Tensor) -> Tensor:
-    """Return int64 keys that sort like (score, row); scores are float32 without NaN or negative zero, rows int64."""
-    bits = scores.view(torch.int32).long()
-    return (bits ^ (bits >> 31 & _MANTISSA)) << 32 | rows
+def to_keys(scores: npt.NDArray[np.floating[Any]], rows: Rows) -> Ints:
+    """Return the keys of scores, which are rounded to float32 and no NaN, and rows."""
+    bits = (scores.astype(np.float32) + np.float32(0)).view(np.int32).astype(np.int64)
+    return (bits ^ (bits >> 31 & 0x7FFFFFFF)) << 32 | rows
 
 
-def unpack(keys: Tensor) -> tuple[Tensor, Tensor]:
+def from_keys(keys: Ints) -> tuple[Scores, Rows]:
     """Return the scores and rows of keys; an empty key has the score NaN."""
     bits = keys >> 32
-    return (bits ^ (bits >> 31 & _MANTISSA)).int().view(torch.float32), keys & _ROW
+    return (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int32).view(np.float32), keys.astype(np.uint32)
 
 
 class TopK:
-    """The best ``depth`` entries of each query so far, in one or more pools.
+    """The greatest ``depth`` keys, int64 or float32, of each query in each pool so far.
 
-    New entries are merged when they are as many as the lists of a pool.
+    Memory: ``2 * depth`` keys for each query and pool.
+
+    Attributes:
+        least: ``[pools, queries]``, the ``depth``-th greatest key, or ``empty`` while there are fewer.
     """
 
-    def __init__(self, queries: int, depth: int, pools: int = 1, device: torch.device | str = "cpu") -> None:
-        self.depth = depth
-        self._lists = torch.full((pools, queries, depth), EMPTY, device=device)
-        self._new: list[tuple[Tensor, Tensor, Tensor]] = []
+    def __init__(self, pools: int, queries: int, depth: int, empty: np.generic = EMPTY) -> None:
+        """Start with no keys; ``empty`` is below all keys and has their type."""
+        self._depth, self._empty = depth, empty
+        self._keys = np.empty((pools, queries, 2 * depth), empty.dtype)
+        self._counts = np.zeros((pools, queries), np.int64)
+        self.least: npt.NDArray[Any] = np.full((pools, queries), empty)
 
-    def add(self, queries: Tensor, keys: Tensor, pools: Tensor) -> None:
-        """Add entries.
-
-        Args:
-            queries: int64 ``[n]``.
-            keys: int64 ``[n]``, not yet in the lists.
-            pools: int64 ``[n]``, a bit for each pool of the entry.
-        """
-        self._new.append((queries, keys, pools))
-        if sum(len(waiting) for waiting, _, _ in self._new) > self._lists[0].numel():
-            self.lists()
-
-    def lists(self) -> Tensor:
-        """Return all lists, int64 ``[pools, queries, depth]``: keys in descending order, then :data:`EMPTY`."""
-        if self._new:
-            queries, keys, pools = (torch.cat(column) for column in zip(*self._new, strict=True))
-            self._new = []
-            order = queries.argsort(stable=True)
-            queries, keys, pools = queries[order], keys[order], pools[order]
-            for pool, best in enumerate(self._lists):
-                enters = (pools >> pool & 1).bool() & (keys > best[queries, -1])
-                self._merge(best, queries[enters], keys[enters])
-        return self._lists
-
-    def _merge(self, best: Tensor, owners: Tensor, keys: Tensor) -> None:
-        """Merge entries into the lists of a pool, at most ``depth`` of a query at a time, to bound memory."""
-        while len(owners):
-            count = torch.bincount(owners, minlength=len(best))
-            position = torch.arange(len(owners), device=owners.device) - (count.cumsum(0) - count)[owners]
-            fits = position < self.depth
-            padded = torch.nn.functional.pad(best, (0, min(int(count.amax()), self.depth)), value=EMPTY)
-            padded[owners[fits], self.depth + position[fits]] = keys[fits]
-            best.copy_(padded.topk(self.depth).values)
-            owners, keys = owners[~fits], keys[~fits]
-
-    def replace(self, queries: Tensor, lists: Tensor) -> None:
-        """Replace the lists of queries, int64 ``[n]``, by ``lists``, int64 ``[pools, n, depth]``."""
-        self.lists()[:, queries] = lists
-
-    def floors(self) -> Tensor:
-        """Return lower bounds of the scores, before rounding, of further entries, float64 ``[pools, queries]``.
-
-        -inf if a list is not full. An entry whose score, rounded to float32, ties with the last one may still enter by
-        its row, and scores that round to a float32 exceed the float32 before it.
-        """
-        worst = self.lists()[:, :, -1]
-        scores = torch.where(worst == EMPTY, -torch.inf, unpack(worst)[0])
-        return torch.nextafter(scores, torch.full_like(scores, -torch.inf)).double()
+    def add(self, owners: npt.NDArray[np.integer], keys: npt.NDArray[Any], pools: Bits) -> None:
+        """Add new keys ``[n]`` of queries ``owners``, each to the pools whose bits are set."""
+        add_keys(self._keys, self._counts, self.least, self._empty, owners, keys, pools)
 
     def ranking(self, pool: int = 0) -> Ranking:
-        """Return the lists of a pool as a ranking."""
-        keys = self.lists()[pool].cpu()
-        filled = keys != EMPTY
-        scores, rows = unpack(keys[filled])
-        return Ranking.from_counts(filled.sum(1).numpy(), rows.numpy().astype(np.uint32), scores.numpy())
+        """Return the keys of ranked entries of a pool as a ranking."""
+        counts, keys = self._counts[pool], self._keys[pool, :, : self._depth]
+        keys = np.sort(np.where(np.arange(self._depth) < counts[:, None], keys, self._empty), axis=1)[:, ::-1]
+        scores, rows = from_keys(keys[keys != self._empty])
+        return Ranking.from_counts(counts, rows, scores)
 
 
 def merge(rankings: Iterable[Ranking], queries: int, depth: int) -> Ranking:
     """Return the best entries of several rankings of the same queries with disjoint candidates."""
-    best = TopK(queries, depth)
+    best = TopK(1, queries, depth)
     for ranking in rankings:
-        keys = pack(torch.tensor(ranking.score), torch.tensor(ranking.row.astype(np.int64)))
-        best.add(torch.tensor(ranking.query.astype(np.int64)), keys, torch.ones_like(keys))
+        best.add(ranking.query, to_keys(ranking.score, ranking.row), np.ones(len(ranking), np.uint64))
     return best.ranking()
+
+
+@compiled
+def add_keys(lists: Any, counts: Any, least: Any, empty: Any, owners: Any, keys: Any, pools: Any) -> None:
+    """Add keys to lists, ``[pools, queries, 2 * depth]``, of which at most the first ``depth`` are then in use."""
+    depth = lists.shape[2] // 2
+    for entry in range(len(owners)):
+        query, left, pool = owners[entry], pools[entry], 0
+        while left:
+            if left & np.uint64(1) and keys[entry] > least[pool, query]:
+                lists[pool, query, counts[pool, query]] = keys[entry]
+                counts[pool, query] += 1
+                if counts[pool, query] == 2 * depth:
+                    least[pool, query] = partition_greatest(lists[pool, query], depth)
+                    counts[pool, query] = depth
+            left >>= np.uint64(1)
+            pool += 1
+    for pool in range(counts.shape[0]):
+        for query in range(counts.shape[1]):
+            count = counts[pool, query]
+            if count > depth or (count == depth and least[pool, query] == empty):
+                least[pool, query] = partition_greatest(lists[pool, query, :count], depth)
+                counts[pool, query] = depth
+
+
+@compiled
+def partition_greatest(values: Any, count: int) -> Any:
+    """Move the greatest ``count`` values to the front (Hoare's selection) and return the lowest of them.
+
+    Numba also compiles ``np.partition``, but takes ten times as long.
+    """
+    low, high, target = 0, len(values) - 1, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if target <= j:
+            high = j
+        elif target >= i:
+            low = i
+        else:
+            break
+    return values[target]
+
+
+@compiled
+def sift(
+    values: Any, starts: Any, columns: Any, length: Any, spread: Any, fixed: Any, positions: Any, rows: Any,
+    members: Any, smallest: Any, queries: Any, shift: Any, limits: Any, offsets: Any, excluded: Any, excluding: Any,
+    depth: int,
+) -> Any:  # fmt: skip
+    """Return the pairs of a tile that may be in a ranking, as the columns of :class:`~pipeline.retrieve.dense.Pairs`.
+
+    Args:
+        values: float32, the estimates; those of query ``i`` start at ``starts[i]``.
+        starts: int64 ``[q + 1]``.
+        columns: int64, candidates of the values; empty: each query has values of all.
+        length: float32 ``[q]``,
+        spread: float32 ``[m]``, and
+        fixed: float32 ``[m]``; see :class:`~pipeline.retrieve.estimates.Tile`.
+        positions: int64 ``[m]``,
+        rows: uint32 ``[m]``,
+        members: uint64 ``[m]``, and
+        smallest: int64 ``[m]``, of the candidates; see :class:`~pipeline.retrieve.estimates.Candidates`.
+        queries: int64 ``[q]``.
+        shift: float64 ``[queries]``.
+        limits: float32 ``[pools, queries]``.
+        offsets: int64 ``[queries + 1]``,
+        excluded: uint32, rows excluded, rising within a query, and
+        excluding: uint64, the pools that exclude each.
+        depth: depth of the rankings.
+    """
+    pools, count, found, dense = len(limits), len(rows), 0, len(columns) == 0
+    size = len(queries) * count if dense else len(columns)
+    owners, places, bits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
+    uppers, lowers = np.empty(size, np.float32), np.empty(size, np.float32)
+    lists, counts = np.empty((pools, 2 * depth), np.float32), np.empty(pools, np.int64)
+    least, floors = np.empty(pools, np.float32), np.empty(pools + 1, np.float32)
+    hits, others = np.empty(count, np.int64), np.flatnonzero(smallest < pools - 1)
+    most_spread, most_fixed = spread.max(), fixed.max()
+    for i in range(len(queries)):
+        query, first = queries[i], found
+        widest = length[i] * most_spread + most_fixed
+        counts[:], least[:] = 0, limits[:, query]
+        set_floors(floors, least, widest)
+        if dense:
+            row = values[starts[i] : starts[i] + count]
+            number = glance(row, floors[pools - 1], others, floors, smallest, hits)
+        else:
+            row, number = values[starts[i] : starts[i + 1]], starts[i + 1] - starts[i]
+        for hit in range(number):
+            column = hits[hit] if dense else columns[starts[i] + hit]
+            value = row[column] if dense else row[hit]
+            if value < floors[smallest[column]]:
+                continue
+            error, kept = length[i] * spread[column] + fixed[column], members[column]
+            upper, lower = value + error, value - error
+            place, last = offsets[query], offsets[query + 1]
+            if place < last:
+                place += np.searchsorted(excluded[place:last], rows[column])
+                if place < last and excluded[place] == rows[column]:
+                    kept &= ~excluding[place]
+            for pool in range(smallest[column], pools):
+                bit = np.uint64(1) << np.uint64(pool)
+                if kept & bit and upper < least[pool]:
+                    kept &= ~bit
+                elif kept & bit and lower > least[pool]:
+                    lists[pool, counts[pool]] = lower
+                    counts[pool] += 1
+                    if counts[pool] == 2 * depth:
+                        raise_least(least, lists, counts, pool, abs(shift[query]))
+                        set_floors(floors, least, widest)
+            if kept:
+                owners[found], places[found], bits[found] = query, positions[column], kept
+                uppers[found], lowers[found] = upper, lower
+                found += 1
+        for pool in range(pools):
+            if counts[pool] >= depth:
+                raise_least(least, lists, counts, pool, abs(shift[query]))
+        found, last = first, found
+        for entry in range(first, last):
+            kept = bits[entry]
+            for pool in range(pools):
+                if uppers[entry] < least[pool]:
+                    kept &= ~(np.uint64(1) << np.uint64(pool))
+            if kept:
+                places[found], bits[found] = places[entry], kept
+                uppers[found], lowers[found] = uppers[entry], lowers[entry]
+                found += 1
+    owners, places, bits = owners[:found].copy(), places[:found].copy(), bits[:found].copy()
+    return owners, places, uppers[:found].copy(), lowers[:found].copy(), bits
+
+
+@compiled
+def glance(row: Any, floor: Any, others: Any, floors: Any, smallest: Any, hits: Any) -> Any:
+    """Write the columns of a row that reach their floor to ``hits`` and return their number.
+
+    ``floor`` is that of candidates of the largest pool alone; ``others`` are the columns of the rest.
+    """
+    number, last = 0, len(floors) - 2
+    for start in range(0, len(row), GLANCE):
+        near, stop = np.int32(0), min(start + GLANCE, len(row))
+        if stop == start + GLANCE:  # a fixed number of steps, which become vector operations
+            for step in range(GLANCE):
+                near += np.int32(row[start + step] >= floor)
+        if near or stop < start + GLANCE:
+            for column in range(start, stop):
+                if row[column] >= floor and smallest[column] == last:
+                    hits[number] = column
+                    number += 1
+    for column in others:
+        if row[column] >= floors[smallest[column]]:
+            hits[number] = column
+            number += 1
+    return number
+
+
+@compiled
+def set_floors(floors: Any, least: Any, widest: Any) -> None:
+    """Set, for candidates by their smallest pool, the lowest estimate that matters; infinite for those of no pool."""
+    floors[-1] = np.inf
+    for pool in range(len(least) - 1, -1, -1):
+        floors[pool] = min(least[pool] - widest, floors[pool + 1])
+
+
+@compiled
+def raise_least(least: Any, lists: Any, counts: Any, pool: Any, shift: Any) -> None:
+    """Keep the ``depth`` greatest lower bounds of a pool; the last one, with a margin, is the least that matters."""
+    depth = lists.shape[1] // 2
+    last = np.float64(partition_greatest(lists[pool, : counts[pool]], depth))
+    counts[pool] = depth
+    least[pool] = max(least[pool], np.float32(last - (abs(last) + shift) * MARGIN - 2.0**-147))
+
+
+@compiled
+def reaching(owners: Any, positions: Any, uppers: Any, lowers: Any, bits: Any, limits: Any) -> Any:
+    """Return the pairs whose upper bound reaches the limit, float32 ``[pools, queries]``, of one of their pools."""
+    kept = np.empty_like(bits)
+    for pair in range(len(owners)):
+        kept[pair] = bits[pair]
+        for pool in range(len(limits)):
+            if uppers[pair] < limits[pool, owners[pair]]:
+                kept[pair] &= ~(np.uint64(1) << np.uint64(pool))
+    chosen = kept != 0
+    return owners[chosen], positions[chosen], uppers[chosen], lowers[chosen], kept[chosen]

@@ -226,7 +226,7 @@ class DenseSearch(Sharded):
                 groups.setdefault((unit, *stores, pool.query_rows.tobytes()), []).append(part)
         passes = []
         for parts in groups.values():
-            list_bytes = 8 * self.depth * max(len(parts[0].pool.query_rows), 1)
+            list_bytes = 24 * self.depth * max(len(parts[0].pool.query_rows), 1)
             pools_per_pass = int(np.clip(memory // 4 // list_bytes, 1, MAX_SUBSETS))
             passes += [parts[start : start + pools_per_pass] for start in range(0, len(parts), pools_per_pass)]
         return passes

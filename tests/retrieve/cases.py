@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
 from pipeline.retrieve.canonical import tensor_scores
-from pipeline.retrieve.dense import DenseEngine, ExactEngine
+from pipeline.retrieve.dense import ExactEngine, Search
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.search import Search
 from tests.retrieve.reference import brute_force
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
@@ -29,12 +27,12 @@ ENGINES = ("float32", "bfloat16", "device", "faiss")
 class DeviceEngine(ExactEngine):
     """What scores pairs on a GPU, on the CPU."""
 
-    def nominate(self, search: Search, block: Candidates) -> torch.Tensor:
+    def rank(self, search: Search, block: Candidates) -> None:
         search.scores = tensor_scores
-        return super().nominate(search, block)
+        super().rank(search, block)
 
 
-def named(name: str) -> DenseEngine:
+def named(name: str) -> ExactEngine:
     if name == "faiss":
         return dense_engine(name)
     return DeviceEngine(bfloat16=True) if name == "device" else ExactEngine(bfloat16=name == "bfloat16")
@@ -56,11 +54,11 @@ class Case:
         for start in range(0, len(self.vectors), size):
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
-    def search(self, engine: DenseEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
+    def search(self, engine: ExactEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
         return search(engine, self.queries, self.blocks(size), metric, depth, self.excluded, **how)
 
     def search_pools(
-        self, engine: DenseEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
+        self, engine: ExactEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
     ) -> list[Ranking]:
         return engine.search_pools(
             self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
@@ -68,7 +66,7 @@ class Case:
 
 
 def search(
-    engine: DenseEngine,
+    engine: ExactEngine,
     queries: npt.NDArray[np.floating],
     blocks: Iterable[Block],
     metric: Metric,

@@ -14,8 +14,8 @@ from pipeline.core import order
 from pipeline.core.errors import StageError
 from pipeline.retrieve.base import Metric
 from pipeline.retrieve.canonical import Side, best_pair_score, lengths, score_pairs, tensor_scores
-from pipeline.retrieve.estimates import Estimates, mean_of
-from pipeline.retrieve.topk import TopK, merge, pack, unpack
+from pipeline.retrieve.estimates import Estimates
+from pipeline.retrieve.topk import EMPTY, TopK, from_keys, merge, to_keys
 from tests.retrieve.cases import METRICS, make_case, named, same, search
 from tests.retrieve.reference import canonical_scores, fixed_sum
 
@@ -63,12 +63,14 @@ def test_estimates_are_within_a_bound_that_is_not_far_too_wide(name: str, metric
     case = make_case(name, dimension=100, candidates=400)
     queries, vectors = (matrix.astype(np.float32) for matrix in (case.queries, case.vectors))
     x, q = torch.from_numpy(vectors), torch.from_numpy(queries)
-    bounds = Estimates(Side(q), metric, mean_of(x[:100], case.rows, metric), bfloat16=low)
-    placed = bounds.prepare(x, case.rows)
-    estimates = bounds.products(bounds.points, placed).double().numpy()
-    bound = (bounds.length[:, None] * placed.spread).numpy()
+    sample = (
+        x[:100] / x[:100].double().norm(dim=1, keepdim=True).clamp(min=2.0**-149) if metric == "cosine" else x[:100]
+    )
+    estimates = Estimates(Side(q), metric, sample.double().mean(0).float(), bfloat16=low)
+    tile = estimates.products(estimates.points, estimates.length, x, case.rows)
+    bound = (tile.length[:, None] * tile.spread + tile.fixed).numpy()
     exact = np.array([_exact(q, vectors.astype(float), metric) for q in queries.astype(float)])
-    off = exact - bounds.shift.numpy()[:, None] - estimates
+    off = np.abs(exact - estimates.shift.numpy()[:, None] - tile.values.double().numpy())
     assert (off <= bound).all()
     if low and name in ("random", "zeros", "half precision"):
         assert off.max() > 0.05 * bound.max()
@@ -86,13 +88,13 @@ def _exact(query: np.ndarray, matrix: np.ndarray, metric: Metric) -> np.ndarray:
 
 def test_products_in_less_than_float32_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU makes them where TF32 is allowed: 10 bits of mantissa."""
-    prepare = Estimates.prepare
+    shifted = Estimates.shifted
 
     def rounded(self: Estimates, vectors: torch.Tensor, rows: np.ndarray):
-        placed = prepare(self, vectors, rows)
-        return placed._replace(points=(placed.points.view(torch.int32) & -8192).view(torch.float32))
+        points, norms = shifted(self, vectors, rows)
+        return (points.view(torch.int32) & -8192).view(torch.float32), norms
 
-    monkeypatch.setattr(Estimates, "prepare", rounded)
+    monkeypatch.setattr(Estimates, "shifted", rounded)
     with pytest.raises(StageError, match="further from the exact scores .* Unset NVIDIA_TF32_OVERRIDE"):
         make_case("random").search(named("float32"), "l2", 9)
 
@@ -104,32 +106,31 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda v
 def test_keys_order_as_scores_and_rows_do(entries: list[tuple[float, int]]) -> None:
     values = np.array([score for score, _ in entries], np.float32) + np.float32(0)
     rows = np.array([row for _, row in entries], np.uint32)
-    keys = pack(torch.from_numpy(values), torch.from_numpy(rows.astype(np.int64)))
-    assert keys.argsort(descending=True).tolist() == order.best(values, rows, len(rows)).tolist()
-    unpacked = unpack(keys)
-    assert unpacked[0].numpy().tobytes() == values.tobytes()
-    assert unpacked[1].tolist() == rows.tolist()
+    keys = to_keys(values, rows)
+    assert np.argsort(keys)[::-1].tolist() == order.best(values, rows, len(rows)).tolist()
+    assert keys.min() > EMPTY
+    scores, numbers = from_keys(keys)
+    assert scores.tobytes() == values.tobytes()
+    assert numbers.tolist() == rows.tolist()
 
 
 @given(st.integers(0, 1_000), st.integers(1, 9))
 def test_lists_keep_the_best_however_they_are_fed(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
-    owner, pools = np.sort(rng.integers(0, 4, 40)), rng.integers(0, 4, 40)
+    owner, pools = rng.integers(0, 4, 40), rng.integers(0, 4, 40).astype(np.uint64)
     values, rows = rng.integers(-3, 3, 40).astype(np.float32), rng.permutation(40).astype(np.uint32)
-    lists = TopK(4, depth, 2)
+    lists = TopK(2, 4, depth)
     for part in np.array_split(np.arange(40), rng.integers(1, 9)):
-        columns = (torch.from_numpy(column[part]) for column in (owner, values, rows.astype(np.int64), pools))
-        queries, scores, numbers, bits = columns
-        lists.add(queries, pack(scores, numbers), bits)
+        lists.add(owner[part], to_keys(values[part], rows[part]), pools[part])
     for pool in range(2):
-        ranking, floors = lists.ranking(pool), lists.floors()[pool]
+        ranking = lists.ranking(pool)
         for query in range(4):
-            entries = np.flatnonzero((owner == query) & (pools >> pool & 1 > 0))
+            entries = np.flatnonzero((owner == query) & (pools >> np.uint64(pool) & np.uint64(1) > 0))
             best = entries[order.best(values[entries], rows[entries], depth)]
             assert ranking.row[ranking.query == query].tolist() == rows[best].tolist()
             assert ranking.score[ranking.query == query].tolist() == values[best].tolist()
-            full = len(best) == depth
-            assert floors[query] == (np.nextafter(values[best[-1]], np.float32(-np.inf)) if full else -np.inf)
+            last = to_keys(values[best[-1:]], rows[best[-1:]])[0] if len(best) == depth else EMPTY
+            assert lists.least[pool, query] == last
 
 
 def test_merged_rankings_are_the_ranking_of_all() -> None:

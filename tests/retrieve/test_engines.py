@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
-from pipeline.retrieve.dense import DenseEngine
+from pipeline.retrieve.dense import ExactEngine
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import (
     ENGINES,
@@ -53,13 +53,13 @@ NAMES = (
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> DenseEngine:
+def engine(request: pytest.FixtureRequest) -> ExactEngine:
     return named(request.param)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: DenseEngine) -> None:
+def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: ExactEngine) -> None:
     case = make_case(name)
     best = expected(case, metric, 100)
     assert same(case.search(engine, metric, 100), best)
@@ -81,7 +81,7 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric, engine: Dens
     ],
 )
 def test_blocks_depth_workers_and_memory_change_nothing(
-    engine: DenseEngine, name: str, shape: tuple[int, int], depth: int, how: dict[str, int]
+    engine: ExactEngine, name: str, shape: tuple[int, int], depth: int, how: dict[str, int]
 ) -> None:
     case = make_case(name, candidates=shape[0], dimension=shape[1])
     assert same(case.search(engine, "l2", depth, **how), expected(case, "l2", depth))
@@ -89,12 +89,12 @@ def test_blocks_depth_workers_and_memory_change_nothing(
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("dimension", [1, 65])
-def test_any_dimension(dimension: int, metric: Metric, engine: DenseEngine) -> None:
+def test_any_dimension(dimension: int, metric: Metric, engine: ExactEngine) -> None:
     case = make_case("random", dimension=dimension, candidates=300)
     assert same(case.search(engine, metric, 10, size=99), expected(case, metric, 10))
 
 
-def test_many_queries_and_deep_lists(engine: DenseEngine) -> None:
+def test_many_queries_and_deep_lists(engine: ExactEngine) -> None:
     case = make_case("few values", dimension=6, candidates=2_000, queries=150)
     best = expected(case, "inner_product", 1_500)
     assert same(case.search(engine, "inner_product", 1_500, size=700, workers=2), best)
@@ -118,7 +118,7 @@ def test_small_whole_numbers_tie_everywhere(data: st.DataObject) -> None:
         assert same(case.search(named(name), metric, depth, size=size), best)
 
 
-def test_scores_are_the_metric(engine: DenseEngine) -> None:
+def test_scores_are_the_metric(engine: ExactEngine) -> None:
     vectors = np.array([[3, 4], [0, 0], [6, 8], [-3, -4]], np.float32)
     case = Case(np.array([[3, 4]], np.float32), vectors, no_exclusions(1))
     for metric, scores, rows in (
@@ -133,7 +133,7 @@ def test_scores_are_the_metric(engine: DenseEngine) -> None:
         assert not np.signbit(ranking.score[ranking.score == 0]).any()
 
 
-def test_nothing_to_search(engine: DenseEngine) -> None:
+def test_nothing_to_search(engine: ExactEngine) -> None:
     vectors = np.ones((4, 3), np.float32)
     assert len(Case(vectors[:0], vectors, no_exclusions(0)).search(engine, "l2", 5)) == 0
     assert len(Case(vectors[:2], vectors[:0], no_exclusions(2)).search(engine, "l2", 5)) == 0
@@ -154,13 +154,13 @@ def each_alone(name: str, metric: Metric) -> tuple[list[Subset], list[Ranking]]:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", ["duplicates", "few values", "zeros"])
-def test_each_pool_of_a_pass_is_ranked_as_alone(name: str, metric: Metric, engine: DenseEngine) -> None:
+def test_each_pool_of_a_pass_is_ranked_as_alone(name: str, metric: Metric, engine: ExactEngine) -> None:
     subsets, alone = each_alone(name, metric)
     rankings = make_case(name).search_pools(engine, subsets, metric, 60, size=1_700)
     assert all(same(ranking, other) for ranking, other in zip(rankings, alone, strict=True))
 
 
-def test_as_many_pools_as_there_may_be(engine: DenseEngine) -> None:
+def test_as_many_pools_as_there_may_be(engine: ExactEngine) -> None:
     case = make_case("few values", candidates=900, queries=9, dimension=9)
     rng = np.random.default_rng(4)
     subsets = [Subset(np.sort(rng.choice(case.rows, 1 + 14 * n, replace=False)), case.excluded) for n in range(64)]
@@ -168,7 +168,7 @@ def test_as_many_pools_as_there_may_be(engine: DenseEngine) -> None:
         assert same(ranking, subset_of(case, subset, "l2", 30))
 
 
-def test_rows_of_a_pool_that_have_no_vector_here_are_no_matter(engine: DenseEngine) -> None:
+def test_rows_of_a_pool_that_have_no_vector_here_are_no_matter(engine: ExactEngine) -> None:
     case = make_case("random", candidates=100)
     subset = Subset(np.arange(0, 5_000, dtype=np.uint32), case.excluded)
     (ranking,) = case.search_pools(engine, [subset], "l2", 9, size=33)
@@ -211,14 +211,14 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
         ({"blocks": [block(range(3), 4)]}, "3 rows and 4 vectors"),
     ],
 )
-def test_bad_input_is_named(change: dict[str, Any], message: str, engine: DenseEngine) -> None:
+def test_bad_input_is_named(change: dict[str, Any], message: str, engine: ExactEngine) -> None:
     good = {"blocks": [block(range(4), 4)], "metric": "l2", "depth": 2, "excluded": no_exclusions(3)}
     with pytest.raises(InputError, match=message):
         search(engine, np.ones((3, 5), np.float32), **{**good, **change})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e19])
-def test_vectors_that_are_no_numbers_are_named(value: float, engine: DenseEngine) -> None:
+def test_vectors_that_are_no_numbers_are_named(value: float, engine: ExactEngine) -> None:
     vectors = np.ones((50, 5), np.float32)
     vectors[33, 2] = value
     case = Case(np.ones((2, 5), np.float32), vectors, no_exclusions(2))

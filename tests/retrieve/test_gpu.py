@@ -10,7 +10,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.dense import DenseEngine
+from pipeline.retrieve.dense import ExactEngine
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import METRICS, expected, make_case, same, subset_of, subsets_of
 
@@ -19,7 +19,7 @@ GPU: dict[str, Any] = {"memory": 1 << 30, "workers": 2, "device": "cuda"}
 
 
 @pytest.fixture(params=["faiss", "exact"])
-def engine(request: pytest.FixtureRequest) -> DenseEngine:
+def engine(request: pytest.FixtureRequest) -> ExactEngine:
     library = {"faiss": ann, "exact": dense}[request.param]
     if not library.gpus():
         pytest.skip(f"{request.param} sees no GPU")
@@ -28,7 +28,7 @@ def engine(request: pytest.FixtureRequest) -> DenseEngine:
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", ["random", "duplicates", "identical", "far from the origin"])
-def test_equals_brute_force(name: str, metric: Metric, engine: DenseEngine) -> None:
+def test_equals_brute_force(name: str, metric: Metric, engine: ExactEngine) -> None:
     case = make_case(name, candidates=9_000)
     for depth in (100, ann.GPU_LIMIT):
         assert same(case.search(engine, metric, depth, size=4_000, **GPU), expected(case, metric, depth))
@@ -36,7 +36,7 @@ def test_equals_brute_force(name: str, metric: Metric, engine: DenseEngine) -> N
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", ["random", "few values"])
-def test_each_pool_is_ranked_as_alone(name: str, metric: Metric, engine: DenseEngine) -> None:
+def test_each_pool_is_ranked_as_alone(name: str, metric: Metric, engine: ExactEngine) -> None:
     case = make_case(name)
     subsets = subsets_of(case, np.random.default_rng(3))
     rankings = case.search_pools(engine, subsets, metric, 60, size=1_700, **GPU)

@@ -120,7 +120,7 @@ def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(t
             make_pool(root, corpus, [4, 5], list(range(40)), slug="other-queries"),
         ]
         tasks = [dense(corpus, pool, engine="faiss" if how == "faiss" else "exact") for pool in pools]
-        runner = Runner(root, dataclasses.replace(HERE, memory=2_000 if how == "in little memory" else 2**30))
+        runner = Runner(root, dataclasses.replace(HERE, memory=6_000 if how == "in little memory" else 2**30))
         artifacts = [runner.make(task) for task in tasks] if how == "alone" else runner.make_all(tasks)
         made.append([(artifact.name, artifact.file("ranking.arrow").read_bytes()) for artifact in artifacts])
         assert {artifact.manifest.provenance["pools_in_pass"] for artifact in artifacts} == {passes}

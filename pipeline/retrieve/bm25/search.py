@@ -27,6 +27,7 @@ from pipeline.retrieve.bm25.collection import (
     QueryTerms,
     excluded_positions,
 )
+from pipeline.retrieve.topk import partition_greatest
 
 Keys = npt.NDArray[np.uint64]
 """Pairs of a positive score (float32 bits in the upper half) and a row. Keys sort by score, then row."""
@@ -110,34 +111,6 @@ def _search(
     for documents in collection.run(norms, count, work, pool, threads, documents_of.BLOCK_DOCUMENTS):
         done(documents)
     return [np.sort(keys[:size])[: -depth - 1 : -1].copy() for keys, size in zip(best.keys, best.counts, strict=True)]
-
-
-@compiled
-def partition_greatest(values: Any, count: int) -> Any:
-    """Move the greatest ``count`` values to the front (Hoare's selection) and return the lowest of them.
-
-    Numba also compiles ``np.partition``, but takes ten times as long.
-    """
-    low, high, target = 0, len(values) - 1, count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if target <= j:
-            high = j
-        elif target >= i:
-            low = i
-        else:
-            break
-    return values[target]
 
 
 @compiled
