@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, readable
 from pipeline.core.config import SHORT_ID
-from pipeline.core.errors import CorruptError
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
 from pipeline.encode.recipes import UNLIMITED
@@ -46,10 +46,14 @@ class Source(NamedTuple):
 
 
 class Sources:
-    """Finds the sources of rankings in workspaces; folders are listed once."""
+    """Finds the sources of rankings in workspaces; folders are listed, and manifests read, once.
 
-    def __init__(self, roots: Iterable[Path], *folders: str) -> None:
+    ``known`` are artifacts that are open already.
+    """
+
+    def __init__(self, roots: Iterable[Path], *folders: str, known: Iterable[Artifact] = ()) -> None:
         self._roots, self._folders = list(roots), (RANKINGS, LUCENE, *folders)
+        self._opened: dict[Path, Artifact | None] = {artifact.path: artifact for artifact in known}
         self._segments: dict[Path, list[Artifact]] = {}
 
     @cached_property
@@ -63,16 +67,20 @@ class Sources:
         """Return all segments of the store of a segment."""
         folder = artifact.path.parent
         if folder not in self._segments:
-            self._segments[folder] = list(published(folder))
+            found = (self._open(path.parent) for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")))
+            self._segments[folder] = [segment for segment in found if segment]
         return self._segments[folder]
+
+    def _open(self, path: Path) -> Artifact | None:
+        """Return an artifact; None if it cannot be read."""
+        if path not in self._opened:
+            self._opened[path] = next(readable([path], Artifact.open), None)
+        return self._opened[path]
 
     def of(self, identity: str, role: str = "ranking", view: tuple[int, str] = (0, "")) -> Iterator[Source]:
         """Yield the sources of an artifact; one that is gone, or an imported ranking, is a source without artifact."""
         path = self._paths.get(identity[:SHORT_ID])
-        try:
-            artifact = None if path is None else Artifact.open(path)
-        except CorruptError:
-            artifact = None
+        artifact = None if path is None else self._open(path)
         if artifact is None or artifact.manifest.stage == "import":
             yield Source(None, role)
             return

@@ -190,7 +190,7 @@ def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
         if is_tuned(stored_system(scores[0].manifest))
         or find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
     }
-    sources = Sources([root])
+    sources = Sources([root], known=[ranking for _, ranking, _, _ in found])
     rows = [_row(parts, tuned=parts[2].id in tuned, sources=sources) for parts in found]
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
