@@ -16,10 +16,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say, warn
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.schema import ATTRIBUTES, CONTEXTS, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, QUERY_TEXTS, SHARD_ROWS
+from pipeline.core.text import doi_key, plain_doi
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import part_of_run, read_part, run_files
-from pipeline.corpus.graph import CitationGraph
+from pipeline.corpus.graph import NO_ROW, CitationGraph, KeyIndex
 from pipeline.corpus.join import Joined, join
 from pipeline.corpus.merge import merge_runs
 from pipeline.corpus.pools import table
@@ -44,7 +45,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     files. The scratch files take about twice the size of the corpus.
     """
     scratch = out.scratch()
-    contexts = read_contexts(Path(release.contexts), release.max_text) if release.contexts else None
+    contexts = read_contexts(Path(release.contexts), release.max_text, release.names) if release.contexts else None
     queries = contexts or release.queries()  # before the papers are read, so that a bad query fails early
     readable = join(release, scratch, resources) if release.is_joined() else release
     part_counts = extract(readable, list(enumerate(readable.parts())), out, resources)
@@ -168,7 +169,14 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
     out.arrow("queries.arrow", pa.table([queries.query_ids, queries.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
     if isinstance(queries, ContextSet):
         papers_of = _rows_of({citing for citing, _ in queries.origins}, out.path)
-        contexts = [(year, papers_of.get(citing, -1)) for citing, year in queries.origins]
+        year_of = files.read_arrow(out.path / "attributes.arrow").column("year").to_numpy()
+        rows = [papers_of.get(citing, -1) for citing, _ in queries.origins]
+        years = [int(year_of[row]) if row >= 0 else NO_YEAR for row in rows]
+        years = [known if given is None else given for known, (_, given) in zip(years, queries.origins, strict=True)]
+        contexts = list(zip(years, rows, strict=True))
+        if NO_YEAR in years:
+            queries.noted["context_without_year"] += years.count(NO_YEAR)
+            warn(f"{years.count(NO_YEAR):,} contexts have no year, nor have their citing papers: no pool has them")
         out.arrow("contexts.arrow", table(CONTEXTS, *np.array(contexts, np.int64).T), CONTEXTS)
     out.arrow("judgements.arrow", _sorted_table(JUDGEMENTS, in_corpus), JUDGEMENTS)
     if queries.exclusions is not None:
@@ -209,6 +217,12 @@ def _sorted_table(schema: pa.Schema, rows: Collection[tuple[int, ...]]) -> pa.Ta
 
 
 def _rows_of(ids: set[str], folder: Path) -> dict[str, int]:
-    """Return the row of each id that the corpus has."""
+    """Return the row of each id that the corpus has; of a DOI that is no id, the row of the paper with it."""
     rows = rows_of(list(ids), map(files.read_arrow, sorted(folder.glob("papers-*.arrow"))))
-    return {paper: row for paper, row in zip(ids, rows.tolist(), strict=True) if row >= 0}
+    found = {paper: row for paper, row in zip(ids, rows.tolist(), strict=True) if row >= 0}
+    dois = {paper: doi_key(doi) for paper in ids - found.keys() if (doi := plain_doi(paper))}
+    if dois:
+        keys = files.read_arrow(folder / "attributes.arrow").column("doi_key").to_numpy()
+        by_doi = KeyIndex.of(keys, np.arange(len(keys), dtype=np.uint32)).find(np.array([*dois.values()], np.uint64))
+        found |= {paper: row for paper, row in zip(dois, by_doi.tolist(), strict=True) if row != NO_ROW}
+    return found

@@ -1,56 +1,85 @@
-"""Citation contexts as queries: JSON lines with ``context``, ``cited`` (an id or several), ``year`` and ``citing``.
+"""Citation contexts as queries: JSON lines, each in one of these layouts, which its keys tell.
 
-CiteRAG, unarXive and the contexts of Semantic Scholar are easy to convert. Without an ``id``, a context has the id of
-its citing paper with the line number.
+- Ours: ``context``, ``cited`` (an id or several), ``citing``, ``year`` and, for ids of one's own, ``query_id``.
+- ``citations`` of S2AG: ``citingcorpusid``, ``citedcorpusid`` and a list of ``contexts``.
+- Full text of S2ORC (2020: ``body_text`` and ``bib_entries``; later: ``content``, or ``body`` and ``bibliography``) and
+  unarXive. A sentence with citations is a context of all papers it cites. Of the ids that unarXive has for a paper, the
+  one named by ``cited`` in ``--columns`` counts, else the first of :data:`_IDS`.
+
+A context without a year has that of its citing paper in the corpus; one without an id has the id of its citing paper
+with the line number.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from pipeline.core.errors import InputError
 from pipeline.core.text import normalise
-from pipeline.sources.base import QuerySet
+from pipeline.sources.base import LINK_COLUMNS, QuerySet
 from pipeline.sources.papers import YEARS
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.records import Tally, convert_record, read_records
+
+_IDS = ("open_alex_id", "doi", "arxiv_id", "pubmed_id", "pmc_id", "sem_open_alex_id")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!al\.)(?<!Fig\.)(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[A-Z])")
+_MARKER = re.compile(r"\{\{cite:[^}]*\}\}")
+_ARXIV_YEAR = re.compile(r"(?:[a-z-]+(?:\.[A-Z]{2})?/)?([0-9]{2})(?:0[1-9]|1[0-2])\.?[0-9]+")
+_NAMES = {name: name for name in LINK_COLUMNS}
 
 
 class _Context(msgspec.Struct):
-    context: str
-    cited: list[str | int] | str | int
-    year: int
+    context: str = ""
+    cited: list[str | int] | str | int | None = None
+    year: int | None = None
     citing: str | int = ""
-    id: str | int | None = None
+    query_id: str | int | None = None
 
 
 @dataclass(frozen=True)
 class ContextSet(QuerySet):
-    """Citation contexts; ``origins`` has the id of each citing paper, empty if unknown, and the year."""
+    """Citation contexts; ``origins`` has id, empty if unknown, and year, None if unknown, of each citing paper."""
 
-    origins: tuple[tuple[str, int], ...] = ()
+    origins: tuple[tuple[str, int | None], ...] = ()
 
 
-def read_contexts(path: Path, max_text: int) -> ContextSet:
+def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES) -> ContextSet:
     """Return the contexts of a file: the first of several with the same id, without citations of the citing paper.
+
+    ``names`` are the file's names of :data:`pipeline.sources.base.LINK_COLUMNS`.
 
     Raises:
         InputError: the file has no context.
     """
-    tally, contexts = Tally(path, max_text), dict[str, tuple[str, list[str], tuple[str, int]]]()
-    for line_number, record in read_records(path, _Context, tally):
-        text, citing = normalise(tally.cut(record.context)), str(record.citing)
-        cited = record.cited if isinstance(record.cited, list) else [record.cited]
-        papers = sorted({str(paper) for paper in cited} - {citing, ""})
-        context_id = f"{citing}:{line_number}" if record.id is None else str(record.id)
-        defects = {"no_context": not text, "no_cited": not papers, "impossible_year": record.year not in YEARS}
-        reasons = [reason for reason, holds in {**defects, "context_repeated": context_id in contexts}.items() if holds]
-        if reasons:
-            tally.drop(reasons[0], line_number, context_id)
-        else:
-            contexts[context_id] = text, papers, (citing, record.year)
+    tally, contexts = Tally(path, max_text), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
+    for line_number, values in read_records(path, dict[str, Any], tally):
+        try:
+            layouts = _contexts_of(values, names, line_number)
+            found = [convert_record(value, _Context, tally, line_number) for value in layouts]
+        except (msgspec.ValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+            tally.drop("wrong_type", line_number, f"{error!r}")
+            continue
+        if not found:
+            tally.drop_expected("no_context")
+        for record in found:
+            text, citing = normalise(tally.cut(record.context)), str(record.citing)
+            cited = record.cited if isinstance(record.cited, list) else [record.cited or ""]
+            papers = sorted({str(paper) for paper in cited} - {citing, ""})
+            context_id = f"{citing}:{line_number}" if record.query_id is None else str(record.query_id)
+            possible = record.year is None or record.year in YEARS
+            defects = {"no_context": not text, "no_cited": not papers, "impossible_year": not possible}
+            defects["context_repeated"] = context_id in contexts
+            reasons = [reason for reason, holds in defects.items() if holds]
+            if reasons:
+                tally.drop(reasons[0], line_number, context_id)
+            else:
+                contexts[context_id] = text, papers, (citing, record.year)
     if not contexts:
         remedy = 'Write lines like {"context": "...", "cited": "id", "year": 2019, "citing": "id"}'
         raise InputError(f"{path} must hold a context, got none", remedy)
@@ -63,3 +92,64 @@ def read_contexts(path: Path, max_text: int) -> ContextSet:
         tally.examples,
         origins=tuple(contexts[context_id][2] for context_id in ids),
     )
+
+
+def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int) -> Iterator[dict[str, Any]]:
+    """Yield the contexts of a record of any layout, as values of :class:`_Context`."""
+    if "citingcorpusid" in record:
+        citing = record["citingcorpusid"]
+        edge = {"citing": citing, "cited": record["citedcorpusid"], "year": record.get("year")}
+        name = record.get("citationid") or f"{citing}:{line}"
+        for number, context in enumerate(record["contexts"] or ()):
+            yield {**edge, "context": context, "query_id": f"{name}:{number}"}
+        return
+    paragraphs = _paragraphs(record, names["cited"])
+    if paragraphs is None:
+        own = record.get(names["query_id"], record.get("id"))
+        linked = {name: record.get(names[name]) for name in ("context", "citing", "cited")}
+        yield {**linked, "year": record.get("year"), "query_id": own}
+        return
+    citing, number = str(record.get("paper_id", record.get("corpusid"))), 0
+    year = _ARXIV_YEAR.fullmatch(citing) if "_source_hash" in record else None
+    for text, spans in paragraphs:
+        ends = [match.start() for match in _SENTENCE_END.finditer(text)]
+        for start, end in zip([0, *ends], [*ends, len(text)], strict=True):
+            if cited := sorted({paper for place, paper in spans if start <= place < end and paper}):
+                context = {"context": _MARKER.sub("", text[start:end]), "cited": cited, "citing": citing}
+                context["year"] = record.get("year") or (year and int(year[1]) + (1900 if year[1] > "90" else 2000))
+                yield context | {"query_id": f"{citing}:{number}"}
+                number += 1
+
+
+def _paragraphs(record: dict[str, Any], wanted: str) -> list[tuple[str, list[tuple[int, str]]]] | None:
+    """Return text and citations (place, cited id) of the paragraphs of full text; None if the record is none."""
+    if "body_text" in record:
+        ids = {ref: _cited_id(entry, wanted) for ref, entry in (record.get("bib_entries") or {}).items()}
+        return [
+            (text, [(span["start"], ids.get(span.get("ref_id"), "")) for span in paragraph.get("cite_spans") or ()])
+            for paragraph in record["body_text"] or ()
+            if (text := paragraph.get("text"))
+        ]
+    body = record.get("content", record.get("body"))
+    if not isinstance(body, dict):
+        return None
+    references = record.get("bibliography") or body
+    entries = _annotations(references, "bibentry") or _annotations(references, "bib_entry")
+    ids = {entry.get("id"): str(entry.get("matched_paper_id") or "") for _, entry in entries}
+    spans = [(place, ids.get(span.get("ref_id"), "")) for place, span in _annotations(body, "bibref")]
+    spans += [(place, ids.get(span.get("ref_id"), "")) for place, span in _annotations(body, "bib_ref")]
+    return [(body.get("text") or "", spans)]
+
+
+def _annotations(part: dict[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return place and attributes of annotations of S2ORC, which are lists, or lists in texts."""
+    found = (part.get("annotations") or {}).get(name) or []
+    found = json.loads(found) if isinstance(found, str) else found
+    return [(int(annotation["start"]), annotation.get("attributes") or {}) for annotation in found]
+
+
+def _cited_id(entry: dict[str, Any] | None, wanted: str) -> str:
+    """Return the id of a paper in a bibliography: ``link`` of S2ORC, or one of the ``ids`` of unarXive."""
+    ids = (entry or {}).get("ids") or {}
+    found = next((ids[name] for name in ((wanted,) if wanted != "cited" else _IDS) if ids.get(name)), "")
+    return str(found or (entry or {}).get("link") or "").removeprefix("https://openalex.org/")

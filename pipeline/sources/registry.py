@@ -101,7 +101,7 @@ COMMON = (
     ),
     Option("columns", "your names, as in paper_id=id,title=headline,references=refs,cited=target"),
     Option("citations", "FILE of citations beside the papers: two columns of ids, the citing paper first"),
-    Option("contexts", "FILE of JSON lines: context, cited, year, citing; citation contexts become the queries"),
+    Option("contexts", "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"),
 )
 """Options of every source."""
 

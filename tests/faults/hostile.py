@@ -29,7 +29,7 @@ class Input(NamedTuple):
         files: content by path below the input folder, or what fills the folder.
         counted: what the corpus has to count, by name, of what is dropped or noted; None: it has to be refused.
         said: what the message of a refusal has to hold.
-        options: more words of the command.
+        options: more words of the command; INPUT is the input folder.
     """
 
     name: str
@@ -225,6 +225,20 @@ FLAT: list[tuple[str, str, bytes, Mapping[str, int] | None, str]] = [
     ("jsonl", "tldrs.jsonl", line({"corpusid": 1, "model": "m", "text": "t"}), None, "the tldrs of S2AG"),
     ("s2ag", "s2orc/0.jsonl.gz", gzip.compress(line({"corpusid": 1, "content": {}})), None, "is full text"),
     ("s2orc2020", "pdf_parses_0.jsonl", line({"paper_id": "1", "body_text": []}), None, "is full text"),
+]
+
+_CONTEXT = line({"context": "As shown.", "cited": "1", "citing": "2", "year": 2019})
+_EDGE = {"citingcorpusid": 2, "citedcorpusid": 1}
+
+# Files of citation contexts by name and content: what is counted, or said.
+CONTEXTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
+    ("nulls.txt", _CONTEXT + line({"context": "x", "cited": ["1", None], "year": "2019"}), {"null in cited": 1}, ""),
+    ("no-year.txt", _CONTEXT + line({"context": "x", "cited": "1"}), {"context_without_year": 1}, ""),
+    ("year.txt", _CONTEXT + line({"context": "x", "cited": "1", "year": "n.d."}), {"year not a year": 1}, ""),
+    ("s2ag.txt", _CONTEXT + line(_EDGE | {"contexts": ["a", None]}), {"no_context": 1}, ""),
+    ("s2orc.txt", _CONTEXT + line({"paper_id": "2", "body_text": "text"}), {"wrong_type": 1}, ""),
+    ("s2ag-without.txt", line(_EDGE | {"contexts": None}), None, "must hold a context"),
+    ("table.txt", b"context,cited\nAs shown,1\n", None, "is a table, not JSON"),
 ]
 
 _CORPUS = line({"_id": "d1", "title": "T", "text": "one"}) + line({"_id": "d2", "text": "two"})
@@ -430,6 +444,14 @@ def inputs() -> Iterable[Input]:
     yield Input("openalex: a file that the manifest lacks", "openalex", works | listed, {})
     releases = {f"papers/2024010{n}_x.jsonl": line(s2ag_paper(n)) for n in (1, 8)} | dict(_s2ag(b""))
     yield Input("s2ag: two releases", "s2ag", releases, None, "papers of 2 releases (2024-01-01, 2024-01-08)")
+    for name, data, counted, said in CONTEXTS:
+        beside = {"a.jsonl": _PAPERS, name: data}
+        yield Input(f"contexts: {name}", "jsonl", beside, counted, said, ("--contexts", f"INPUT/{name}"))
+    edges = {"a.jsonl": _PAPERS, "edges.csv": b"citing,cited\n2,1\n2,\n,1\n9,1\n"}
+    of_edges = {"citations: dropped, null_cited_id": 1, "citations: dropped, null_citing_id": 1}
+    yield Input("citations: ends that lack", "jsonl", edges, of_edges, "", ("--citations", "INPUT/edges.csv"))
+    weights = {"a.jsonl": _PAPERS, "edges.csv": b"from,to,weight\n2,1,1\n"}
+    yield Input("citations: no names", "jsonl", weights, None, "--columns", ("--citations", "INPUT/edges.csv"))
     cut = {_SHARD: _GZ[: len(_GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))
     options = ("--min-concept-score", "nan")
