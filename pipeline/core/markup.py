@@ -1,8 +1,9 @@
-"""Plain text of texts with markup: LaTeX accents and commands."""
+"""Plain text of texts with markup: HTML and JATS tags, entities, LaTeX accents and commands."""
 
 from __future__ import annotations
 
 import functools
+import html
 import re
 
 _MATH = re.compile(r"(\$\$.+?\$\$|(?<!\\)\$(?! )[^$]+?(?<![\\ ])\$|\\\(.+?\\\)|\\\[.+?\\\])", re.DOTALL)
@@ -21,6 +22,32 @@ _NAME = re.compile(r"\\([a-zA-Z]+)\*?")
 _BRACES = str.maketrans("\x01\x02", "{}", "{}")
 _UNLISTED = {r"\{": "\x01", r"\}": "\x02", r"\textless": "<", r"\textgreater": ">", r"\textbar": "|"}
 """Commands that pylatexenc does not know, and braces that stay."""
+
+
+_INLINE = "a|abbr|b|big|bold|cite|em|emph|ext-link|font|i|inf|it|italic|monospace|roman|s|sans-serif|sc|scp|small"
+_INLINE += "|span|strike|strong|styled-content|sub|sup|tt|u|underline|xref"
+_BLOCK = "abstract|br|break|div|h[1-6]|hr|label|li|list|list-item|ol|p|sec|title|ul"
+_MATHML = "inline-formula|disp-formula|math|semantics|annotation|mfenced|mfrac|mi|mn|mo|mover|mrow|mspace|msqrt|mstyle"
+_MATHML += "|msub|msubsup|msup|mtable|mtd|mtext|mtr|munder|munderover"
+_ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"']+))*\s*/?"""
+_INLINE_TAG = re.compile(rf"</?(?:jats:|mml:)?(?:{_INLINE}|{_MATHML}){_ATTRIBUTES}>", re.IGNORECASE)
+_BLOCK_TAG = re.compile(rf"</?(?:jats:)?(?:{_BLOCK}){_ATTRIBUTES}>", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+_MAX_ESCAPES = 3
+
+
+def plain_text(text: str) -> str:
+    """Return text without tags, entities and LaTeX commands; formulas, unknown tags and commands stay as they are.
+
+    Entities are decoded up to three times (``&amp;lt;sub&amp;gt;``). Tags of blocks become spaces.
+    """
+    for _ in range(_MAX_ESCAPES if "&" in text else 0):
+        before, text = text, _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+        if text == before:
+            break
+    if "<" in text:
+        text = _BLOCK_TAG.sub(" ", _INLINE_TAG.sub("", text))
+    return plain_latex(text) if "\\" in text else text
 
 
 def plain_latex(text: str) -> str:

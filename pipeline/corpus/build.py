@@ -45,7 +45,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     files. The scratch files take about twice the size of the corpus.
     """
     scratch = out.scratch()
-    contexts = read_contexts(Path(release.contexts), release.max_text, release.names) if release.contexts else None
+    path = Path(release.contexts) if release.contexts else None
+    contexts = read_contexts(path, release.max_text, release.names, release.markup) if path else None
     queries = contexts or release.queries()  # before the papers are read, so that a bad query fails early
     readable = join(release, scratch, resources) if release.is_joined() else release
     part_counts = extract(readable, list(enumerate(readable.parts())), out, resources)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.config import pairs
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.text import Keys
 from pipeline.sources.content import refuse_unread
 
@@ -55,6 +55,8 @@ BATCH_EDGES = 262_144
 
 MAX_TEXT = 1_000_000
 """Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
+
+MARKUP = ("keep", "strip")
 
 LINK_COLUMNS = ("citing", "cited", "context", "query_id")
 """Columns of citations and citation contexts."""
@@ -146,6 +148,8 @@ class Release(ABC):
         allow_empty: accept files without data, and a release without a kept paper.
         allow_dropped: accept a release of which most records cannot be read.
         max_text: maximum number of characters of a text; longer texts are cut and counted.
+        markup: ``keep``, or ``strip``: texts without tags, entities and LaTeX commands
+            (:func:`pipeline.core.markup.plain_text`).
         contexts: file of citation contexts (:mod:`pipeline.sources.contexts`) that become the queries, or None.
         citations: file of citations (:mod:`pipeline.sources.citations`) beside those of the release, or None.
         columns: the files' names of :attr:`own_columns` and :data:`LINK_COLUMNS`, as in ``paper_id=id,cited=target``.
@@ -155,6 +159,7 @@ class Release(ABC):
     allow_empty: bool = False
     allow_dropped: bool = False
     max_text: int = MAX_TEXT
+    markup: str = "keep"
     contexts: str | None = None
     citations: str | None = None
     columns: str | None = None
@@ -185,6 +190,7 @@ class Release(ABC):
         return 0
 
     def __post_init__(self) -> None:
+        require_known(self.markup, MARKUP, f"--markup must be keep or strip, got {self.markup!r}")
         _ = self.names  # refuses a bad mapping before files are searched
         if self.max_text < 1:
             raise InputError(f"--max-text must be at least 1, got {self.max_text}", f"The default is {MAX_TEXT:,}")

@@ -83,7 +83,7 @@ class Beir(FileRelease):
             InputError: a query or a judgement cannot be read, no judged query has a text, or there is no judgement.
         """
         path = self._file("queries")
-        judgements, queries = Tally(self._qrels()), Tally(path, self.max_text)
+        judgements, queries = Tally(self._qrels()), Tally(path, self.max_text, self.markup)
         grades = _keep_first(read_judgements(self._qrels()), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:

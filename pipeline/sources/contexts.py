@@ -49,7 +49,7 @@ class ContextSet(QuerySet):
     origins: tuple[tuple[str, int | None], ...] = ()
 
 
-def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES) -> ContextSet:
+def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, markup: str = "keep") -> ContextSet:
     """Return the contexts of a file: the first of several with the same id, without citations of the citing paper.
 
     ``names`` are the file's names of :data:`pipeline.sources.base.LINK_COLUMNS`.
@@ -57,7 +57,7 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES) 
     Raises:
         InputError: the file has no context.
     """
-    tally, contexts = Tally(path, max_text), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
+    tally, contexts = Tally(path, max_text, markup), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
     for line_number, values in read_records(path, dict[str, Any], tally):
         try:
             layouts = _contexts_of(values, names, line_number)

@@ -138,7 +138,7 @@ class Mteb(FileRelease):
         Raises:
             InputError: no judged query has a text, or a query is not a text.
         """
-        data, tally = self._data(), Tally(self.folder / "queries", self.max_text)
+        data, tally = self._data(), Tally(self.folder / "queries", self.max_text, self.markup)
         texts = {}
         for query in data["queries"]:
             if not isinstance(query["text"], str):

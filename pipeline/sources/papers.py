@@ -103,7 +103,7 @@ class FileRelease(Release):
             InputError: the file has no papers, but full text or another format that is not read.
         """
         refuse_unread(self.root / part)
-        buffer = PaperBuffer(self.root / part, self.max_text)
+        buffer = PaperBuffer(self.root / part, self.max_text, self.markup)
         return buffer.batches(self.papers(self.root / part, buffer))
 
 
@@ -113,8 +113,8 @@ _COMMON_FIELDS = {field.name for field in fields(FileRelease)}
 class PaperBuffer(Tally):
     """Collects the papers of one file into batches."""
 
-    def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
-        super().__init__(path, max_text)
+    def __init__(self, path: Path, max_text: int = MAX_TEXT, markup: str = "keep") -> None:
+        super().__init__(path, max_text, markup)
         self._clear()
 
     def _clear(self) -> None:

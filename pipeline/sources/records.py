@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.markup import plain_text
 from pipeline.core.progress import warn
 from pipeline.sources.base import MAX_TEXT, Batch
 from pipeline.sources.content import read_json
@@ -42,11 +43,11 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Tally(Batch):
-    """Counts the records of a file, keeps examples of bad ones, and cuts texts at ``max_text`` characters."""
+    """Counts the records of a file, keeps examples of bad ones, and strips and cuts texts."""
 
-    def __init__(self, path: Path, max_text: int = MAX_TEXT) -> None:
+    def __init__(self, path: Path, max_text: int = MAX_TEXT, markup: str = "keep") -> None:
         super().__init__(read=0)
-        self._path, self._max_text = path, max_text
+        self._path, self._max_text, self._is_plain = path, max_text, markup == "strip"
         self._shown: Counter[str] = Counter()
 
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
@@ -66,7 +67,8 @@ class Tally(Batch):
             self.examples.append(f"{reason}: {self._path.name}:{line}: {text}")
 
     def cut(self, text: str | None) -> str | None:
-        """Return the text, cut at the maximum length; count cut texts."""
+        """Return the text, without markup if it is stripped, cut at the maximum length; count cut texts."""
+        text = plain_text(text) if text and self._is_plain else text
         if text is None or len(text) <= self._max_text:
             return text
         self.noted["text_cut"] += 1

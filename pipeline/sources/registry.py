@@ -99,6 +99,7 @@ COMMON = (
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),
+    Option("markup", "keep (default) tags, entities and LaTeX commands in texts, or strip them"),
     Option("columns", "your names, as in paper_id=id,title=headline,references=refs,cited=target"),
     Option("citations", "FILE of citations beside the papers: two columns of ids, the citing paper first"),
     Option("contexts", "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"),

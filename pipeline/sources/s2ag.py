@@ -147,7 +147,7 @@ class S2ag(FileRelease, JoinedRelease):
             yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
 
     def _abstracts(self, path: Path) -> Iterator[Abstracts]:
-        tally = Tally(path, self.max_text)
+        tally = Tally(path, self.max_text, self.markup)
         ids: list[str] = []
         texts: list[str] = []
         chars = 0

@@ -69,6 +69,8 @@ def corpus_task(name: str, release: Release) -> Task:
     sums: dict[str, Any] = {name: sha256(Path(path)) for name, path in beside.items() if path}
     if sums and (renamed := {name: release.names[name] for name in LINK_COLUMNS if release.names[name] != name}):
         sums["link_columns"] = renamed
+    if release.markup != "keep":  # the identity of corpora with markup does not mention it
+        sums["markup"] = release.markup
     config = CorpusConfig(release.source, {**release.identity(), **sums}, release.max_text)
     if not release.is_joined():
         # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's, and has the newest record

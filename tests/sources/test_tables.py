@@ -185,3 +185,19 @@ def test_answers_of_the_graph_api(tmp_path: Path, name: str) -> None:
         assert total.dropped == {"unknown_to_the_api": 1}
     biology = read(open_release("s2ag", tmp_path, {"fields_from": "external"}))[0][0]["fields"]
     assert biology != rows[0]["fields"] != 0
+
+
+def test_markup_is_stripped_before_anything_is_measured(tmp_path: Path, build: Build) -> None:
+    write_lines(
+        tmp_path / "a.jsonl", [{"paper_id": 1, "title": "CO<sub>2</sub>", "abstract": "&lt;p&gt;A\\'e&lt;/p&gt;"}]
+    )
+    kept, also_kept, stripped = (
+        open_release("jsonl", tmp_path, {"markup": markup}) for markup in ("keep", None, "strip")
+    )
+    artifacts = [build(release) for release in (kept, also_kept, stripped)]
+    assert artifacts[0].id == artifacts[1].id != artifacts[2].id
+    corpus = Corpus(artifacts[2])
+    assert corpus.take(np.arange(1), ["title", "abstract"]).to_pylist() == [{"title": "CO2", "abstract": "Aé"}]
+    assert (corpus.attributes["title_chars"].item(), corpus.attributes["abstract_chars"].item()) == (3, 2)
+    with pytest.raises(InputError, match="--markup must be keep or strip, got 'html'"):
+        open_release("jsonl", tmp_path, {"markup": "html"})

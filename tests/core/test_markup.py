@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeline.core.markup import plain_text
+from pipeline.core.text import normalise, same_title_form
+
+SPELLINGS = (
+    "CO<sub>2</sub> in <i>Sphagnum</i> peat of bogs",
+    "CO2 in Sphagnum peat of bogs",
+    "CO&lt;sub&gt;2&lt;/sub&gt; in Sphagnum peat of bogs",
+    r"{CO$_2$} in \textit{Sphagnum} peat of bogs",
+    "<jats:title>CO<jats:sub>2</jats:sub> in <em class='x'>Sphagnum</em><br/>peat&#32;of bogs</jats:title>",
+)
+
+
+def test_spellings_of_one_title_are_one() -> None:
+    assert len({same_title_form(plain_text(title)) for title in SPELLINGS}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("&amp;lt;i&amp;gt;x&amp;lt;/i&amp;gt; R&amp;D, R&D a&parameter", "x R&D, R&D a&parameter"),
+        ("p &lt; 0.05, a <b and c> d, x<y>z", "p < 0.05, a <b and c> d, x<y>z"),
+        ("<p>One.</p><p>Two</p>", "One. Two"),
+        ("<mml:math xmlns:mml='m'><mml:mi>x</mml:mi></mml:math>y", "xy"),
+        ("caf&eacute; &#233;&#xe9;&nbsp;x", "café éé x"),
+        ("the set {1, 2} of $x_{i}$", "the set {1, 2} of $x_{i}$"),
+        (r"Erd\H{o}s \& \emph{others}", "Erdős & others"),
+    ],
+)
+def test_markup_becomes_plain_text(text: str, plain: str) -> None:
+    assert normalise(plain_text(text)) == plain
