@@ -26,12 +26,13 @@ _UNLISTED = {r"\{": "\x01", r"\}": "\x02", r"\textless": "<", r"\textgreater": "
 
 _INLINE = "a|abbr|b|big|bold|cite|em|emph|ext-link|font|i|inf|it|italic|monospace|roman|s|sans-serif|sc|scp|small"
 _INLINE += "|span|strike|strong|styled-content|sub|sup|tt|u|underline|xref"
-_BLOCK = "abstract|br|break|div|h[1-6]|hr|label|li|list|list-item|ol|p|sec|title|ul"
+_BLOCK = "abstract|abstracttext|br|break|div|h[1-6]|hr|label|li|list|list-item|ol|p|sec|subtitle|title|ul"
 _MATHML = "inline-formula|disp-formula|math|semantics|annotation|mfenced|mfrac|mi|mn|mo|mover|mrow|mspace|msqrt|mstyle"
 _MATHML += "|msub|msubsup|msup|mtable|mtd|mtext|mtr|munder|munderover"
 _ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"']+))*\s*/?"""
-_INLINE_TAG = re.compile(rf"</?(?:jats:|mml:)?(?:{_INLINE}|{_MATHML}){_ATTRIBUTES}>", re.IGNORECASE)
-_BLOCK_TAG = re.compile(rf"</?(?:jats:)?(?:{_BLOCK}){_ATTRIBUTES}>", re.IGNORECASE)
+_SPACE = "(?:[a-z][a-z0-9]*:)?"  # jats, mml, ns4, ...
+_INLINE_TAG = re.compile(rf"</?{_SPACE}(?:{_INLINE}|{_MATHML}){_ATTRIBUTES}>", re.IGNORECASE)
+_BLOCK_TAG = re.compile(rf"</?{_SPACE}(?:{_BLOCK}){_ATTRIBUTES}>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 _MAX_ESCAPES = 3
 

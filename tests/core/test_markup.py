@@ -23,7 +23,7 @@ def test_spellings_of_one_title_are_one() -> None:
     [
         ("&amp;lt;i&amp;gt;x&amp;lt;/i&amp;gt; R&amp;D, R&D a&parameter", "x R&D, R&D a&parameter"),
         ("p &lt; 0.05, a <b and c> d, x<y>z", "p < 0.05, a <b and c> d, x<y>z"),
-        ("<p>One.</p><p>Two</p>", "One. Two"),
+        ("<ns4:p>One.</ns4:p><AbstractText Label='A' NlmCategory='B'>Two</AbstractText>", "One. Two"),
         ("<mml:math xmlns:mml='m'><mml:mi>x</mml:mi></mml:math>y", "xy"),
         ("caf&eacute; &#233;&#xe9;&nbsp;x", "café éé x"),
         ("the set {1, 2} of $x_{i}$", "the set {1, 2} of $x_{i}$"),
