@@ -29,11 +29,12 @@ from pipeline.measure.ranks import all_pairs, rank_ends, ranks
 from pipeline.measure.statistics import Floats, by_unit
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
-from pipeline.scores.choose import filter_settings, is_called, option, settings_of_choice, typed_option
-from pipeline.scores.store import artifact, as_json, stored, values, with_values
+from pipeline.scores.choose import option
+from pipeline.scores.store import artifact, stored, values, with_values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import TUNED, UNTUNED, spelled, stored_system
 from pipeline.studies.facets.scoring import QUERIES
+from pipeline.studies.leaderboard.suites import ALL, chosen, kind_of, left_out
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
 from pipeline.studies.scirepeval.report import counted_figures
 from pipeline.studies.scirepeval.steps import multi_format
@@ -50,14 +51,6 @@ COMMANDS = {
 }
 """Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
 benchmark, title queries, textual neighbours, facets, formats of SciRepEval."""
-
-ALL = "all"
-"""In place of settings of pools: every drawn pool counts."""
-
-_IN_SUITE = ("field", "year", "size", "sample")
-"""Settings in which the drawn pools of a suite differ."""
-
-_FLAGS = {"true": True, "false": False}
 
 _AVERAGED = ("pools", "queries", "benchmark")
 """Kinds whose figures stand in tables of scores; those of other kinds stand in tables of their study."""
@@ -158,7 +151,8 @@ class Benchmark:
 def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> Board:
     """Return the benchmarks of workspaces with at least two systems, by kind and name.
 
-    Of the drawn pools of a corpus, those that the recipe chooses count, else one suite (:func:`_chosen`).
+    Of the drawn pools of a corpus, those that the recipe chooses count, else one suite of each
+    (:func:`pipeline.studies.leaderboard.suites.chosen`).
 
     Args:
         roots: the workspaces.
@@ -170,7 +164,8 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> 
     """
     stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
     all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
-    runs = _chosen(all_runs, recipe, system)
+    every = recipe.benchmarks or recipe.pools == (ALL,)
+    runs = all_runs if every else chosen(all_runs, recipe.pools, system)
     shared_settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
@@ -194,78 +189,16 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> 
             raise InputError(f"--benchmarks {pattern!r} is the name of none", f"Choose from {all_names or 'none'}")
     if recipe.benchmarks:
         benchmarks = [b for b in benchmarks if any(_is_named(b, pattern) for pattern in recipe.benchmarks)]
-    return Board(benchmarks, "" if recipe.pools else _left_out(all_runs, runs))
+    return Board(benchmarks, "" if recipe.pools else left_out(all_runs, runs))
 
 
 def _is_named(benchmark: Benchmark, pattern: str) -> bool:
     return fnmatchcase(benchmark.name.casefold(), pattern.casefold())
 
 
-def _chosen(runs: pl.DataFrame, recipe: Recipe, system: str) -> pl.DataFrame:
-    """Return the rankings on the pools that count.
-
-    Drawn pools of a corpus that differ in field, year, size and sample alone are a suite. The suite with the most
-    systems counts (of several, that with the most rankings, then the newest), before it one that has ``system``. Other
-    pools were drawn for a try, or for a study of settings.
-    """
-    if recipe.benchmarks or recipe.pools == (ALL,):
-        return runs
-    settings = [json.loads(text) for text in runs["pool_settings"]]
-    runs = runs.with_columns(
-        pl.Series("drawn", [_kind(one) == "pools" for one in settings], pl.Boolean),
-        pl.Series("suite", [as_json({k: v for k, v in one.items() if k not in _IN_SUITE}) for one in settings]),
-        pl.Series("has", [is_called(run, system) for run in runs.iter_rows(named=True)], pl.Boolean),
-    )
-    drawn, others = runs.filter("drawn"), runs.filter(~pl.col("drawn"))
-    if recipe.pools:
-        chosen = [filter_settings(drawn, _settings_of(text)) for text in recipe.pools]
-        kept = drawn.filter(pl.col("pool").is_in(pl.concat(chosen)["pool"].implode()))
-    else:
-        facts = (pl.max("has"), pl.n_unique("system"), pl.len(), pl.max("published"))
-        suites = drawn.group_by("corpus", "suite").agg(*facts).sort("has", "system", "len", "published", "suite")
-        best = suites.unique("corpus", keep="last")
-        kept = drawn.join(best, on=["corpus", "suite"], how="semi", maintain_order="left")
-    return pl.concat([kept, others]).drop("drawn", "suite", "has")
-
-
-def _settings_of(text: str) -> dict[str, Any]:
-    """Return the settings of pools in a text such as ``queries=100,size=2000``."""
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(name.strip() and value.strip() for name, _, value in pairs):
-        raise InputError(f"--pools must be {ALL}, or settings such as queries=100,size=2000; got {text!r}", "Mend it")
-    chosen: dict[str, Any] = {name.strip().lstrip("-").replace("-", "_"): value.strip() for name, _, value in pairs}
-    return settings_of_choice(**{name: _FLAGS.get(value, value) for name, value in chosen.items()})
-
-
-def _left_out(runs: pl.DataFrame, chosen: pl.DataFrame) -> str:
-    """Return the number of drawn pools in suites that were not chosen, and the settings that tell them apart."""
-    others = runs.filter(~pl.col("pool").is_in(chosen["pool"].implode())).unique("pool")
-    if others.is_empty():
-        return ""
-    texts = set[str]()
-    for of_corpus in others.partition_by("corpus"):
-        texts |= _options(of_corpus) - _options(chosen.filter(corpus=of_corpus["corpus"][0]))
-    pools = f"{len(others)} drawn pool{'s' * (len(others) > 1)}"
-    return f"Left out: {pools} of other settings ({', '.join(sorted(texts))}); --pools chooses."
-
-
-def _options(runs: pl.DataFrame) -> set[str]:
-    """Return the options that choose the suites of some rankings."""
-    settings = [json.loads(text) for text in runs["pool_settings"].unique()]
-    pools = [pool for pool in settings if _kind(pool) == "pools"]
-    names = [name for name, known in SETTINGS.items() if known.path[0] not in _IN_SUITE]
-    return {typed_option(name, value_in(pool, name)) for pool in pools for name in names}
-
-
 def _shared(pool_settings: str) -> str:
     """Return, as JSON, the settings that all samples of a pool share."""
     return json.dumps({name: value for name, value in json.loads(pool_settings).items() if name != "sample"})
-
-
-def _kind(settings: Mapping[str, Any]) -> str:
-    kind_of_setting = {"lists": "benchmark", "relevant": "facets", "kind": settings.get("kind", "").partition("-")[0]}
-    kinds = (kind for name, kind in kind_of_setting.items() if name in settings)
-    return next(kinds, "queries" if settings.get("queries_are") == "texts" else "pools")
 
 
 def _of_pools(
@@ -276,7 +209,7 @@ def _of_pools(
     Only rankings of the most frequent depth count (the deepest of several), and the newest of each system and sample.
     Only systems that ranked all samples count, and only samples that the most systems ranked.
     """
-    kind = _kind(settings)
+    kind = kind_of(settings)
     measure = recipe.measures.get(kind)
     runs = runs.filter(pl.col("measures").list.contains(measure or ""))
     deepest = runs.group_by("depth").agg(pl.col("system").n_unique()).sort("system", "depth")["depth"].tail(1)
