@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from pipeline import keywords
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
+from pipeline.core.door import MAY_BE_EMPTY, POSITIVE, checked_methods
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
@@ -26,7 +27,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView, RankingView
 from pipeline.stages.pool import explained, skip_infeasible
 from pipeline.stages.search import DEFAULT_DEPTH
-from pipeline.stages.selection import Names, joined
+from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ Pools = PoolView | Task | Iterable[PoolView | Task]
 """One pool or several."""
 
 
+@checked_methods(Evaluation="pipeline.stages.chain")
 class Workspace:
     """A workspace. :func:`open` makes one.
 
@@ -186,14 +188,14 @@ class Workspace:
     def evaluations(
         self,
         pools: Pools,
-        systems: Names,
+        systems: Annotated[Names, MAY_BE_EMPTY],
         *,
-        depth: int = DEFAULT_DEPTH,
+        depth: int | str = DEFAULT_DEPTH,
         measures: Names | None = None,
         engine: str = "auto",
         bm25_engine: str = "postings",
         precision: str | None = None,
-        runs: Sequence[Path] = (),
+        runs: Annotated[Sequence[str | Path], MAY_BE_EMPTY] = (),
         **settings: Any,
     ) -> list[Evaluation]:
         """Return the tasks that rank and score each system on each pool, pool by pool. Nothing is made.
@@ -214,29 +216,27 @@ class Workspace:
             CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
-        from pipeline.stages.chain import Chain
+        from pipeline.stages.chain import Chain, settings_of
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 
-        parsed = parse_systems(joined(systems), precision, runs)  # errors in names come before errors of the corpus
+        parsed = parse_systems(joined(systems), precision, list(map(Path, runs)))  # before errors of the corpus
         pool_list = [pools] if isinstance(pools, PoolView | Task) else list(pools)
         tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in pool_list]
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        if "allow_unknown" in settings:
-            settings["allow_unknown"] = convert(settings["allow_unknown"], bool, "--allow-unknown")
         left_out = settings.pop("left_out", None)
         settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
         settings |= {"measures": tuple(map(str, parse_measures(joined(measures)))) if measures else ()}
-        settings = {"tunings": tunings_for(self.root, parsed), **settings}
+        settings = {"tunings": tunings_for(self.root, parsed), **settings_of(settings)}
         return [
             evaluation
             for group in by_corpus.values()
             for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed, left_out)
         ]
 
-    def evaluate(self, pools: Pools, systems: Names, **settings: Any) -> pl.DataFrame:
+    def evaluate(self, pools: Pools, systems: Annotated[Names, MAY_BE_EMPTY], **settings: Any) -> pl.DataFrame:
         """Make whatever is missing to score systems on pools, and return the scores.
 
         Args:
@@ -255,7 +255,7 @@ class Workspace:
 
         return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), with_ids=True)
 
-    def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
+    def evaluated(self, evaluations: Annotated[Sequence[Evaluation], MAY_BE_EMPTY]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
 
         Returns:
@@ -282,7 +282,7 @@ class Workspace:
         return load(self.root, **settings_of_choice(**settings))
 
     def most_different(
-        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: Annotated[int, POSITIVE] = 10
     ) -> pl.DataFrame:
         """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
 
@@ -319,7 +319,7 @@ class Workspace:
         Raises:
             InputError: the system has not ranked the pool.
         """
-        (evaluation,) = self.evaluations(pool, system, **settings)[-1:]
+        (evaluation,) = self.evaluations(pool, one_name(system), **settings)[-1:]
         if not self.runner.published(evaluation.ranking):
             raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return RankingView(self.runner.make(evaluation.ranking), pool, system)
@@ -368,15 +368,13 @@ class Workspace:
 
         models = encoders(parse_systems(system, precision))
         if len(models) != 1:
-            raise InputError(
-                f"the system must be one encoder, got {system}", 'Write it like ws.vectors(pool, "scincl")'
-            )
+            raise InputError(f"the system must be one encoder, got {system}", 'Name one, such as "scincl"')
         task = embed_tasks(self._corpus_of(pool.task), pool.task, whole(models[0]))["paper"]
         if not self.runner.published(task):
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return task, store_of(self.runner.make(task))
 
-    def make(self, tasks: Sequence[Task]) -> list[Artifact]:
+    def make(self, tasks: Annotated[Sequence[Task], MAY_BE_EMPTY]) -> list[Artifact]:
         """Make the missing artifacts of tasks, pools first, and return all artifacts."""
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:

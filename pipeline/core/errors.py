@@ -80,19 +80,19 @@ class DriftError(MdcrError):
     exit_code = 3
 
 
-def require_known(value: str, known: Iterable[str], what: str) -> None:
+def require_known(value: object, known: Iterable[str], what: str) -> None:
     """Raise InputError, which says ``what`` is wrong and names the nearest known value, unless a value is known."""
     if value not in (choices := list(known)):
         raise InputError(what, nearest(value, choices))
 
 
-def nearest(value: str, choices: Iterable[str]) -> str:
+def nearest(value: object, choices: Iterable[str]) -> str:
     """Return a hint that names the closest of ``choices``, or all of them if none is close."""
     import difflib  # here, because every start of the command loads this module
 
     names = list(choices)
     by_casefold = {choice.casefold(): choice for choice in names}
-    matches = difflib.get_close_matches(value.casefold(), by_casefold, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(str(value).casefold(), by_casefold, n=1, cutoff=0.6)
     if matches:
         return f"Did you mean {by_casefold[matches[0]]!r}?"
     return "Choose one of: " + ", ".join(names) if names else "There is none yet"

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pipeline.core.config import format_count, parse_count
+from pipeline.core.door import MAY_BE_EMPTY, require
 from pipeline.core.errors import InputError, nearest
 
 Count = int | Literal["all"]
@@ -68,14 +69,19 @@ class Setting:
             InputError: the value is unknown or of another type.
         """
         if self.kind == tuple[Path, ...]:
-            return tuple(map(Path, [value] if isinstance(value, str | Path) else value))
+            paths = [value] if isinstance(value, str | Path) else value
+            require(paths, Annotated[Sequence[str | Path], MAY_BE_EMPTY], f"--{self.option}")
+            return tuple(map(Path, paths))
         if not self.several:
             return self._one(value)
         if self.every and isinstance(value, str) and value.strip().casefold() == "all":
             return self.every
         values = value.split(",") if isinstance(value, str) else _plain(value)
         values = values if isinstance(values, list | tuple) else [values]
-        return tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
+        read = tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
+        if not read:
+            raise InputError(f"--{self.option} must name a value, got {value!r}", "Leave it out for the default")
+        return read
 
     def _one(self, value: Any) -> Any:
         value = convert(value, self.kind, f"--{self.option}")

@@ -76,6 +76,8 @@ def measure(
     Raises:
         InputError: the name is taken by another definition.
     """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise InputError(f"a measure cannot be called {name!r}", "Give a word of small letters, such as first-hit")
 
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
         if name in MEASURES and MEASURES[name].compute.__qualname__ != compute.__qualname__:

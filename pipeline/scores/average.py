@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -10,6 +11,7 @@ import polars as pl
 
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.settings import checked
 from pipeline.measure import design
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import RESAMPLES, TAIL_RESAMPLES
@@ -40,6 +42,11 @@ class Draws(design.Draws):
 
     def __post_init__(self) -> None:
         require_known(self.resample, get_args(RESAMPLE), f"--resample={self.resample!r} is unknown")
+        checked(self)
+        bounds = {"resamples": (-1, math.inf), "permutations": (0, math.inf), "level": (0, 1), "alpha": (0, 1)}
+        for name, (least, most) in bounds.items():
+            if not least < (value := getattr(self, name)) < most:
+                raise InputError(f"{name} must be above {least} and below {most:g}, got {value!r}")
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
         if self.margin is not None and not 0 < self.margin < 1:

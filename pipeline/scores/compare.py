@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import estimate
 from pipeline.measure.measures import sign_of
@@ -25,6 +25,7 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
+from pipeline.scores.given import Scores
 from pipeline.scores.store import load_runs, open_rankings
 
 DIFFERENCES = {
@@ -97,7 +98,7 @@ Papers are sorted by the better of their two ranks. A null rank: not retrieved."
 
 
 def compare(
-    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+    scores: Scores, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
 ) -> pl.DataFrame:
     """Return the differences of two systems on each field and size with scores of both, columns :data:`DIFFERENCES`.
 
@@ -261,6 +262,7 @@ def most_different(
     Raises:
         InputError: the corpus is gone.
     """
+    require_known(measure, scores["measure"].unique(maintain_order=True), f"{measure!r} was not scored")
     keys = ["field", "size", "pool", "query"]
     wide = scores.filter(measure=measure).pivot("label", index=keys, values="value", maintain_order=True)
     change = (pl.col(labels[1]) - pl.col(labels[0])).abs()

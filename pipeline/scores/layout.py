@@ -12,6 +12,7 @@ from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import title
+from pipeline.scores.given import Scores
 from pipeline.scores.notes import notes
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import USUAL, of_fewer_samples, summarise
@@ -25,7 +26,7 @@ _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 
 
 def tables(
-    scores: pl.DataFrame,
+    scores: Scores,
     measures: Sequence[str] = TABLE_MEASURES,
     *,
     baseline: str | None = USUAL,

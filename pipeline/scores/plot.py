@@ -15,10 +15,12 @@ import numpy as np
 import polars as pl
 
 from pipeline.core import files
+from pipeline.core.door import checked
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
+from pipeline.scores.given import Scores
 from pipeline.scores.page.parts import Chart, HeatMap, Series
 from pipeline.scores.store import load_runs
 from pipeline.scores.summary import summarise
@@ -172,7 +174,8 @@ def draw_heat(
     return figure
 
 
-def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:
+@checked
+def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
     Raises:
@@ -188,7 +191,8 @@ def by_size(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = Non
     return _draw_chart(charts.by_size(points, load_runs(frame)), measure)
 
 
-def by_field(frame: pl.DataFrame, measure: str = "map", *, seed: int | None = None) -> Any:
+@checked
+def by_field(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure by field: a dot with its 95% interval for each system.
 
     Raises:

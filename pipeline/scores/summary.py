@@ -27,6 +27,7 @@ from pipeline.scores.average import (
     require_same_queries,
 )
 from pipeline.scores.choose import labels_of
+from pipeline.scores.given import Scores
 from pipeline.scores.sources import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
 from pipeline.stages.systems import UNTUNED
@@ -99,7 +100,7 @@ one depth on one pool. Columns that differ between the rankings of a figure are 
 
 
 def summarise(
-    scores: pl.DataFrame,
+    scores: Scores,
     *,
     baseline: str | None = None,
     sort: str | None = None,

@@ -141,6 +141,8 @@ def open_release(source: str, folder: Path | None, typed: Mapping[str, Any]) -> 
         if name not in options:
             raise InputError(f"source {source} has no option {_flag(name)}", nearest(_flag(name), map(_flag, options)))
         parse = options[name].parse
+        if parse and text is True:
+            raise InputError(f"{_flag(name)} must have a value, got True", options[name].help)
         try:
             values[name] = parse(text) if parse else text
         except ValueError as error:

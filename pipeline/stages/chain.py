@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, require_known
+from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
@@ -58,6 +59,15 @@ class Evaluation:
     def upto(self, stage: Stop) -> tuple[Task, ...]:
         """Return the tasks that complete the chain up to a stage."""
         return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
+
+
+def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of :class:`Chain` that a user gives; InputError for one that is unknown or of another type."""
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(Chain)}
+    for name in given:
+        require_known(name, kinds, f"there is no setting {name!r}")
+    plain = {"bool": bool, "str": str, "int": int}
+    return {name: convert(v, plain[kinds[name]], name) if kinds[name] in plain else v for name, v in given.items()}
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.door import MAY_BE_EMPTY, require
 from pipeline.core.errors import InputError, spelled
 from pipeline.core.progress import say
 from pipeline.core.settings import read
@@ -137,10 +138,18 @@ def _last_year(text: str, setting: str) -> int:
     return max(years)
 
 
+def one_name(text: str) -> str:
+    """Return the name of one system; InputError for several."""
+    if len(names.parse(text)) != 1:
+        raise InputError(f"the system must be one, got {text!r}", "Name one")
+    return text
+
+
 Names = str | Sequence[str]
 """One name, several separated by commas, or a list of them."""
 
 
-def joined(names: Names) -> str:
-    """Return names as one text, separated by commas."""
-    return names if isinstance(names, str) else ",".join(names)
+def joined(given: Names) -> str:
+    """Return names as one text, separated by commas; InputError for other values."""
+    require(given, Annotated[Names, MAY_BE_EMPTY], "names")
+    return given if isinstance(given, str) else ",".join(given)
