@@ -14,7 +14,7 @@ import numpy as np
 from pipeline import keywords
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
-from pipeline.core.door import MAY_BE_EMPTY, POSITIVE, checked_methods
+from pipeline.core.door import FILLED, MAY_BE_EMPTY, POSITIVE, checked_methods
 from pipeline.core.errors import InputError, InsufficientDataError, spell_as
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
@@ -129,7 +129,7 @@ class Workspace:
         name_corpus(self.root, name, artifact)
         return Corpus(artifact)
 
-    def tune(self, corpus: str | None = None, **settings: Any) -> pl.DataFrame:
+    def tune(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> pl.DataFrame:
         """Choose k1 and b of BM25 on the validation queries of a selection, as ``mdcr tune`` does.
 
         Args:
@@ -151,7 +151,7 @@ class Workspace:
         rows = [summary_of(artifact) for artifact in self.make(skip_infeasible(self.runner, tasks))]
         return pl.DataFrame(rows, schema_overrides={"field": pl.String})
 
-    def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
+    def pools(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> list[PoolView]:
         """Make the missing pools of a selection, and open all: by field, then size, then sample.
 
         If all fields are selected, those with too few papers are left out with a warning.
@@ -166,7 +166,7 @@ class Workspace:
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
-    def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
+    def pool(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> PoolView:
         """Make one pool if it is missing, and open it. The sample is the first, unless ``sample`` is given.
 
         Args:
@@ -267,7 +267,7 @@ class Workspace:
         self.make([score for evaluation in evaluations for score in evaluation.scores])
         return labelled(runs_of(self.runner, evaluations))
 
-    def scores(self, **settings: Any) -> pl.DataFrame:
+    def scores(self, **settings: Annotated[Any, FILLED]) -> pl.DataFrame:
         """Return the stored scores, a row for each pool, system, query and measure; nothing is made.
 
         Args:

@@ -42,6 +42,15 @@ POSITIVE = Check(_require_positive)
 """In ``Annotated``: a number is 1 or more."""
 
 
+def _require_filled(value: Any, name: str) -> None:
+    if _is_empty(value) or (isinstance(value, str) and not value.strip(" ,")):
+        raise InputError(f"{name} must have a value, got {value!r}", "Leave it out for the default")
+
+
+FILLED = Check(_require_filled)
+"""In ``Annotated``: no text or list is empty."""
+
+
 def checked(function: Function, modules: Mapping[str, str] | None = None) -> Function:
     """Return a function whose arguments are checked.
 

@@ -78,10 +78,7 @@ class Setting:
             return self.every
         values = value.split(",") if isinstance(value, str) else _plain(value)
         values = values if isinstance(values, list | tuple) else [values]
-        read = tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
-        if not read:
-            raise InputError(f"--{self.option} must name a value, got {value!r}", "Leave it out for the default")
-        return read
+        return tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
 
     def _one(self, value: Any) -> Any:
         value = convert(value, self.kind, f"--{self.option}")
