@@ -55,11 +55,16 @@ def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]
 
 
 def select_measures(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
-    """Return the rows of a summary that belong to ``measures``, in that order within each pool and system."""
+    """Return the rows of a summary that belong to ``measures``, in that order within each pool and system.
+
+    In a table over sizes, systems with figures of fewer samples are last.
+    """
     position = pl.col("measure").replace_strict({name: n for n, name in enumerate(measures)}, default=None)
     group = pl.struct("table", "field", "size", "label").rle_id()
     selected = summary.with_columns(group.alias("group"), position.alias("place")).filter(pl.col("place").is_not_null())
-    return selected.sort("group", "place", maintain_order=True).drop("group", "place")
+    selected = selected.sort("group", "place", maintain_order=True).drop("group", "place")
+    fewer = selected.with_columns(fewer=of_fewer_samples() & (pl.col("over") == "sizes"))
+    return fewer.sort(pl.col("fewer").any().over("table", "label"), maintain_order=True).drop("fewer")
 
 
 def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -78,10 +83,10 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         training_of = dict(table.select("label", "trained_on").iter_rows())
         header += [Column("", "trained on")] if any(training_of.values()) else []
         lines = [
-            TableRow(label, (*(figures.get((label, column)) for column in columns), training)[: len(header)], is_apart)
-            for is_apart in (False, True)
+            TableRow(
+                label, (*(figures.get((label, column)) for column in columns), training)[: len(header)], label in apart
+            )
             for label, training in training_of.items()
-            if (label in apart) == is_apart
         ]
         table_notes = notes(table, rankings, "column")
         return Table(title(table, rankings), "system", tuple(header), tuple(lines), table_notes)

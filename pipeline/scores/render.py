@@ -87,7 +87,7 @@ def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int) -> st
     rule = "-" * (label_width + sum(widths) + len(_GAP) * len(widths))
     lines.append(rule)
     for number, line in enumerate(table.lines, 1):
-        if line.summary:
+        if table.has_rule_above(number - 1):
             lines.append(rule)
         lines.append((line.label.ljust(label_width) + _GAP + _GAP.join(texts[number] for texts in cells)).rstrip())
     return "\n".join(lines)
@@ -187,8 +187,8 @@ def _tabular(table: Table) -> str:
         lines += [f" & {' & '.join(spans)} \\\\", "".join(rules)]
     lines.append(" & ".join(escape_latex(text) for text in (table.corner, *(c.label for c in table.columns))) + r" \\")
     lines.append(r"\midrule")
-    for line in table.lines:
-        if line.summary:
+    for number, line in enumerate(table.lines):
+        if table.has_rule_above(number):
             lines.append(r"\midrule")
         lines.append(" & ".join([escape_latex(line.label), *map(_latex_cell, line.values)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])

@@ -117,6 +117,10 @@ class Table:
         for name, value in escaped.items():
             object.__setattr__(self, name, value)
 
+    def has_rule_above(self, number: int) -> bool:
+        """Return whether a row is the first below a rule."""
+        return self.lines[number].summary and not (number and self.lines[number - 1].summary)
+
     def __str__(self) -> str:
         from pipeline.scores.render import render_table
 

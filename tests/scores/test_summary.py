@@ -19,7 +19,8 @@ from pipeline.measure.statistics import (
 )
 from pipeline.scores.average import AVERAGE, Draws, families
 from pipeline.scores.compare import compare
-from pipeline.scores.summary import SUMMARY, summarise, summarise_samples
+from pipeline.scores.layout import select_measures
+from pipeline.scores.summary import SUMMARY, records, summarise, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
 
 DRAWS = Draws(seed=5, resamples=300, permutations=400)
@@ -44,18 +45,21 @@ def test_mean_and_deviation_over_samples() -> None:
 
 
 def test_a_row_of_fewer_samples_is_never_best_and_stands_apart() -> None:
-    parts = [scored("few", {"map": [0.9, 0.8]}, sample=1), scored("fewer", {"map": [0.7, 0.8]}, sample=1)]
+    parts = [scored("a-few", {"map": [0.9, 0.8]}, sample=1), scored("b-few", {"map": [0.7, 0.8]}, sample=1)]
     parts += [
-        scored(name, {"map": [value, 0.2]}, sample=n) for n in (1, 2, 3) for name, value in (("a", 0.1), ("b", 0.3))
+        scored(name, {"map": [value, 0.2]}, sample=n) for n in (1, 2, 3) for name, value in (("c", 0.1), ("d", 0.3))
     ]
     scores = pl.concat(parts)
     summary = summarise(scores, draws=DRAWS)
-    assert summary.filter("best")["label"].to_list() == ["b"]
-    (table,) = tables_of(scores, summary)
+    assert summary.filter("best")["label"].to_list() == ["d"]
+    (table,) = tables_of(scores, summary, ["map"])
     assert [(row.label, row.summary) for row in table.lines] == [
-        ("a", False), ("b", False), ("few", True), ("fewer", True),
+        ("c", False), ("d", False), ("a-few", True), ("b-few", True),
     ]  # fmt: skip
-    assert "Of fewer samples, apart from the others: few 1, fewer 1." in table.notes
+    order = [row["label"] for row in records(select_measures(summary, ["map"]))]
+    assert order == [row.label for row in table.lines]  # cells of a page take their records in this order
+    assert sum(set(line) == {"-"} for line in str(table).splitlines()) == 2  # below the header, and above the rest
+    assert "Of fewer samples, apart from the others: a-few 1, b-few 1." in table.notes
 
 
 def test_what_is_resampled_decides_the_interval() -> None:
