@@ -366,7 +366,7 @@ def _choice_options(command: argparse.ArgumentParser, *, systems: bool = True) -
     group.add_argument("--measures", help="with commas, in the order of the columns (default: map,ndcg,recall@30)")
     group.add_argument("--missing-positives", help="judged positives that the collection lacks: ignore or count")
     group.add_argument("--corpus", help=_CORPUS)
-    _add_pools(group, SETTINGS, defaults=False)
+    _add_pools(group, [name for name in SETTINGS if name != "validation_queries"], defaults=False)  # of no test pool
 
 
 def _display_options(command: argparse.ArgumentParser, formats: str) -> None:
