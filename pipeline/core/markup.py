@@ -80,6 +80,9 @@ def _of_command(command: str) -> str:
         return plain
     name = _NAME.match(command)
     known = not name or get_default_latex_context_db().get_macro_spec(name[1]) is not None
-    if not known or (name and name[1] in ("href", "url")):
-        return command.rpartition("{")[2].rstrip("}") if "{" in command else command
-    return str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
+    if known and not (name and name[1] in ("href", "url")):
+        try:
+            return str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
+        except (LookupError, TypeError, ValueError):
+            pass  # a command with fewer arguments than it needs
+    return command.rpartition("{")[2].rstrip("}") if "{" in command else command

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.markup import plain_text
+from pipeline.core.markup import plain_latex, plain_text
 from pipeline.core.text import normalise, same_title_form
 
 SPELLINGS = (
@@ -32,3 +32,11 @@ def test_spellings_of_one_title_are_one() -> None:
 )
 def test_markup_becomes_plain_text(text: str, plain: str) -> None:
     assert normalise(plain_text(text)) == plain
+
+
+def test_every_command_has_a_text_with_any_number_of_arguments() -> None:
+    commands = "frac sqrt textit emph href url texorpdfstring underset overset binom footnote title author stackrel"
+    for name in commands.split():
+        for arguments in ("", "{}", "{a}", "{a}{b}", "{a}{b}{c}", "[x]{a}"):
+            assert "{" not in plain_latex(rf"\{name}{arguments}")
+    assert plain_latex(r"\href{http://a}{b} \texorpdfstring{c}") == "b c"
