@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import logging
 import re
 
 _MATH = re.compile(r"(\$\$.+?\$\$|(?<!\\)\$(?! )[^$]+?(?<![\\ ])\$|\\\(.+?\\\)|\\\[.+?\\\])", re.DOTALL)
@@ -74,6 +75,7 @@ def _of_command(command: str) -> str:
     """Return the plain text of one command with its arguments."""
     from pylatexenc.latex2text import LatexNodes2Text, get_default_latex_context_db  # type: ignore[import-untyped]
 
+    logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # it warns of commands that lack arguments
     if _DROPPED.match(command):
         return ""
     if (plain := _UNLISTED.get(command.removesuffix("{}"))) is not None:
@@ -83,6 +85,6 @@ def _of_command(command: str) -> str:
     if known and not (name and name[1] in ("href", "url")):
         try:
             return str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
-        except (LookupError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             pass  # a command with fewer arguments than it needs
     return command.rpartition("{")[2].rstrip("}") if "{" in command else command
