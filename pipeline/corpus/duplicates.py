@@ -12,7 +12,7 @@ import pyarrow as pa
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from pipeline.core.csr import Ints, Keys
+from pipeline.core.csr import Ints, Keys, pack
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
@@ -218,7 +218,7 @@ def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name:
             positions, neighbours = graph.of_many(rows)
             owner, neighbour = new_row[rows[positions]], new_row[neighbours]
             is_kept_edge = (neighbour != NO_ROW) & (neighbour != owner)
-            pairs = np.unique(owner[is_kept_edge].astype(np.uint64) << np.uint64(32) | neighbour[is_kept_edge])
+            pairs = np.unique(pack(owner[is_kept_edge], neighbour[is_kept_edge]))
             owner = (pairs >> np.uint64(32)).astype(np.uint32) - first_row
             lists.append(np.bincount(owner, minlength=last_row + 1 - first_row), pairs.astype(np.uint32))
 

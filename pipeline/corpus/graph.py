@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import files
-from pipeline.core.csr import Ints, places
+from pipeline.core.csr import Ints, pack, places
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
@@ -193,6 +193,6 @@ def _merge_runs(runs: Sequence[Pairs], rows: tuple[int, int]) -> tuple[Ints, Row
 
 def _sorted_pairs(major: Ints | Rows, minor: Ints | Rows) -> Pairs:
     """Return rising pairs of rows, uint64, with the major row in the upper 32 bits."""
-    pairs = major.astype(np.uint64) << np.uint64(32) | minor.astype(np.uint64)
+    pairs = pack(major, minor)
     pairs.sort()
     return pairs

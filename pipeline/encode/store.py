@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
+from pipeline.core.csr import places, ranges
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
@@ -143,10 +144,7 @@ class VectorStore:
         """Return the index of the segment of each row, or -1, int32 ``[rows]``."""
         owners = np.full(len(rows), -1, np.int32)
         for index, segment in enumerate(self._segments):
-            if len(segment.rows):
-                position = np.searchsorted(segment.rows, rows)
-                present = segment.rows[np.minimum(position, len(segment.rows) - 1)] == rows
-                owners[present & (owners < 0)] = index
+            owners[places(segment.rows, rows)[1] & (owners < 0)] = index
         return owners
 
     def _block(
@@ -189,10 +187,7 @@ def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:
 def _locate(rows: Rows, papers: Rows) -> npt.NDArray[np.int64]:
     """Return all positions in ``rows`` (rising, with repeats) of ``papers`` (rising), int64."""
     starts = np.searchsorted(rows, papers, "left")
-    lengths = np.searchsorted(rows, papers, "right") - starts
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    positions: npt.NDArray[np.int64] = np.repeat(starts, lengths) + within
-    return positions
+    return ranges(starts, np.searchsorted(rows, papers, "right") - starts)
 
 
 def _span(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:

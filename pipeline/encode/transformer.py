@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
+from pipeline.core.csr import ranges
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import shape
@@ -99,8 +100,7 @@ class TransformerEncoder(Network, Encoder):
         ]
         start, end = np.array(spans).T
         starts = np.cumsum(end - start) - (end - start)
-        token_positions = np.arange((end - start).sum()) + np.repeat(start - starts, end - start)
-        return {"places": self.send(token_positions), "offsets": self.send(starts)}
+        return {"places": self.send(ranges(start, end - start)), "offsets": self.send(starts)}
 
 
 class SpanPooling(nn.Module):  # type: ignore[misc]

@@ -20,13 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.csr import Ints, Keys
+from pipeline.core.csr import Ints, Keys, pack
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.order import tied_share
 from pipeline.core.schema import RANKING
 from pipeline.core.text import number as decimal
 from pipeline.corpus.pool import Pool
-from pipeline.measure.inputs import pairs, query_of
+from pipeline.measure.inputs import query_of
 from pipeline.measure.trec import unescape
 from pipeline.sources.content import read_blocks, read_lines
 
@@ -97,10 +97,10 @@ def read_run(
         _check_known(entries, "document", entries.documents, unknown_document, pool)
     counts = {"read": len(row), "unknown_queries": len(unknown_query), "unknown_documents": len(unknown_document)}
     known = np.flatnonzero((query >= 0) & (row >= 0))
-    keys = pairs(query[known], row[known])
+    keys = pack(query[known], row[known])
     check_distinct(entries, known, keys)
     offsets, excluded = pool.exclusions
-    is_ranked = ~np.isin(keys, pairs(query_of(offsets), excluded))
+    is_ranked = ~np.isin(keys, pack(query_of(offsets), excluded))
     counts["excluded"] = int(np.count_nonzero(~is_ranked))
     ranking, counts["beyond_depth"] = rank_entries(keys[is_ranked], entries.scores[known][is_ranked], depth)
     tied = tied_share(ranking.column("query").to_numpy(), ranking.column("score").to_numpy())

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.inputs import Qrels, Run, pairs, query_of, ranks_of, within
+from pipeline.core.csr import pack
+from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of, within
 
 Integers = npt.NDArray[np.int64]
 
@@ -43,7 +44,7 @@ class Relevant(NamedTuple):
 
     def above(self, other: Relevant) -> Integers:
         """Return the number of papers of ``other`` above each paper in the list of its query, int64 ``[papers]``."""
-        positions, other_positions = (pairs(papers.query, papers.rank) for papers in (self, other))
+        positions, other_positions = (pack(papers.query, papers.rank) for papers in (self, other))
         return np.searchsorted(other_positions, positions) - np.searchsorted(other.query, self.query)
 
     def nth(self) -> Integers:

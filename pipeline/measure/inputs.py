@@ -152,7 +152,10 @@ def check_candidates(run: Run, pool: Pool) -> None:
     query = query_of(run.offsets)
     for invalid, problem in (
         (places(run.rows, pool.candidates) < 0, "is not a candidate of"),
-        (places(pairs(query, run.rows), pairs(query_of(offsets), excluded)) >= 0, "is excluded for this query by"),
+        (
+            places(csr.pack(query, run.rows), csr.pack(query_of(offsets), excluded)) >= 0,
+            "is excluded for this query by",
+        ),
     ):
         if invalid.any():
             entry = int(np.argmax(invalid))
@@ -182,12 +185,6 @@ def column(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return values
 
 
-def pairs(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return pairs (query, row) as uint64 that sort like the pairs."""
-    packed: npt.NDArray[np.uint64] = query.astype(np.uint64) << np.uint64(32) | row.astype(np.uint64)
-    return packed
-
-
 def query_of(offsets: Offsets) -> npt.NDArray[np.int64]:
     """Return the query of each entry of CSR lists, int64 ``[entries]``."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -200,13 +197,13 @@ def within(offsets: Offsets) -> npt.NDArray[np.int64]:
 
 def ranks_of(run: Run, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the ranks of papers in the lists of their queries, from 1, int64 ``[papers]``; 0 if not retrieved."""
-    wanted_pairs = pairs(query, row)
+    wanted_pairs = csr.pack(query, row)
     order = np.argsort(wanted_pairs)
     wanted_pairs, ranks = wanted_pairs[order], np.zeros(len(wanted_pairs), np.int64)
     queries, rank = query_of(run.offsets), within(run.offsets) + 1
     for start in range(0, len(run.rows), _BLOCK):
         block = slice(start, start + _BLOCK)
-        position = places(pairs(queries[block], run.rows[block]), wanted_pairs)
+        position = places(csr.pack(queries[block], run.rows[block]), wanted_pairs)
         ranks[order[position[position >= 0]]] = rank[block][position >= 0]
     return ranks
 
@@ -243,7 +240,7 @@ def _offsets(query: npt.NDArray[Any], queries: int, name: str) -> Offsets:
 
 def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
     """Return whether entries repeat the (query, row) of an earlier entry, bool ``[entries]``."""
-    packed = pairs(query, row)
+    packed = csr.pack(query, row)
     ordered = np.sort(packed)
     repeated = np.zeros(len(packed), dtype=bool)
     if (ordered[1:] == ordered[:-1]).any():

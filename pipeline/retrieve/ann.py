@@ -173,7 +173,7 @@ def recall(ranking: Ranking, exact: Ranking) -> float:
     """Return the share of the entries of ``exact`` that ``ranking`` contains; 1 if ``exact`` is empty."""
     if not len(exact):
         return 1.0
-    pairs = [side.query.astype(np.uint64) << np.uint64(32) | side.row.astype(np.uint64) for side in (ranking, exact)]
+    pairs = [pack(side.query, side.row) for side in (ranking, exact)]
     return float(np.isin(pairs[1], pairs[0]).mean())
 
 

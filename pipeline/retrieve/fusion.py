@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.csr import pack
 from pipeline.retrieve.base import Ranking, check_depth
 
 Method = Literal["rrf", "wsum"]
@@ -34,7 +35,7 @@ class Fusion:
     """
 
     def __init__(self, rankings: Sequence[Ranking], queries: int, method: Method) -> None:
-        pairs = [run.query.astype(np.uint64) << np.uint64(32) | run.row.astype(np.uint64) for run in rankings]
+        pairs = [pack(run.query, run.row) for run in rankings]
         self._queries = queries
         self._pairs, position = np.unique(np.concatenate(pairs), return_inverse=True)
         self._positions = np.split(position, np.cumsum([len(keys) for keys in pairs])[:-1])

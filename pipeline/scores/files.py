@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.csr import pack
 from pipeline.core.errors import InputError
 from pipeline.core.progress import warn
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.exchange.runs import Entries, check_distinct, entries_of, rank_entries, read_entries
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run, pairs
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
 from pipeline.measure.trec import unescape
 from pipeline.scores.labels import labelled
@@ -118,7 +119,7 @@ def _score(
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
     if not np.isin(row[judged], relevant.rows).any():
         warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")
-    packed = pairs(query[judged], row[judged])
+    packed = pack(query[judged], row[judged])
     check_distinct(run, judged, packed)
     ranking, truncated = rank_entries(packed, run.scores[judged], _DEPTH)
     if truncated:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.csr import places
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, say
@@ -103,8 +104,10 @@ class Import(Sharded):
 
         def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
             wanted_keys = id_keys(ids)
-            positions = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
-            return np.where(keys[positions] == wanted_keys, order[positions].astype(np.int64), -1)
+            positions, present = places(keys, wanted_keys)
+            found: npt.NDArray[np.int64] = np.full(len(present), -1)
+            found[present] = order[positions[present]]
+            return found
 
         with Progress(None, f"read {self.model.name}", "vectors") as progress:
             for unit in sorted(units):

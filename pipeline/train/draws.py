@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.csr import Ints, Keys, offsets_of, places, ranges
+from pipeline.core.csr import Ints, Keys, offsets_of, pack, places, ranges
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities
 from pipeline.corpus.prefilter import Mask
@@ -134,7 +134,7 @@ class Drawing:
         """Return the pairs of queries with themselves and with all papers that they cite, as rising keys."""
         owner, rows = self._corpus.outgoing.of_many(block.rows)
         positions = np.arange(len(block.rows))
-        keys = np.concatenate([_keys(owner, rows), _keys(positions, block.rows), _keys(*block.positives)])
+        keys = np.concatenate([pack(owner, rows), pack(positions, block.rows), pack(*block.positives)])
         return np.unique(keys)
 
     def _hard(self, block: Block, cited: Keys) -> Lists:
@@ -142,13 +142,13 @@ class Drawing:
         owner, rows = block.positives
         through, second = self._corpus.outgoing.of_many(rows)
         owner = owner[through]
-        allowed = self._kept[second] & ~places(cited, _keys(owner, second))[1]
-        keys = np.unique(_keys(owner[allowed], second[allowed]))
+        allowed = self._kept[second] & ~places(cited, pack(owner, second))[1]
+        keys = np.unique(pack(owner[allowed], second[allowed]))
         return Lists((keys >> np.uint64(32)).astype(np.int64), keys.astype(np.uint32))
 
     @staticmethod
     def _ranked(block: Block, cited: Keys) -> Lists:
-        allowed = ~places(cited, _keys(*block.ranked))[1]
+        allowed = ~places(cited, pack(*block.ranked))[1]
         return Lists(block.ranked.owner[allowed], block.ranked.rows[allowed])
 
     def _fill(self, negatives: npt.NDArray[np.int64], column: int, kind: str, block: Block, cited: Keys) -> None:
@@ -162,7 +162,7 @@ class Drawing:
                 return
             drawn = priorities(keys[remaining], self._seed, "triplets", f"{kind} {column} {attempt}")
             rows = self._of_query(masks[remaining], drawn) if kind == "same_field" else _pick(self._candidates, drawn)
-            allowed = ~places(cited, _keys(remaining, rows))[1] & ~(negatives[remaining] == rows[:, None]).any(axis=1)
+            allowed = ~places(cited, pack(remaining, rows))[1] & ~(negatives[remaining] == rows[:, None]).any(axis=1)
             if kind == "other_field":
                 allowed &= self._fields[rows] & masks[remaining] == 0
             negatives[remaining[allowed], column] = rows[allowed]
@@ -182,10 +182,6 @@ class Drawing:
 def _pick(rows: Rows, keys: Keys) -> Rows:
     """Return a random row for each key."""
     return rows[(keys % np.uint64(len(rows))).astype(np.int64)]
-
-
-def _keys(owner: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> Keys:
-    return owner.astype(np.uint64) << np.uint64(32) | rows.astype(np.uint64)
 
 
 def part(offsets: Ints, rows: Rows, start: int, stop: int) -> Lists:

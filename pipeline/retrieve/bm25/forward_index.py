@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.csr import slices
+from pipeline.core.csr import places, slices
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
@@ -201,8 +201,7 @@ class ForwardIndex:
         """Return the index of the segment of each row, or -1, and its position there."""
         owners, positions = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
         for index, segment in enumerate(self._segments):
-            if len(segment.rows):
-                position = np.minimum(np.searchsorted(segment.rows, rows), len(segment.rows) - 1)
-                found = (segment.rows[position] == rows) & (owners < 0)
-                owners[found], positions[found] = index, position[found]
+            position, present = places(segment.rows, rows)
+            found = present & (owners < 0)
+            owners[found], positions[found] = index, position[found]
         return owners, positions

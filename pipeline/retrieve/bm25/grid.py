@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
+from pipeline.core.csr import pack, places
 from pipeline.retrieve.base import Exclusions, check_queries
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, PostingsBlock, QueryTerms, excluded_positions
@@ -143,14 +144,10 @@ def _relevant_keys(
         np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
     )
     for part in collection.parts:
-        position = np.minimum(np.searchsorted(part.rows, relevant[1]), len(part.rows) - 1)
-        found = np.flatnonzero(part.rows[position] == relevant[1])
+        position, present = places(part.rows, relevant[1])
+        found = np.flatnonzero(present)
         score_pairs(queries, part, norms, query[found], position[found], found, np.zeros_like(collection.idf), keys)
-    pairs, removed = (
-        query_of.astype(np.uint64) << np.uint64(32) | rows
-        for query_of, rows in ((query, relevant[1]), (query_of_excluded, excluded[1]))
-    )
-    keys[np.isin(pairs, removed)] = 0
+    keys[np.isin(pack(query, relevant[1]), pack(query_of_excluded, excluded[1]))] = 0
     return keys
 
 

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from pipeline.core import csr
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import Run, pairs, query_of, ranks_of, within
+from pipeline.measure.inputs import Run, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
@@ -55,7 +56,7 @@ class Typed(NamedTuple):
 
     def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
         """Return query, row and types (a bit each) of each distinct candidate, in rising order."""
-        packed, candidate = np.unique(pairs(self.query, self.row), return_inverse=True)
+        packed, candidate = np.unique(csr.pack(self.query, self.row), return_inverse=True)
         types = np.zeros(len(packed), np.uint32)
         np.bitwise_or.at(types, candidate, np.uint32(1) << self.kind.astype(np.uint32))
         return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import polars as pl
 from scipy.stats import kendalltau, spearmanr
 
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import offsets_of, pack
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run, pairs
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -166,8 +166,8 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
 
 def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
     """Return which judgements of a pool are of papers that the query cites, bool ``[judgements]``."""
-    cited = pairs(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
-    return np.isin(pairs(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
+    cited = pack(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
+    return np.isin(pack(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
 
 
 def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:

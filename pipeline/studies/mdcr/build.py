@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.csr import pack
 from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.manifest import Counts
@@ -26,7 +27,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig, has_text, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.measure.inputs import Mask, Qrels, pairs, places, query_of
+from pipeline.measure.inputs import Mask, Qrels, places, query_of
 from pipeline.stages.search import read_ranking
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, TRUE, Rows, file_names
 
@@ -82,10 +83,10 @@ class CandidateSampler:
         """Return the highest-ranked eligible candidates of each query that it does not cite, in order of rank."""
         queries = len(pool.query_rows)
         ranked, qrels = read_ranking(ranking), Qrels.from_table(pool.qrels, queries)
-        cited = pairs(*self._corpus.outgoing.of_many(pool.query_rows))
-        positive = pairs(query_of(qrels.offsets), qrels.rows)
+        cited = pack(*self._corpus.outgoing.of_many(pool.query_rows))
+        positive = pack(query_of(qrels.offsets), qrels.rows)
         is_negative = self._eligible[ranked.row]
-        is_negative &= ~np.isin(pairs(ranked.query, ranked.row), np.concatenate([cited, positive]))
+        is_negative &= ~np.isin(pack(ranked.query, ranked.row), np.concatenate([cited, positive]))
         rows = ranked.row[is_negative].astype(np.int64)
         starts = np.searchsorted(ranked.query[is_negative], np.arange(queries + 1))
         return [rows[start : min(end, start + self._sampling.top)] for start, end in itertools.pairwise(starts)]

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT, file_name
+from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -22,7 +23,6 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import pairs
 from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import Chain, Evaluation
@@ -238,7 +238,7 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         lists, ranked = Lists(open_pool(inputs)), read_ranking(inputs["ranking"])
-        ranked_pairs = pairs(ranked.query, ranked.row)
+        ranked_pairs = pack(ranked.query, ranked.row)
         missing = np.setdiff1d(lists.pairs(), ranked_pairs)
         if len(missing) and config.missing == "error":
             query, row = int(missing[0] >> np.uint64(32)), int(missing[0] & np.uint64(0xFFFFFFFF))

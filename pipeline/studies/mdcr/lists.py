@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import digest, file_name
+from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -27,7 +28,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table, write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import by_chance, evaluate
-from pipeline.measure.inputs import Qrels, Run, pairs
+from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -153,12 +154,12 @@ class Lists:
     def pairs(self, types: Container[str] | None = None) -> npt.NDArray[np.uint64]:
         """Return the (query, candidate) pairs of ``types`` (None: all types) and of type ``true``, rising uint64."""
         is_kept = [types is None or name == TRUE or name in types for name in self.type]
-        return np.unique(pairs(self.query[is_kept], self.row[is_kept]))
+        return np.unique(pack(self.query[is_kept], self.row[is_kept]))
 
     def values(self, ranking: Ranking, measures: Sequence[str], types: Container[str] | None = None) -> Floats:
         """Return measures of a ranking of the candidates of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
-        is_kept = np.isin(pairs(ranking.query, ranking.row), self.pairs(types))
+        is_kept = np.isin(pack(ranking.query, ranking.row), self.pairs(types))
         run = Run(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
@@ -219,7 +220,7 @@ def write_lists_pool(
     is_foreign[query, np.searchsorted(candidates, row)] = False
     excluded, position = np.nonzero(is_foreign)
     positive = np.array([name == TRUE for name in types], bool)
-    judged = np.unique(pairs(query[positive], row[positive]))
+    judged = np.unique(pack(query[positive], row[positive]))
     judgements = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
     write_pool(out, (query_rows, [field] * len(query_rows)), candidates, judgements, (excluded, candidates[position]))
     order = np.argsort(query, kind="stable")
@@ -236,7 +237,7 @@ def write_lists_pool(
 
 
 def in_order(packed: npt.NDArray[np.uint64], scores: npt.NDArray[np.float32], queries: int) -> Ranking:
-    """Return the ranking of some pairs (:func:`pipeline.measure.inputs.pairs`) in the one total order."""
+    """Return the ranking of some pairs (:func:`pipeline.core.csr.pack`) in the one total order."""
     query = (packed >> np.uint64(32)).astype(np.int64)
     order = np.lexsort(((packed & np.uint64(0xFFFFFFFF)).astype(np.int64), scores, -query))[::-1]
     return Ranking.from_counts(np.bincount(query, minlength=queries), packed[order].astype(np.uint32), scores[order])

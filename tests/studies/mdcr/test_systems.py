@@ -12,12 +12,12 @@ import pytest
 
 import pipeline as interface
 from pipeline.core.artifact import Artifact
+from pipeline.core.csr import pack
 from pipeline.core.errors import InputError
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import pairs
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
@@ -155,7 +155,7 @@ def test_a_pair_without_a_score(tmp_path: Path, name: str, fails: bool) -> None:
             here.runner.make(task)
         return
     complete = read_ranking(here.runner.make(task))
-    assert pairs(complete.query[-1:], complete.row[-1:]) == last
+    assert pack(complete.query[-1:], complete.row[-1:]) == last
     assert complete.score[-1] == 0
 
 
