@@ -68,7 +68,7 @@ help:  ## this list
 	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
 	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
 	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train)"
-	@echo "  leaderboard    ADD=submissions/ (verify and count)   PUSH=folder|org/name (card: into a model card)"
+	@echo "  leaderboard    ADD=submissions/ (verify and count)   POOLS, BENCHMARKS: names with commas   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
 	@echo "  on a cluster   STAGE=eval (submit) or ON=slurm, NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 SLURM=slurm.toml"
