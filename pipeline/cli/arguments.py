@@ -90,7 +90,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     ):
         command = _command(commands, name, summary)
         help_text = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
-        command.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=help_text)
+        command.add_argument("--run", action="append", default=[], metavar="[NAME=]FILE", help=help_text)
         _scoring_options(command, required=False)
         _display_options(command, _FORMATS)
         _benchmark_options(command)
@@ -126,10 +126,13 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     compare.add_argument("--output", type=Path, help="folder for its page (default: one in runs/reports)")
     _choice_options(compare, systems=False)
 
-    evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "json")
-    help_text = "TREC, .json, .lz4 (ranx) or .parquet; may be repeated"
-    evaluate.add_argument("--run", type=Path, action="append", default=[], metavar="FILE", help=help_text)
-    evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help="TREC, BEIR's .tsv, or .json")
+    evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "memory json")
+    help_text = "TREC, a table, .json, .jsonl, .lz4 (ranx) or .parquet; may be repeated"
+    evaluate.add_argument("--run", action="append", default=[], metavar="[NAME=]FILE", help=help_text)
+    help_text = "TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet"
+    evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help=help_text)
+    help_text = "queries that a measure cannot rate: ignore (default), or zero as trec_eval"
+    evaluate.add_argument("--no-positive", default="ignore", help=help_text)
     evaluate.add_argument("--measures", help="further measures with commas; mdcr show measures lists them")
     evaluate.add_argument("--output", type=Path, help="folder for its page and tables (default: one in runs/reports)")
     _display_options(evaluate, _FORMATS)

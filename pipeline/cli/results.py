@@ -19,9 +19,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
+from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import registry
+from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import compare as comparing
 from pipeline.scores import comparison
@@ -29,7 +31,7 @@ from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
-from pipeline.scores.files import name_of, score_files
+from pipeline.scores.files import score_files
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
 from pipeline.scores.page.report import page_of
@@ -346,18 +348,25 @@ def _print_pairs(
 def evaluate(options: argparse.Namespace) -> None:
     """Score runs of any tool against qrels, print their table with intervals and tests, and write its page."""
     check_display(options)
-    runs: list[Path] = list(options.run)
-    baseline = options.baseline and Path(options.baseline)
-    if baseline and baseline.is_file():
-        runs = [baseline, *(run for run in runs if run.resolve() != baseline.resolve())]
-        options.baseline = name_of(baseline, "")
+    runs: list[str] = list(options.run)
+    if options.baseline:
+        label, baseline = labelled_file(options.baseline)
+        if baseline.is_file():
+            others = [run for run in runs if labelled_file(run)[1].resolve() != baseline.resolve()]
+            runs, options.baseline = [options.baseline, *others], label
     if not runs:
         raise InputError("--run must be given", "Give a file of TREC, JSON, ranx or Parquet")
-    frame, scores = score_files(runs, options.qrels, options.measures)
+    frame, scores = score_files(
+        runs,
+        options.qrels,
+        options.measures,
+        no_positive=options.no_positive,
+        memory=Resources.of(memory=options.memory).memory,
+    )
     reports = reports_of(frame, options, scores)
     print_reports(reports, options)
     names = [frame["corpus"][0], *frame["ranking"]]  # of qrels and runs, with digests of their content
-    name = folder_name(file_name(name_of(options.qrels, "qrels"), kept="._-") or "qrels", digest(names))
+    name = folder_name(file_name(name_of(Path(options.qrels)), kept="._-") or "qrels", digest(names))
     folder = options.output or options.root / REPORTS / name
     for report in reports:
         write_files(folder, report)

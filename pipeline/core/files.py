@@ -98,8 +98,11 @@ class _Repeating(dict[str, Any]):
     key = ""
 
 
-def given_json(path: Path) -> Any:
-    """Return the content of a JSON file from outside; raise InputError if it is not JSON or repeats a key."""
+def given_json(path: Path, content: bytes | None = None) -> Any:
+    """Return the value of a JSON file from outside; raise InputError if it is not JSON or repeats a key.
+
+    ``content`` is that of the file, if it was read (and unpacked) already.
+    """
     has_repeats = False
 
     def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def given_json(path: Path) -> Any:
         return repeated
 
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if content is None else content
         value = json.loads(content, object_pairs_hook=as_object)
         if b"\\u" in content:
             json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates

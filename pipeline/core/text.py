@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,10 @@ _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum(
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 _DOI = re.compile(r"(?:[a-z:/.]*doi(?:\.org)?[:/]\s*)?(10\.[0-9]+(?:\.[0-9]+)*/\S+)")
 _FORMULA = ("=", "+", "-", "@")
+_ESCAPED = re.compile(r"[\s%]")
+
+ENCODED = "percent-encoded"
+"""Second column of the TREC files that we write, if their ids are escaped (:func:`escape`)."""
 
 
 def normalise(text: str | None) -> str:
@@ -109,6 +114,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def escape(text: str) -> str:
+    """Return an id with white space and ``%`` in percent-encoding of their UTF-8 bytes: ``a b`` is ``a%20b``."""
+    return _ESCAPED.sub(lambda match: quote(match[0]), text)
+
+
+def unescape(text: str) -> str:
+    """Return the id of an escaped one (:func:`escape`); invalid codes stay."""
+    return unquote(text, errors="replace") if "%" in text else text
 
 
 def csv_cell(text: str) -> str:

@@ -86,9 +86,9 @@ def read_or_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Bat
     """Yield the batches of a part; with ``allow_empty``, nothing from a file without data."""
     try:
         yield from batches
-    except EmptyFileError:
+    except EmptyFileError as error:
         if not allow_empty:
-            raise
+            raise EmptyFileError(error.what, f"{error.remedy}; mdcr corpus --allow-empty accepts it") from error
 
 
 def part_record(number: int) -> str:

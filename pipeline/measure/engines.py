@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Qrels, Run, check_measurable, query_of, select, within
+from pipeline.measure.inputs import Mask, Qrels, Run, query_of, select, within
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
@@ -36,15 +36,8 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
         StageError: numba finds no cache folder for the kernels of ranx.
     """
     check_engine(engine)
-    check_measurable(qrels, run)
-    for measure in (measure for measure in measures if measure.relevant > 1):
-        without = np.flatnonzero(qrels.graded(measure.relevant).positives() == 0)
-        if len(without):
-            raise InputError(
-                f"{measure} needs a paper of grade {measure.relevant} or more of each query, got none of "
-                f"{len(without):,} queries, first query {without[0]}",
-                "Leave the measure out",
-            )
+    for measure in {measure.relevant: measure for measure in measures}.values():
+        _check_measurable(qrels, run, measure)
     if engine == "ranx":
         return _by_ranx(qrels, run, measures)
     hits = Hits.of(qrels, run)
@@ -52,13 +45,34 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
 
 
 def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
-    """Return :func:`evaluate` of all queries, float64 ``[measures, queries]``; NaN for queries without positives."""
+    """Return :func:`evaluate` of all queries, float64 ``[measures, queries]``.
+
+    NaN where a query has no paper of the grade that a measure calls relevant.
+    """
     values = np.full((len(measures), len(qrels.offsets) - 1), np.nan)
-    measurable = np.flatnonzero(qrels.positives())
-    if len(measurable):
-        run, qrels = select(run, qrels, measurable)
-        values[:, measurable] = evaluate(qrels, run, measures, engine)
+    for relevant in {measure.relevant for measure in measures}:
+        rows = [row for row, measure in enumerate(measures) if measure.relevant == relevant]
+        measurable = np.flatnonzero(qrels.graded(relevant).positives())
+        if len(measurable):
+            of_queries = select(run, qrels, measurable)[::-1]
+            chosen = [measures[row] for row in rows]
+            values[np.ix_(np.array(rows), measurable)] = evaluate(*of_queries, chosen, engine)
     return values
+
+
+def _check_measurable(qrels: Qrels, run: Run, measure: Measure) -> None:
+    """Raise InputError if run and qrels have different queries, or a query has no paper that is relevant to a measure.
+
+    Measures are undefined for such a query; counting it as 0 would lower all means.
+    """
+    judged, ranked = len(qrels.offsets) - 1, len(run.offsets) - 1
+    if judged != ranked:
+        raise InputError(f"the qrels have {judged:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
+    if without := np.count_nonzero(qrels.graded(measure.relevant).positives() == 0):
+        raise InputError(
+            f"{measure} must have a paper of grade {measure.relevant} or more of each query, got none of {without:,}",
+            "Leave these queries out before measuring: they can be counted, not scored",
+        )
 
 
 def check_engine(engine: str) -> None:
@@ -123,7 +137,7 @@ def by_chance(
     if (positives + other_papers.positives() > candidates).any():
         query = int(np.argmax(positives + other_papers.positives() > candidates))
         raise InputError(
-            f"query {query} ranks {candidates[query]} candidates, fewer than are judged", "Count all candidates"
+            f"a query has {candidates[query]} candidates, fewer than are judged of it", "Count all candidates"
         )
     # Orders are exchangeable: candidate 0 stands for the first positive, and so on.
     other_rows = (within(other_papers.offsets) + positives[query_of(other_papers.offsets)]).astype(np.uint32)
@@ -171,7 +185,7 @@ def _by_ranx(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray
     * Its thread pool aborts the process if two threads enter it, hence the lock.
     """
     for measure in measures:
-        if measure.share or measure.relevant > 1 or not MEASURES[measure.name].ranx:
+        if measure.share or measure.relevant > 1 or measure.gains or not MEASURES[measure.name].ranx:
             raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine=ranx")
     values = np.zeros((len(measures), len(qrels.offsets) - 1))
     for queries in _blocks(qrels, run):

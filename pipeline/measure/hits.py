@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,12 @@ class Relevant(NamedTuple):
     Attributes:
         query: int64 ``[papers]``.
         rank: int64 ``[papers]``, from 1.
-        grade: int64 ``[papers]``, from 1 for relevant papers.
+        grade: int64 ``[papers]``, from 1 for relevant papers; float64 for exponential gains.
     """
 
     query: Integers
     rank: Integers
-    grade: Integers
+    grade: npt.NDArray[Any]
 
     def at(self, cutoff: int | Integers) -> Relevant:
         """Return the papers up to a cutoff, one for all queries or one for each."""
@@ -116,6 +116,17 @@ class Hits:
             others=nonrelevant._replace(rank=ranks[1]),
             counted=judged,
         )
+
+    def with_exponential_gains(self) -> Hits:
+        """Return the hits with gains ``2**grade - 1`` as grades, divided by ``2**grade`` of each query's best paper."""
+        best = np.zeros(len(self.positives), np.int64)
+        np.maximum.at(best, self.ideal.query, self.ideal.grade)
+
+        def gained(papers: Relevant) -> Relevant:
+            top = best[papers.query].astype(np.float64)
+            return papers._replace(grade=np.exp2(papers.grade - top) - np.exp2(-top))
+
+        return replace(self, retrieved=gained(self.retrieved), ideal=gained(self.ideal))
 
     def share(self, percent: int) -> Hits:
         """Return the hits of the first ``percent`` of each query's ranks, rounded down, at least one rank."""

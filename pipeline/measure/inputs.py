@@ -21,6 +21,9 @@ Mask = npt.NDArray[np.bool_]
 _BLOCK = 1 << 22
 """Entries of a run in a block of look-ups."""
 
+Queries = int | Pool
+"""The queries of a table: a pool, whose errors name ids, or their number."""
+
 _CONTRACT = "Sort by query, then score descending, then paper id descending, with ranks from 1"
 
 
@@ -37,7 +40,7 @@ class Run:
     rows: Rows
 
     @classmethod
-    def from_table(cls, table: pa.Table, queries: int) -> Run:
+    def from_table(cls, table: pa.Table, queries: Queries) -> Run:
         """Return a run from a table of schema :data:`pipeline.core.schema.RANKING`, after checking it.
 
         Measures count ranks by position and ignore scores, so the table must be in the one total order. Queries
@@ -50,12 +53,12 @@ class Run:
         score, rank = column(table, "score"), column(table, "rank")
         offsets = _offsets(query, queries, "ranking")
         expected = within(offsets) + 1
-        _check_none(rank != expected, query, rank, "has a rank out of place")
-        _check_none(~np.isfinite(score), query, rank, "has a score that is not finite")
+        _check_none(rank != expected, table, queries, "has a rank out of place")
+        _check_none(~np.isfinite(score), table, queries, "has a score that is not finite")
         misplaced = (score[1:] > score[:-1]) | ((score[1:] == score[:-1]) & (row[1:] >= row[:-1]))
         misplaced &= query[1:] == query[:-1]
-        _check_none(np.concatenate([[False], misplaced])[: len(query)], query, rank, "is below a worse one")
-        _check_none(_repeated(query, row), query, rank, "repeats a paper of this query")
+        _check_none(np.concatenate([[False], misplaced])[: len(query)], table, queries, "is below a worse one")
+        _check_none(_repeated(query, row), table, queries, "repeats a paper of this query")
         return cls(offsets, row)
 
     def retrieved(self) -> Offsets:
@@ -91,7 +94,7 @@ class Qrels:
     others: Qrels | None = None
 
     @classmethod
-    def from_table(cls, table: pa.Table, queries: int) -> Qrels:
+    def from_table(cls, table: pa.Table, queries: Queries) -> Qrels:
         """Return qrels from a table of schema :data:`pipeline.core.schema.JUDGEMENTS`.
 
         Raises:
@@ -102,11 +105,14 @@ class Qrels:
         repeated = _repeated(query, row)
         if repeated.any():
             entry = int(np.flatnonzero(repeated)[0])
-            raise InputError(f"query {query[entry]} has two judgements of row {row[entry]}", "Keep one of them")
+            raise InputError(
+                f"{_query(queries, query[entry])} has two judgements of {_paper(queries, row[entry])}",
+                "Keep one of them",
+            )
         order = np.lexsort((row, -grade.astype(np.int32), query))
         query, row, grade = query[order], row[order], grade[order]
         by_relevance = [
-            (csr.offsets_of(query[mask], queries), row[mask], grade[mask]) for mask in (grade >= 1, grade < 1)
+            (csr.offsets_of(query[mask], _number(queries)), row[mask], grade[mask]) for mask in (grade >= 1, grade < 1)
         ]  # fmt: skip
         return cls(*by_relevance[0], cls(*by_relevance[1]) if len(by_relevance[1][1]) else None)
 
@@ -124,22 +130,6 @@ class Qrels:
 
     def _select(self, mask: Mask) -> Qrels:
         return Qrels(_select_offsets(self.offsets, mask), self.rows[mask], self.grades[mask])
-
-
-def check_measurable(qrels: Qrels, run: Run) -> None:
-    """Raise InputError if run and qrels have different queries, or a query has no relevant paper.
-
-    Measures are undefined for a query without relevant papers; counting it as 0 would lower all means.
-    """
-    judged, ranked = len(qrels.offsets) - 1, len(run.offsets) - 1
-    if judged != ranked:
-        raise InputError(f"the qrels have {judged:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
-    unjudged = np.flatnonzero(qrels.positives() == 0)
-    if len(unjudged):
-        raise InputError(
-            f"{len(unjudged):,} queries have no relevant paper, first query {unjudged[0]}",
-            "Leave them out before measuring: they can be counted, not scored",
-        )
 
 
 def check_candidates(run: Run, pool: Pool) -> None:
@@ -160,7 +150,8 @@ def check_candidates(run: Run, pool: Pool) -> None:
         if invalid.any():
             entry = int(np.argmax(invalid))
             raise InputError(
-                f"row {run.rows[entry]}, ranked for query {query[entry]}, {problem} {pool.artifact.name}",
+                f"{_paper(pool, run.rows[entry])}, ranked for {_query(pool, query[entry])}, {problem} "
+                f"{pool.artifact.name}",
                 "Rank this pool, with its exclusions, before scoring",
             )
 
@@ -226,16 +217,31 @@ def _take(offsets: Offsets, queries: npt.NDArray[np.int64]) -> tuple[Offsets, Of
     return np.concatenate([[0], np.cumsum(lengths)]), csr.ranges(offsets[queries], lengths)
 
 
-def _offsets(query: npt.NDArray[Any], queries: int, name: str) -> Offsets:
-    if len(query) and int(query.max()) >= queries:
+def _number(queries: Queries) -> int:
+    return queries if isinstance(queries, int) else len(queries.query_rows)
+
+
+def _query(queries: Queries, position: int) -> str:
+    return f"query {position}" if isinstance(queries, int) else f"query {queries.query_ids()[position]!r}"
+
+
+def _paper(queries: Queries, row: int) -> str:
+    if isinstance(queries, int) or row >= len(queries.corpus):
+        return f"row {row}"
+    return f"paper {queries.corpus.ids(np.array([row]))[0]!r}"
+
+
+def _offsets(query: npt.NDArray[Any], queries: Queries, name: str) -> Offsets:
+    number = _number(queries)
+    if len(query) and int(query.max()) >= number:
         raise InputError(
-            f"the {name} name query {int(query.max())}, but there are only {queries:,} queries",
+            f"query {int(query.max())} of the {name} must be one of {number:,} queries, from 0",
             "Use the pool they were made for",
         )
     unsorted = np.flatnonzero(query[1:] < query[:-1])
     if len(unsorted):
         raise InputError(f"the {name} are not sorted by query (entry {unsorted[0] + 1})", _CONTRACT)
-    return csr.offsets_of(query, queries)
+    return csr.offsets_of(query, number)
 
 
 def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
@@ -249,7 +255,8 @@ def _repeated(query: npt.NDArray[Any], row: npt.NDArray[Any]) -> Mask:
     return repeated
 
 
-def _check_none(invalid: Mask, query: npt.NDArray[Any], rank: npt.NDArray[Any], how: str) -> None:
+def _check_none(invalid: Mask, table: pa.Table, queries: Queries, how: str) -> None:
     if invalid.any():
         entry = int(np.flatnonzero(invalid)[0])
-        raise InputError(f"entry {entry} of the ranking (query {query[entry]}, rank {rank[entry]}) {how}", _CONTRACT)
+        query, rank = (int(column(table, name)[entry]) for name in ("query", "rank"))
+        raise InputError(f"entry {entry} of the ranking ({_query(queries, query)}, rank {rank}) {how}", _CONTRACT)

@@ -40,6 +40,7 @@ class Definition:
         cuts: whether it takes a cutoff; without one the whole ranking counts.
         higher_is_better: its direction, for the best system of a table and for wins.
         condensed: whether unjudged papers are removed before any cut (Sakai 2007).
+        graded: whether it gains by grades, and so takes exponential gains.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Definition:
     cuts: bool = True
     higher_is_better: bool = True
     condensed: bool = False
+    graded: bool = False
 
     @property
     def text(self) -> str:
@@ -70,6 +72,7 @@ def measure(
     cuts: bool = True,
     higher_is_better: bool = True,
     condensed: bool = False,
+    graded: bool = False,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
     """Register a definition in the table; :class:`Definition` explains the arguments.
 
@@ -82,19 +85,19 @@ def measure(
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
         if name in MEASURES and MEASURES[name].compute.__qualname__ != compute.__qualname__:
             raise InputError(f"there is a measure {name!r} already", "Give yours another name")
-        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, condensed)
+        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, condensed, graded)
         return compute
 
     return enter
 
 
-@measure("map", "MAP", ranx="average_precision", aliases=("ap",))
+@measure("map", "MAP", ranx="average_precision", aliases=("ap", "map_cut"))
 def average_precision(hits: Hits) -> Values:
     """Sum of the precision at the rank of each relevant paper, over the number of positives."""
     return _sums(hits, hits.retrieved.nth() / hits.retrieved.rank) / hits.positives
 
 
-@measure("ndcg", "NDCG", ranx="ndcg")
+@measure("ndcg", "NDCG", ranx="ndcg", aliases=("ndcg_cut",), graded=True)
 def ndcg(hits: Hits) -> Values:
     """Gain (the grade) discounted by log2(rank + 1), over that of the best order (Järvelin & Kekäläinen 2002)."""
     return _normalised_gain(hits, lambda rank: np.log2(rank + 1))
@@ -145,7 +148,7 @@ def precision_at_last(hits: Hits) -> Values:
     return _sums(hits) / np.maximum(last_rank, 1)
 
 
-@measure("csfcube-ndcg", "CSF-NDCG")
+@measure("csfcube-ndcg", "CSF-NDCG", graded=True)
 def ndcg_of_csfcube(hits: Hits) -> Values:
     """NDCG with the discounts of CSFCube's authors: 1, 1, 1 / log2(3), 1 / log2(4) and so on."""
     return _normalised_gain(hits, lambda rank: np.maximum(np.log2(rank), 1))
@@ -182,7 +185,7 @@ def condensed_average_precision(hits: Hits) -> Values:
     return average_precision(hits)
 
 
-@measure("condensed-ndcg", "Cond-NDCG", condensed=True)
+@measure("condensed-ndcg", "Cond-NDCG", condensed=True, graded=True)
 def condensed_ndcg(hits: Hits) -> Values:
     """NDCG of the list without the papers that have no judgement (Sakai 2007)."""
     return ndcg(hits)
@@ -203,9 +206,10 @@ def _sums(hits: Hits, weights: npt.NDArray[np.generic] | None = None) -> Values:
 
 
 _SPELLING = re.compile(
-    r"(?P<name>[a-z][a-z0-9_-]*)(?:\(rel=(?P<relevant>[1-9][0-9]?)\))?"
-    r"(?:@(?P<cutoff>[1-9][0-9]{0,8})|%(?P<share>[1-9][0-9]?))?"
+    r"(?P<name>[a-z][a-z0-9_-]*?)(?:\((?P<options>[a-z0-9=,]*)\))?"
+    r"(?:[@_.](?P<cutoff>[1-9][0-9]{0,8})|%(?P<share>[1-9][0-9]?))?"
 )
+_OPTION = re.compile(r"rel=(?P<relevant>[1-9][0-9]?)|(?P<gains>gains=exp)")
 
 
 @dataclass(frozen=True)
@@ -217,26 +221,31 @@ class Measure:
         cutoff: number of ranks that count, or None for the whole ranking.
         relevant: the lowest relevant grade.
         share: percentage of each query's retrieved papers that count, rounded down; None: all.
+        gains: ``exp``: the gain of a grade is ``2**grade - 1`` (Burges et al. 2005); empty: the grade.
     """
 
     name: str
     cutoff: int | None = None
     relevant: int = 1
     share: int | None = None
+    gains: str = ""
 
     def __str__(self) -> str:
         return self.name + self._suffix
 
     @property
     def _suffix(self) -> str:
-        grade = f"(rel={self.relevant})" if self.relevant > 1 else ""
-        return grade + (f"@{self.cutoff}" if self.cutoff else f"%{self.share}" if self.share else "")
+        options = [f"rel={self.relevant}"] * (self.relevant > 1) + [f"gains={self.gains}"] * bool(self.gains)
+        return (f"({','.join(options)})" if options else "") + (
+            f"@{self.cutoff}" if self.cutoff else f"%{self.share}" if self.share else ""
+        )
 
     def compute(self, hits: Hits) -> Values:
         """Return the values of queries from the hits of whole rankings."""
         definition = MEASURES[self.name]
         selected = hits if self.relevant == 1 else hits.graded(self.relevant)
         selected = selected.condensed() if definition.condensed else selected
+        selected = selected.with_exponential_gains() if self.gains else selected
         return definition.compute(selected.at(self.cutoff) if self.share is None else selected.share(self.share))
 
     @property
@@ -252,7 +261,7 @@ class Measure:
     @property
     def order(self) -> tuple[int, ...]:
         """Sort key: canonical order of names, then rising grade and cutoff, uncut first."""
-        return list(MEASURES).index(self.name), self.relevant, self.cutoff or 0, self.share or 0
+        return list(MEASURES).index(self.name), len(self.gains), self.relevant, self.cutoff or 0, self.share or 0
 
 
 DEFAULT = (
@@ -288,12 +297,13 @@ def check_depth(measures: Iterable[Measure], depth: int) -> None:
 def parse_measures(text: str | Iterable[str]) -> tuple[Measure, ...]:
     """Return the measures of a text such as ``ndcg@10,map@100`` or ``P@1 rr``, in that order.
 
-    Commas or white space separate names. Case is ignored, aliases are known, and repeated measures count once.
+    Commas or white space separate names. Case is ignored, aliases and the names of trec_eval (``ndcg_cut_10``) are
+    known, and repeated measures count once.
 
     Raises:
         InputError: measures are unknown, or there is none.
     """
-    words = re.split(r"[,\s]+", text) if isinstance(text, str) else list(text)
+    words = re.split(r"[,\s]+(?![^()]*\))", text) if isinstance(text, str) else list(text)
     words = [word for word in words if word]
     parsed = {word: _parse(word) for word in words}
     bad = [word for word, measure in parsed.items() if measure is None]
@@ -311,12 +321,18 @@ def sign_of(measure: str) -> int:
 
 
 def _parse(word: str) -> Measure | None:
+    if whole := _canonical(word.casefold()):
+        return Measure(whole)
     match = _SPELLING.fullmatch(word.casefold())
     name = _canonical(match["name"]) if match else None
     if match is None or name is None or ((match["cutoff"] or match["share"]) and not MEASURES[name].cuts):
         return None
+    options = [_OPTION.fullmatch(option) for option in match["options"].split(",")] if match["options"] else []
+    given = {option.lastgroup: option[option.lastgroup or 0] for option in options if option}
+    if len(given) < len(options) or ("gains" in given and not MEASURES[name].graded):
+        return None
     cutoff, share = (int(match[group]) if match[group] else None for group in ("cutoff", "share"))
-    return Measure(name, cutoff, int(match["relevant"] or 1), share)
+    return Measure(name, cutoff, int(given.get("relevant", 1)), share, "exp" if "gains" in given else "")
 
 
 def _canonical(typed: str) -> str | None:
@@ -325,9 +341,12 @@ def _canonical(typed: str) -> str | None:
 
 def _hint(word: str) -> str:
     name_typed, at, cutoff = word.casefold().partition("@")
+    name_typed, _, options = name_typed.partition("(")
     name = _canonical(name_typed)
     if name is None:
         return nearest(name_typed, MEASURES)
+    if options:
+        return f"{name} takes " + ("(rel=2), (gains=exp) or both" if MEASURES[name].graded else "(rel=2)")
     if not MEASURES[name].cuts:
         return f"{name} sets its own cutoff: write it without {at + cutoff!r}"
     return f"The cutoff of {word!r} must be an integer from 1, such as {name}@10"

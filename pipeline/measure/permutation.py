@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -89,6 +89,14 @@ def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> t
 def is_exact(queries: int, permutations: int) -> bool:
     """Return whether all sign patterns of ``queries`` are tried instead of drawn."""
     return queries <= _EXACT_QUERIES and 2**queries <= permutations
+
+
+def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
+    """Return which sign patterns tests over such ``numbers`` of queries try, in words."""
+    exact = {number: is_exact(number, permutations) for number in sorted(set(numbers))}
+    drawn = [] if all(exact.values()) else [f"{permutations:,} sign flips, seed {seed}"]
+    tried = " and ".join(f"2^{number}" for number, tries_all in exact.items() if tries_all)
+    return "; ".join(drawn + [f"all {tried} sign patterns"] * bool(tried))
 
 
 def _all_signs(queries: int) -> Iterator[Floats]:

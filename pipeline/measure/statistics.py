@@ -5,7 +5,7 @@ All functions are seeded, vectorised over rows of values with the same queries, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -64,6 +64,12 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
 def interval_kind(queries: int, groups: int = 1) -> str:
     """Return the kind of interval of a mean over ``queries``: ``percentile``, ``BCa`` or ``none`` (one query)."""
     return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
+
+
+def intervals_text(counts: Iterable[int], level: float = LEVEL) -> str:
+    """Return the kinds of interval over such numbers of queries in words: ``95% BCa interval``."""
+    kinds = sorted({interval_kind(count) for count in counts} - {"none"})
+    return f"{level:.0%} {' or '.join(kinds)} interval" if kinds else "no interval (one query)"
 
 
 def simultaneous(intervals: int, level: float = LEVEL) -> float:

@@ -2,19 +2,18 @@
 
 trec_eval ignores the order and the ranks of a file: it sorts by score, as float32, then by document id, both
 descending. Rows of a corpus are in the byte order of ids, so this is our total order if scores keep all float32 digits
-and ids are unchanged. White space separates columns, so ids with white space are percent-encoded (:func:`escape`). If
-that would reorder ties, the later score is lowered by the smallest float32 step.
+and ids are unchanged. White space separates columns, so white space in ids is percent-encoded
+(:func:`pipeline.core.text.escape`), and the second column of all lines says so. If that would reorder ties, the later
+score is lowered by the smallest float32 step.
 """
 
 from __future__ import annotations
 
 import gzip
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
-from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -22,23 +21,12 @@ import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.text import ENCODED, escape
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import column
 
 _BLOCK = 1 << 18
 """Lines of a block."""
-
-_ESCAPED = re.compile(r"[\s%]")
-
-
-def escape(text: str) -> str:
-    """Return an id with white space and ``%`` in percent-encoding of their UTF-8 bytes: ``a b`` is ``a%20b``."""
-    return _ESCAPED.sub(lambda match: quote(match[0]), text)
-
-
-def unescape(text: str) -> str:
-    """Return the id of an escaped one (:func:`escape`); invalid codes stay."""
-    return unquote(text, errors="replace") if "%" in text else text
 
 
 def run_lines(ranking: pa.Table, pool: Pool, tag: str) -> Iterator[bytes]:
@@ -107,14 +95,17 @@ def _lower_ties(ranking: pa.Table, pool: Pool) -> pa.Table:
 def _lines(table: pa.Table, pool: Pool, constant: str, values: Sequence[str], *last: str) -> Iterator[bytes]:
     """Yield blocks of lines, built by Arrow."""
     text = pa.large_string()
-    query_ids = [_escaped_id(query_id, "query id") for query_id in pool.query_ids()]
+    plain_ids = pool.query_ids()
+    query_ids = [_escaped_id(query_id, "query id") for query_id in plain_ids]
+    ranked = pool.corpus.ids(np.unique(column(table, "row")))
+    is_encoded = query_ids != plain_ids or any(escape(paper_id) != paper_id for paper_id in ranked)
     for start in range(0, table.num_rows, _BLOCK):
         block = table.slice(start, _BLOCK)
         rows, index = np.unique(column(block, "row"), return_inverse=True)
         paper_ids = [_escaped_id(paper_id, "paper id") for paper_id in pool.corpus.ids(rows)]
         lines = pc.binary_join_element_wise(
             pa.array(query_ids, text).take(block.column("query").combine_chunks()),
-            pa.scalar(constant, text),
+            pa.scalar(ENCODED if is_encoded else constant, text),
             pa.array(paper_ids, text).take(pa.array(index)),
             *(pc.cast(block.column(name).combine_chunks(), text) for name in values),
             *(pa.scalar(word, text) for word in last),

@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.core.config import canonical, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
-from pipeline.measure.statistics import interval_kind
+from pipeline.measure.statistics import intervals_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.choose import option
 
@@ -107,9 +107,10 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
     config = flatten(json.loads(pools["pool_settings"][0]))
-    scored = pools["queries"] - pools["queries_without_positive"]
+    scored = summary.filter(pl.col("field").ne_missing(AVERAGE))["queries"]
     resample = summary["resample"][0]
-    kinds = " or ".join(sorted({interval_kind(count) for count in scored})) if resample != "papers" else "percentile"
+    level = summary["level"][0]
+    interval = f"{level:.0%} percentile interval" if resample == "papers" else intervals_text(scored, level)
     rules = [_rule_text(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
     seeds = sorted({pool["seed"] for text in pools["pool_settings"] if "seed" in (pool := flatten(json.loads(text)))})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
@@ -120,7 +121,7 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     return (
         f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
         f"{RESAMPLED[resample]}: {summary['resamples'][0]:,} resamples, "
-        f"{summary['level'][0]:.0%} {kinds} interval, seed {summary['bootstrap_seed'][0]}."
+        f"{interval}, seed {summary['bootstrap_seed'][0]}."
     )
 
 

@@ -14,7 +14,7 @@ from pipeline.core.provenance import code_version
 from pipeline.core.text import printable
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
-from pipeline.measure.permutation import least_p_value
+from pipeline.measure.permutation import least_p_value, patterns_text
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
@@ -89,13 +89,14 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     several_pairs = differences.select("first", "second").n_unique() > 1
     less = "" if several_pairs else f", {row['second']} less {row['first']}"
     winner = "the first named" if several_pairs else row["second"]
-    kinds, tests = " or ".join(sorted(set(differences["interval"]))), max(differences["tests"])
+    tests, kinds = max(differences["tests"]), " or ".join(sorted(set(differences["interval"]) - {"none"}))
+    brackets = f"Brackets: {row['level']:.0%} interval over {RESAMPLED[row['resample']]} ({kinds})"
+    brackets = brackets if kinds else "No interval (one query)"
     family = "pairs and pools" if several_pairs else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
-        f"Percent; differences in points{less}. Brackets: {row['level']:.0%} interval over "
-        f"{RESAMPLED[row['resample']]} ({kinds}). Effect: mean difference over the standard deviation "
+        f"Percent; differences in points{less}. {brackets}. Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
         f"better. detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
         *_bound(differences),
@@ -190,10 +191,11 @@ def page_of(
     """
     row = differences.row(0, named=True)
     pools = _pools_only(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    seed = draws.seed_of(runs)
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
-        f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples; paired permutation test: "
-        f"{differences['permutations'].max():,} permutations; seed {draws.seed_of(runs)}"
+        f"bootstrap over {RESAMPLED[draws.resample]}: {draws.resamples:,} resamples, seed {seed}; "
+        f"paired permutation test: {patterns_text(differences['queries'], differences['permutations'].max(), seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
     rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,30 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.csr import pack
-from pipeline.core.errors import InputError
-from pipeline.core.progress import warn
+from pipeline.core.errors import InputError, require_known
+from pipeline.core.progress import say, warn
 from pipeline.core.schema import JUDGEMENTS
-from pipeline.exchange.runs import Entries, check_distinct, entries_of, rank_entries, read_entries
+from pipeline.core.text import unescape
+from pipeline.exchange.entries import MEMORY, Entries, entries_of, labelled_file, name_of, read_entries
+from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
-from pipeline.measure.trec import unescape
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import RUNS, as_json, with_facts
-from pipeline.sources.beir import read_judgements
+from pipeline.sources.judgements import judgements_of, read_judgements
 from pipeline.stages.score import counts_of
 
-RunFile = Path | str | Mapping[str, Mapping[str, float]]
-"""A run: a file (TREC, ``.json``, ``.lz4`` of ranx, ``.parquet``), or scores by query and document."""
+RunFile = Any
+"""A run: a file, perhaps as the text ``LABEL=FILE`` (TREC, a table, ``.json``, ``.jsonl``, ``.lz4`` of ranx,
+``.parquet``); scores by query and document; or a frame of polars, pandas or Arrow."""
 
-QrelsFile = Path | str | Mapping[str, Mapping[str, int]]
-"""Judgements: a file (TREC, BEIR's ``.tsv``, ``.json``), or grades by query and document."""
+QrelsFile = Any
+"""Judgements: a file (TREC, BEIR's ``.tsv``, ``.csv``, ``.json``, ``.jsonl``, ``.parquet``), grades by query and
+document, or a frame."""
+
+NO_POSITIVE = ("ignore", "zero")
+"""Queries that a measure cannot rate: left out, or 0 as trec_eval has it."""
 
 POOL_SETTINGS = {"queries_are": "texts", "documents": "named"}
 """Settings in place of those of a pool: queries are given, and the collection is the documents that the files name."""
@@ -40,16 +45,19 @@ POOL_SETTINGS = {"queries_are": "texts", "documents": "named"}
 _DEPTH = 2**16 - 1
 
 
-def evaluate(runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None) -> pl.DataFrame:
-    """Score runs against qrels, in the order of trec_eval: by score as float32, then by document id, both descending.
+def evaluate(
+    runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None, no_positive: str = "ignore"
+) -> pl.DataFrame:
+    """Score runs against qrels, in the order of trec_eval 10: by score, then by document id, both descending.
 
     A judged query that a run lacks scores 0, as with ``trec_eval -c``. Queries without a relevant document (grade 1 or
-    more) are left out. A cutoff beyond the end of a list uses the whole list.
+    more, or that of the measure) are left out. A cutoff beyond the end of a list uses the whole list.
 
     Args:
         runs: one run or several; the name of a file without endings is the name of the system.
         qrels: the judgements.
         measures: measures in addition to the default ones, with commas.
+        no_positive: one of :data:`NO_POSITIVE`.
 
     Returns:
         A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`, with fractions.
@@ -57,28 +65,47 @@ def evaluate(runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: s
     Raises:
         InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
     """
-    run_list = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    return score_files(run_list, qrels, measures)[1]
+    run_list = runs if isinstance(runs, list | tuple) else [runs]
+    return score_files(run_list, qrels, measures, no_positive=no_positive)[1]
 
 
 def score_files(
-    runs: Sequence[RunFile], qrels: QrelsFile, measures: str | None = None
+    runs: Sequence[RunFile],
+    qrels: QrelsFile,
+    measures: str | None = None,
+    *,
+    no_positive: str = "ignore",
+    memory: int = MEMORY,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return runs as a frame of rankings, columns :data:`RUNS`, and their scores; as :func:`evaluate`."""
-    names = [name_of(run, f"run {position}") for position, run in enumerate(runs, 1)]
+    """Return runs as a frame of rankings, columns :data:`RUNS`, and their scores; as :func:`evaluate`.
+
+    ``memory`` limits the reading of each run, in bytes.
+    """
+    require_known(no_positive, NO_POSITIVE, f"--no-positive must be one of {', '.join(NO_POSITIVE)}")
+    named = [
+        labelled_file(run) if isinstance(run, str | Path) else (f"run {position}", run)
+        for position, run in enumerate(runs, 1)
+    ]
+    names = [name for name, _ in named]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(f"two runs are named {repeated[0]!r}", "Rename one of the files")
+        raise InputError(f"two runs are named {repeated[0]!r}", "Give each a name with --run NAME=FILE")
     requested = {*DEFAULT, *(parse_measures(measures) if measures else ())}
     chosen = sorted(requested, key=lambda measure: measure.order)
     judgements = _judgements(qrels)
-    entries = [entries_of(run) if isinstance(run, Mapping) else read_entries(Path(run)) for run in runs]
-    entries = [_unescape_ids(run, {text for pair in judgements for text in pair}) for run in entries]
+    entries = [read_entries(run, memory) if isinstance(run, Path) else entries_of(run) for _, run in named]
     documents = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(documents))}  # of Unicode, and so of UTF-8
     queries = {text: position for position, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
-    collection = f"{name_of(qrels, 'qrels')}-{_digest(qrels)}"
-    results = [_score(run, name, queries, rows, relevant, chosen) for run, name in zip(entries, names, strict=True)]
+    is_file = isinstance(qrels, str | Path)
+    collection = f"{name_of(Path(qrels)) if is_file else 'qrels'}-{_digest(Path(qrels) if is_file else qrels)}"
+    judged = {text for pair in judgements for text in pair}
+    for name, run in zip(names, entries, strict=True):
+        _warn_of_encoded(name, run, judged)
+    results = [
+        _score(run, name, queries, rows, relevant, chosen, no_positive)
+        for run, name in zip(entries, names, strict=True)
+    ]
     counts, scores = zip(*results, strict=True)
     shared = {
         "depth": max(
@@ -86,21 +113,14 @@ def score_files(
         ),  # one depth, so that shorter lists are rows of the same table
         "size": len(rows),
         "measures": list(map(str, chosen)),
+        "pool_settings": as_json(POOL_SETTINGS | {"no_positive": no_positive}),
     }
     facts = [
         of_run | _identity(name, f"{name}-{_digest(run)}", collection) | shared
-        for of_run, name, run in zip(counts, names, runs, strict=True)
+        for of_run, (name, run) in zip(counts, named, strict=True)
     ]
     frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
     return frame, with_facts(frame, scores)
-
-
-def name_of(file: RunFile | QrelsFile, otherwise: str) -> str:
-    """Return the name of a file without its endings."""
-    if isinstance(file, Mapping):
-        return otherwise
-    stem = Path(file).name.removesuffix(".gz")
-    return stem.rpartition(".")[0] or stem
 
 
 def _score(
@@ -110,12 +130,15 @@ def _score(
     rows: Mapping[str, int],
     relevant: Qrels,
     measures: Sequence[Measure],
+    no_positive: str,
 ) -> tuple[dict[str, Any], pl.DataFrame]:
     """Return the counts of a run, and a row for each query and measure."""
     query = np.fromiter((queries.get(text, -1) for text in run.queries), np.int64, len(run.queries))
     judged = np.flatnonzero(query >= 0)
     if not len(judged):
         raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
+    if unjudged := len({run.queries[entry] for entry in np.flatnonzero(query < 0).tolist()}):
+        say(f"{name}: {unjudged:,} queries of the run have no judgement and are left out")
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
     if not np.isin(row[judged], relevant.rows).any():
         warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")
@@ -124,15 +147,24 @@ def _score(
     ranking, truncated = rank_entries(packed, run.scores[judged], _DEPTH)
     if truncated:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
-    indexed_run, scored_queries = Run.from_table(ranking, len(queries)), np.flatnonzero(relevant.positives())
-    ids = list(queries)
+    indexed_run = Run.from_table(ranking, len(queries))
+    values = evaluate_all(relevant, indexed_run, measures)
+    if no_positive == "zero":
+        values = np.nan_to_num(values, nan=0.0)
+    elif unrated := [measure for measure, row in zip(measures, values, strict=True) if np.isnan(row).all()]:
+        raise InputError(
+            f"{unrated[0]} must have a query with a document of grade {unrated[0].relevant}, got none",
+            "Leave the measure out, or count such queries with --no-positive=zero",
+        )
+    of_measure, of_query = np.nonzero(~np.isnan(values))
     scores = pl.DataFrame(
         {
-            "query": np.tile(scored_queries, len(measures)).astype(np.uint32),
-            "query_id": [ids[position] for position in scored_queries] * len(measures),
-            "measure": [str(measure) for measure in measures for _ in scored_queries],
-            "value": evaluate_all(relevant, indexed_run, measures)[:, scored_queries].ravel(),
-        }
+            "query": of_query.astype(np.uint32),
+            "query_id": np.array(list(queries), object)[of_query].tolist(),
+            "measure": [str(measures[index]) for index in of_measure.tolist()],
+            "value": values[of_measure, of_query],
+        },
+        schema_overrides={"query_id": pl.String},
     )
     counts = counts_of(ranking, indexed_run, relevant)
     return {"queries": len(queries), "positives_not_in_collection": 0, **counts}, scores
@@ -147,7 +179,6 @@ def _identity(name: str, identity: str, collection: str) -> dict[str, Any]:
         **dict.fromkeys(("settings", "row_settings", "metadata_gaps"), "{}"),
         "scores": [],
         "score_paths": [],
-        "pool_settings": as_json(POOL_SETTINGS),
         "sample": 1,
         "published": 0,
         "replaced": False,
@@ -166,44 +197,28 @@ def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int]
 
 def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     """Return the grade of each query and document; a pair judged twice is refused."""
-    if isinstance(qrels, Mapping):
-        return {(query, document): int(grade) for query, grades in qrels.items() for document, grade in grades.items()}
-    path, grades = Path(qrels), dict[tuple[str, str], int]()
-    for line, pair, grade in _graded_pairs(path):
+    is_file, grades = isinstance(qrels, str | Path), dict[tuple[str, str], int]()
+    name = qrels if is_file else "qrels"
+    for line, pair, grade in read_judgements(Path(qrels)) if is_file else judgements_of(qrels):
         if pair in grades:
-            raise InputError(f"{path}:{line} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
+            raise InputError(f"{name}:{line} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
         grades[pair] = grade
     if not grades:
-        raise InputError(f"{path} holds no judgement", "Give a file of TREC qrels, BEIR's .tsv, or .json")
+        raise InputError(f"{name} holds no judgement", "Give a file of TREC qrels, BEIR's .tsv, or .json")
     return grades
 
 
-def _graded_pairs(path: Path) -> Iterable[tuple[int, tuple[str, str], int]]:
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", "Give a file of TREC qrels, BEIR's .tsv, or .json")
-    if path.suffix != ".json":
-        return read_judgements(path)
-    try:
-        nested = files.given_json(path).items()
-        flattened = [((query, document), grade) for query, grades in nested for document, grade in grades.items()]
-    except AttributeError as error:
-        raise InputError(f"{path} must be {{query: {{document: grade}}}} ({error})", "Write it again") from error
-    if invalid := [grade for _, grade in flattened if not isinstance(grade, int)]:
-        raise InputError(f"{path}: a grade must be a whole number, got {invalid[0]!r}", "Write it again")
-    return [(position, pair, grade) for position, (pair, grade) in enumerate(flattened, 1)]
-
-
-def _unescape_ids(run: Entries, judged: Collection[str]) -> Entries:
-    """Return a run whose percent-encoded ids are decoded if the qrels have them decoded."""
-    escaped_ids = {text for text in (*run.queries, *run.documents) if "%" in text} if run.escaped else set()
-    plain_ids = {text: plain for text in escaped_ids if (plain := unescape(text)) in judged}
-    if not plain_ids:
-        return run
-    queries, documents = ([plain_ids.get(text, text) for text in ids] for ids in (run.queries, run.documents))
-    return replace(run, queries=queries, documents=documents)
+def _warn_of_encoded(name: str, run: Entries, judged: set[str]) -> None:
+    """Warn of ids that are equal in a run and the qrels only when percent-decoded in one of them."""
+    ranked = {*run.queries, *run.documents}
+    for file, ids, others in ((name, ranked, judged), ("the qrels", judged, ranked)):
+        encoded = [text for text in ids - others if "%" in text and unescape(text) in others - ids]
+        if encoded:
+            warn(f"{len(encoded):,} ids of {file} match only when percent-decoded, such as {encoded[0]!r}. {DECODE}")
 
 
 def _digest(file: RunFile | QrelsFile) -> str:
-    if isinstance(file, Mapping):
-        return digest({query: dict(documents) for query, documents in file.items()}).removeprefix("sha256:")[:SHORT_ID]
-    return files.sha256(Path(file)).removeprefix("sha256:")[:SHORT_ID]
+    if isinstance(file, Path):
+        return files.sha256(file).removeprefix("sha256:")[:SHORT_ID]
+    content = repr(file) if isinstance(file, Mapping) else repr(pa.table(file).to_pydict())
+    return digest(content).removeprefix("sha256:")[:SHORT_ID]

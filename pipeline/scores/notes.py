@@ -16,6 +16,8 @@ from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate, tall
 from pipeline.measure.engines import precision_among
+from pipeline.measure.measures import parse_measures
+from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, has_own_queries, provenance
 from pipeline.scores.choose import labels_of
@@ -27,6 +29,10 @@ from pipeline.scores.summary import of_fewer_samples
 from pipeline.scores.tables import percent
 from pipeline.stages.systems import TUNED
 
+_FEW = 10
+"""Queries below which the note on intervals says that there are few."""
+
+_NO_POSITIVE = {"ignore": "left out", "zero": "counted as 0"}
 _MISSING = {"ignore": "left out of denominators", "count": "counted in denominators"}
 
 
@@ -43,6 +49,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _collection(table, runs) if own_queries else _pools(table),
         _fewer_samples(table),
         _missing(runs),
+        _unrated(table),
         describe_gaps(map(json.loads, pools["metadata_gaps"])),
         _map_among_abstracts(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
         "" if own_queries else _origins(runs),
@@ -63,9 +70,16 @@ def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     deviation = " ± standard deviation over samples" if sampled else ""
     resample = table["resample"][0]
     bootstrap = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
+    brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 1 else ""
+    few = (
+        ""
+        if table["queries"].min() >= _FEW
+        else f" Few queries ({table['queries'].min()}): intervals and tests say little."
+    )
+    few = few if brackets else " One query: no interval."
     same_depth = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
     best = f" Bold or *: best of its {compared}{same_depth}." if table["label"].n_unique() > 1 else ""
-    return f"Percent: {statistic}{deviation} [{table['level'][0]:.0%} interval{bootstrap}].{best}"
+    return f"Percent: {statistic}{deviation}{brackets}.{best}{few}"
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
@@ -87,7 +101,8 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     alpha, margin = table["alpha"][0], table["margin"][0]
     parts = [
         f"† differs from {base}: paired permutation test over "
-        f"queries ({tested['permutations'].max():,} sign flips, seed {table['bootstrap_seed'][0]}){correction}, "
+        f"queries ({patterns_text(tested['queries'], tested['permutations'].max(), table['bootstrap_seed'][0])})"
+        f"{correction}, "
         f"p < {alpha:g}."
     ]
     if not tested.filter(macro).is_empty():
@@ -134,10 +149,23 @@ def _missing(runs: pl.DataFrame) -> str:
     unjudged, absent = pools["queries_without_positive"].sum(), pools["positives_not_in_collection"].sum()
     labels_with_counts = ", ".join(f"{label} {count:,}" for label, count in without.iter_rows() if count)
     parts = [f"Queries without results, scored 0: {labels_with_counts}."] if labels_with_counts else []
-    parts += [f"Queries without a positive, left out: {unjudged:,}."] if unjudged else []
+    no_positive = json.loads(pools["pool_settings"][0]).get("no_positive", "ignore")
+    parts += [f"Queries without a positive, {_NO_POSITIVE[no_positive]}: {unjudged:,}."] if unjudged else []
     ways = set(runs["settings"].str.json_path_match("$.missing_positives").fill_null("ignore"))
     counted = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
     parts += [f"Positives that are not in the collection: {absent:,}, {counted}."] if absent else []
+    return " ".join(parts)
+
+
+def _unrated(table: pl.DataFrame) -> str:
+    """Return how many queries lack a document of the grade that a measure calls relevant."""
+    counts = dict(table.group_by("measure", maintain_order=True).agg(pl.col("queries").max()).iter_rows())
+    most = max(counts.values())
+    parts = [
+        f"{name}: {most - count:,} of {most:,} queries without a document of grade {parsed.relevant} left out."
+        for name, count in counts.items()
+        if (parsed := parse_measures(name)[0]).relevant > 1 and count < most
+    ]
     return " ".join(parts)
 
 

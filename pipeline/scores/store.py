@@ -238,10 +238,9 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     pool = pool or open_pool(first)
     if pool is None:
         raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
-    queries = len(pool.query_rows)
     tables = {run["label"]: artifact(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
-    by_label = {label: Run.from_table(table, queries) for label, table in tables.items()}
-    return Rankings(pool, Qrels.from_table(pool.qrels, queries), by_label)
+    by_label = {label: Run.from_table(table, pool) for label, table in tables.items()}
+    return Rankings(pool, Qrels.from_table(pool.qrels, pool), by_label)
 
 
 def values(chosen: pl.DataFrame, *, with_ids: bool = False) -> pl.DataFrame:
@@ -371,7 +370,7 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
     frames = [_read_artifact(Artifact.open(Path(path))) for path in run["score_paths"]]
     scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
-    if len(scores) != scores["query"].n_unique() * len(run["measures"]):
+    if not _is_complete(scores, run["measures"]):
         raise CorruptError(f"the scores of {run['ranking_path']} have other queries", "Score it again with --repair")
     return scores
 
@@ -379,11 +378,17 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
 def _read_artifact(artifact: Artifact) -> pl.DataFrame:
     columns: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
     table, measures = pl.DataFrame(columns), artifact.manifest.config["measures"]
-    count = table["query"].n_unique() * len(measures)
-    complete = set(table["measure"]) == set(measures) and table.select("query", "measure").n_unique() == len(table)
-    if not complete or len(table) != count or table["value"].null_count():
+    if not _is_complete(table, measures) or table["value"].null_count():
         raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
     return table
+
+
+def _is_complete(scores: pl.DataFrame, measures: Iterable[str]) -> bool:
+    """Return whether measures have one value for each query; those of a higher grade lack queries without one."""
+    counts, queries = dict(scores.group_by("measure").len().iter_rows()), scores["query"].n_unique()
+    whole = {name: queries for name in measures if parse_measures(name)[0].relevant == 1}
+    is_distinct = scores.select("query", "measure").n_unique() == len(scores)
+    return is_distinct and counts.keys() == set(measures) and counts | whole == counts
 
 
 def _why_missing(parent: Path, identity: str) -> str:

@@ -7,7 +7,6 @@ may also be TREC qrels (query, iteration, document, grade, separated by spaces).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,12 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
+from pipeline.sources.judgements import DOCUMENT, QUERY, read_judgements
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
-_GRADE = re.compile(r"\s*-?[0-9]{1,5}\s*")
-_MAX_GRADE = 32_767
+_ID = ("_id", "id", *QUERY[:-1], *DOCUMENT[:-1])
+"""Names of the first column of a table of texts in its header."""
 
 
 @dataclass(frozen=True)
@@ -142,23 +142,6 @@ def _keep_first(rows: Iterable[tuple[int, _Key, _Value]], kind: str, label: str,
     return values
 
 
-def read_judgements(path: Path) -> Iterator[tuple[int, tuple[str, str], int]]:
-    """Yield (line number, (query id, paper id), grade) of BEIR or TREC qrels; InputError if a line is malformed."""
-    for line_number, line in read_lines(path):
-        text = (line or b"").decode("utf-8", "surrogateescape").rstrip("\r")
-        columns = text.split("\t") if "\t" in text and ".tsv" in path.suffixes else text.split()
-        if line_number == 1 and columns and columns[-1].strip() == "score":
-            continue
-        readable = len(columns) in (3, 4) and not re.search("[\udc80-\udcff]", text)
-        if not readable or not _GRADE.fullmatch(columns[-1]) or abs(int(columns[-1])) > _MAX_GRADE:
-            raise InputError(
-                f"{path}:{line_number} is not a judgement",
-                "Each line must have query-id, corpus-id and score, or the four columns of TREC qrels, in UTF-8; "
-                f"the score is an integer from -{_MAX_GRADE} to {_MAX_GRADE}",
-            )
-        yield line_number, (columns[0], columns[-2]), int(columns[-1])
-
-
 class _Text(msgspec.Struct, rename={"id": "_id"}):
     id: str | int | None = None
     title: str | None = None
@@ -185,6 +168,8 @@ def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
             columns = (line or b"").decode().rstrip("\r").split("\t")
         except UnicodeDecodeError:
             tally.drop("bad_utf8", line_number, line or b"")
+            continue
+        if line_number == 1 and columns[0].casefold() in _ID:
             continue
         if line is None or len(columns) not in (2, 3):
             tally.drop("line_too_long" if line is None else "bad_columns", line_number, line or b"")

@@ -73,7 +73,7 @@ _DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAG
 _GAP = re.compile(r"[\s,\[\]]*")
 
 
-def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
+def read_lines(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
 
     A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
@@ -82,7 +82,7 @@ def read_lines(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[i
     return _split_lines(read_blocks(path, allow_truncated=allow_truncated))
 
 
-def read_json(path: Path, *, allow_truncated: bool = False) -> Iterator[tuple[int, bytes | None]]:
+def read_json(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
 
     As :func:`read_lines`; with ``allow_truncated`` also the complete records of a list that breaks off.
@@ -115,7 +115,7 @@ def refuse_unread(path: Path) -> None:
             raise InputError(f"{path} is {kind}, which is not read as papers", remedy)
 
 
-def read_text(path: Path, expected: str, allow_truncated: bool = False) -> tuple[bytes, Iterator[bytes | None]]:
+def read_text(path: Path, expected: str, allow_truncated: bool | None = None) -> tuple[bytes, Iterator[bytes | None]]:
     """Return the first bytes of a text, and its blocks of whole lines, None for a line that is too long.
 
     InputError if the text is of another kind than ``expected``; see also :func:`read_blocks`.
@@ -181,7 +181,7 @@ def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
     return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
-def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool) -> Iterator[tuple[int, bytes]]:
+def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool | None) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, JSON text) of the values in lists, nested ones too, or one after the other."""
     decode = json.JSONDecoder().raw_decode
     utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")  # bad bytes are those of one record
@@ -237,7 +237,7 @@ def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return head, itertools.chain([head] if head else [], blocks)
 
 
-def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]:
+def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[bytes]:
     """Yield the content of a file in UTF-8 without byte order mark, in blocks of about 128 KiB.
 
     gzip files, also of several members, are unpacked; UTF-16 and UTF-32 are decoded; lines that end in carriage returns
@@ -251,7 +251,7 @@ def read_blocks(path: Path, *, allow_truncated: bool = False) -> Iterator[bytes]
     with path.open("rb") as handle:
         head = handle.read(_BLOCK_BYTES)
     if not head.strip(b"\0"):
-        raise EmptyFileError(f"{path} holds no data", "Fetch it again; mdcr corpus --allow-empty accepts it")
+        raise EmptyFileError(f"{path} holds no data", "Fetch it again")
     is_packed = head.startswith(_GZIP)
     head, blocks = _peek(_unpacked(path, allow_truncated) if is_packed else _plain(path))
     for pattern, kind, remedy in _KINDS:
@@ -280,7 +280,7 @@ def _plain(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _unpacked(path: Path, allow_truncated: bool) -> Iterator[bytes]:
+def _unpacked(path: Path, allow_truncated: bool | None) -> Iterator[bytes]:
     from isal import isal_zlib
 
     member = isal_zlib.decompressobj(31)
@@ -302,5 +302,5 @@ def _unpacked(path: Path, allow_truncated: bool) -> Iterator[bytes]:
     if inside and not allow_truncated:
         raise CorruptError(
             f"{path} is a truncated gzip file",
-            "Fetch it again, or keep its readable lines with --allow-truncated",
+            "Fetch it again" + (", or keep its readable lines with --allow-truncated" * (allow_truncated is not None)),
         )

@@ -98,7 +98,7 @@ class Tally(Batch):
 
 
 def read_records(
-    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool = False
+    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool | None = None
 ) -> Iterator[tuple[int, _T]]:
     """Yield (line number, record) of the lines that are records of ``kind``; drop and count the others.
 

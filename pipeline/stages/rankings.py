@@ -143,7 +143,7 @@ def import_task(
         say(f"run {system.name}: {_summary(counts)}")
         return counts
 
-    return Task("import", 1, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
+    return Task("import", 2, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _summary(counts: Counts) -> str:
@@ -208,7 +208,7 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened_pool = open_pool(inputs)
         queries = len(opened_pool.query_rows)
-        qrels = Qrels.from_table(opened_pool.qrels, queries)
+        qrels = Qrels.from_table(opened_pool.qrels, opened_pool)
         scored = np.flatnonzero(qrels.positives())
         fusion = Fusion(_read(inputs, parts), queries, "wsum")
         grid = itertools.product(range(STEP + 1), repeat=len(parts))

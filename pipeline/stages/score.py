@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.encode.names import Name
 from pipeline.measure.engines import check_engine, evaluate_all
 from pipeline.measure.inputs import Qrels, Run, check_candidates, column
-from pipeline.measure.measures import DEFAULT, check_depth, parse_measures, within
+from pipeline.measure.measures import DEFAULT, Measure, check_depth, parse_measures, within
 from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
 
 MISSING_POSITIVES = ("ignore", "count")
@@ -113,24 +114,19 @@ def score_task(
         _require_sample(opened_pool, sample)
         _require_all_queries(inputs["ranking"], opened_pool)
         table = inputs["ranking"].arrow("ranking.arrow")
-        queries = len(opened_pool.query_rows)
-        ranked = Run.from_table(table, queries)
-        judged = Qrels.from_table(_judgements(opened_pool, missing_positives), queries)
+        ranked = Run.from_table(table, opened_pool)
+        judged = Qrels.from_table(_judgements(opened_pool, missing_positives), opened_pool)
         check_candidates(ranked, opened_pool)
-        scored = np.flatnonzero(judged.positives())
-        if not len(scored):
-            raise InputError(
-                f"{opened_pool.artifact.name} has no query with a positive",
-                "Compare the ids of its qrels with those of the corpus",
-            )
-        values = evaluate_all(judged, ranked, parsed, engine)[:, scored]
-        out.arrow("scores.arrow", _table(config, opened_pool, scored, values), SCORES)
+        values = evaluate_all(judged, ranked, parsed, engine)
+        _require_rated(opened_pool, parsed, values)
+        out.arrow("scores.arrow", _table(config, opened_pool, values), SCORES)
         settings = inputs["ranking"].manifest.config
         parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
         parameters += without_vectors(inputs["ranking"].manifest.counts)
         out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
         counts = counts_of(table, ranked, judged)
-        return {"queries": len(scored), "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
+        scored = int(np.count_nonzero(judged.positives()))
+        return {"queries": scored, "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
@@ -187,16 +183,31 @@ def _require_all_queries(ranking: Artifact, pool: Pool) -> None:
         )
 
 
-def _table(
-    config: ScoreConfig, pool: Pool, queries: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
-) -> pa.Table:
-    rows = values.size
+def _require_rated(pool: Pool, measures: Sequence[Measure], values: npt.NDArray[np.float64]) -> None:
+    """Raise InputError if a measure rates no query; ``values`` are ``[measures, queries]``, NaN where not rated."""
+    name, queries = pool.artifact.name, f"none of {len(pool.query_rows):,} queries"
+    for measure in (measures[row] for row in np.flatnonzero(np.isnan(values).all(axis=1)).tolist()):
+        if measure.relevant == 1:
+            raise InputError(
+                f"{name} must have a query with a positive, got {queries}",
+                "Compare the ids of its qrels with those of the corpus",
+            )
+        raise InputError(
+            f"{measure} must have a paper of grade {measure.relevant} or more in {name}, got {queries}",
+            "Leave the measure out",
+        )
+
+
+def _table(config: ScoreConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
+    """Return the values ``[measures, queries]`` that are not NaN, measure by measure."""
+    measure, query = np.nonzero(~np.isnan(values))
+    rows = len(query)
     columns = {
         "system": pa.repeat(config.system, rows),
         "pool": pa.repeat(pool.artifact.name, rows),
         "sample": pa.repeat(pa.scalar(config.sample, pa.int16()), rows),
-        "query": pa.array(np.tile(queries, len(config.measures)).astype(np.uint32)),
-        "measure": pa.array(np.repeat(np.array(config.measures), len(queries)).tolist(), pa.string()),
-        "value": pa.array(values.ravel()),
+        "query": pa.array(query.astype(np.uint32)),
+        "measure": pa.array(np.array(config.measures)[measure].tolist(), pa.string()),
+        "value": pa.array(values[measure, query]),
     }
     return pa.Table.from_arrays([columns[name] for name in SCORES.names], schema=SCORES)

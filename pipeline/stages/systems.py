@@ -22,6 +22,7 @@ from pipeline.core.manifest import Manifest
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.names import Name
 from pipeline.encode.spec import Model
+from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.retrieve.engines import KINDS as INDEXES
 from pipeline.retrieve.fusion import Method
 
@@ -119,9 +120,9 @@ class ImportedRun(_Named):
 
     @property
     def title(self) -> Name:
-        """The file's name; its default label is the name without endings: ``theirs`` for ``theirs.trec.gz``."""
+        """The file's name; its default label is the name without known endings: ``theirs`` for ``theirs.trec.gz``."""
         file = self.path.name
-        return Name(names.RUN + file, label=self.label or file.removesuffix(".gz").rpartition(".")[0] or file)
+        return Name(names.RUN + file, label=self.label or name_of(self.path))
 
     @property
     def key(self) -> str:
@@ -180,10 +181,11 @@ Part = Baseline | Bm25 | Dense | ImportedRun
 System = Part | Fused | Reranked
 
 
-def parse_systems(text: str, precision: str | None = None, runs: Sequence[Path] = ()) -> list[System]:
+def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | Path] = ()) -> list[System]:
     """Parse ``--model``: systems separated by commas.
 
-    ``precision`` is the compute precision of encoders; None: each model's own. ``runs`` are run files, also systems.
+    ``precision`` is the compute precision of encoders; None: each model's own. ``runs`` are run files, also systems:
+    paths, or texts ``LABEL=FILE``.
     """
     compute = parse_precision(precision)
     typed = names.parse(text)
@@ -364,8 +366,9 @@ def _system(name: Name, precision: str | None) -> System:
     return _bm25(name) if name.parts is None and _ranks_alone(name) else Dense(registry.resolve(name, precision))
 
 
-def _imported(path: Path) -> ImportedRun:
-    run = ImportedRun(path)
+def _imported(text: str | Path) -> ImportedRun:
+    label, path = labelled_file(text)
+    run = ImportedRun(path, "" if label == name_of(path) else label)
     if run.name in names.known_names():
         raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
     return run

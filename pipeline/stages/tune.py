@@ -132,7 +132,7 @@ def tune_task(
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened_pool = open_pool(inputs)
-        qrels = Qrels.from_table(opened_pool.qrels, len(opened_pool.query_rows))
+        qrels = Qrels.from_table(opened_pool.qrels, opened_pool)
         scored = np.flatnonzero(qrels.positives())
         beyond = (_BEYOND_K1, _BEYOND_B) if (k1, b) == (GRID_K1, GRID_B) else ((), ())
         map_of: dict[tuple[float, float], float] = {}

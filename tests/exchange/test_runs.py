@@ -22,6 +22,7 @@ from pipeline.measure.inputs import Run
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import of_pool, random_case, ranking_table
 
+RESULT = '{"corpus_id": "zz", "score": 1}]}'
 IDS = ["10", "9", "A b", "a%20b", "doi:10.1000/é", "q 1", "zz", "~", "日本"]
 
 
@@ -39,8 +40,8 @@ def entries(pool: Pool, table: Any) -> list[tuple[int, str, float, int]]:
 
 
 def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> None:
-    lines = ["q%201 Q0 A%20b 1 -1 x", "10 Q0 zz 9 1.0 x", "10\tQ0 9 9 2 x", "", "10 Q0 a%20b 1 1.000000000001 x"]
-    lines += ["10 Q0 10 1 3.0 x", "q%201 Q0 ~ 1 -0.0 x"]
+    lines = ["q%201 percent-encoded A%20b 1 -1 x", "10 Q0 zz 9 1.0 x", "10\tQ0 9 9 2 x", "", "10 Q0 a%20b 1 1 x"]
+    lines += ["# a comment", "10 Q0 10 1 3.0 x", "q%201 percent-encoded ~ 1 -0.0 x"]
     (tmp_path / "my.run").write_text("\n".join(lines), encoding="utf-8")
     table, counts = read_run(tmp_path / "my.run", pool, 500)
     assert entries(pool, table) == [
@@ -51,6 +52,53 @@ def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> No
     Run.from_table(table, 2)
     cut, counts = read_run(tmp_path / "my.run", pool, 1)
     assert (cut.num_rows, counts["beyond_depth"]) == (2, 3)
+
+
+def test_entries_tied_in_float32_alone_are_ranked_by_float64(pool: Pool, tmp_path: Path) -> None:
+    """As trec_eval 10: by ids 9 would come after zz."""
+    scores = {"zz": "1.0", "9": "1.000000000002", "a%20b": "1.000000000001", "~": "0.99999999999"}
+    (tmp_path / "my.run").write_text("".join(f"10 Q0 {name} 1 {score} x\n" for name, score in scores.items()))
+    table, _ = read_run(tmp_path / "my.run", pool, 500)
+    assert [document for _, document, *_ in entries(pool, table)] == ["9", "a%20b", "zz", "~"]
+    Run.from_table(table, 2)
+    lowest = np.float32(table.column("score").to_numpy()).min()
+    assert lowest == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.tsv", "10\tzz\t1\n10\t9\t2\n"),
+        ("run.txt", "10 9 0.5\n10 zz 0.9\n"),
+        ("run.txt", "query-id corpus-id score\n10 9 0.5\n10 zz 0.9\n"),
+        ("run.csv", "qid,docno,rank,score\n10,9,2,0.5\n10,zz,1,0.9\n"),
+        ("run.jsonl", '{"query_id": "10", "query": "t", "results": [{"corpus_id": 9, "score": 0}, ' + RESULT),
+        ("run.json", '[{"qid": 10, "docid": "9", "score": 0.5}, {"qid": 10, "docid": "zz", "score": 1}]'),
+        ("run.json", '{"mteb_model_meta": {"model_name": "m"}, "default": {"test": {"10": {"9": 0.5, "zz": 1.0}}}}'),
+    ],
+)  # fmt: skip
+def test_tables_and_files_of_predictions_are_read(pool: Pool, tmp_path: Path, name: str, text: str) -> None:
+    """Also ranks without scores (MS MARCO), and those of tevatron, PyTerrier, sentence-transformers and MTEB."""
+    (tmp_path / name).write_text(text)
+    assert [document for _, document, *_ in entries(pool, read_run(tmp_path / name, pool, 500)[0])] == ["zz", "9"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("run.tsv", "10\tzz\t2\n10\t9\t1\n10\t~\t3\n", "must tell ranks from scores"),
+        ("run.tsv", "qid\tdocno\ttag\n10\tzz\tx\n", "must name a column of scores"),
+        ("run.tsv", "10\tzz\t2\n10 Q0 9 1 1 x\n", ":2 must be"),
+        ("run.jsonl", '{"query_id": "10", "results": [{"score": 1}]}', "one column for the document"),
+        ("run.jsonl", "no", ":1 is not JSON"),
+        ("run.json", '{"mteb_model_meta": {}, "en": {"test": {}}, "de": {"test": {}}}', "split, got en, test; de"),
+        ("run.trec", "10 Q0 q%201 1 1 x\n", "1 match when percent-decoded"),
+    ],
+)  # fmt: skip
+def test_what_such_a_file_must_say(pool: Pool, tmp_path: Path, name: str, text: str, fault: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=fault):
+        read_run(tmp_path / name, pool, 500)
 
 
 @pytest.mark.parametrize("output", FORMATS)
@@ -70,7 +118,7 @@ def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output:
 
 TREC = {
     "10 Q0 9 1 0.5": ":2 must be 'query Q0 document rank score tag'",
-    "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' in UTF-8, got b'10 Q0 9 1 high x'",
+    "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' or .*, got '10 Q0 9 1 high x'",
     "10 Q0 \xff 1 1 x": ":2 must be .* in UTF-8",
     "10 Q0 9 1 1_0 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
@@ -91,7 +139,7 @@ def test_a_bad_line_is_named(pool: Pool, tmp_path: Path, line: str) -> None:
 
 
 OTHERS = {
-    "[]": "the run must be an object",
+    "[]": "must have an entry, got none",
     '{"10": 1}': "query '10' must be an object",
     '{"10": {"9": "high"}}': "the score of query '10', document '9' must be a number, got 'high'",
     '{"10": {"9": null}}': "must be a number, got None",
@@ -99,7 +147,7 @@ OTHERS = {
     '{"10": {"9": NaN}}': "query '10', document '9': a score must be a finite",
     '{"10": {"9": 1, "9": 2}}': "query '10', document '9' repeats",
     '{"10": {"9": 1}, "10": {"9": 1}}': "query '10', document '9' repeats",
-    '{"10": {"\\ud800": 1}}': "cannot be read as a run",
+    '{"10": {"\\ud800": 1}}': "ids must be strings or integers",
     '{"10": {"9": 1%s}}' % ("0" * 400): "cannot be read as a run",
     '{"10": {"9": 1}': "cannot be read as a run",
     '{"10": {"nowhere": 1}}': "name a document",
@@ -118,7 +166,10 @@ def test_bad_json_is_refused(pool: Pool, tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ({"q_id": ["10"], "doc": ["9"], "score": [1.0]}, "must have one column for the document, got q_id, doc, score"),
+        (
+            {"q_id": ["10"], "text": ["9"], "score": [1.0]},
+            "must have one column for the document, got q_id, text, score",
+        ),
         ({"qid": ["10"], "q_id": ["10"], "docno": ["9"], "score": [1.0]}, "must have one column for the query"),
         ({"qid": ["10", None], "docno": ["9", "zz"], "score": [1.0, 2.0]}, "row 2: an entry must be complete"),
         ({"qid": [10.0], "docno": ["9"], "score": [1.0]}, "ids must be strings or integers"),

@@ -29,7 +29,7 @@ def test_expected_values_are_those_of_closed_forms() -> None:
 
 
 def test_more_judgements_than_candidates_are_refused() -> None:
-    with pytest.raises(InputError, match="query 2 ranks 4 candidates, fewer than are judged"):
+    with pytest.raises(InputError, match="a query has 4 candidates, fewer than are judged"):
         by_chance(Qrels.from_table(qrels_table(GRADES), 3), np.array([10, 4, 4]), parse_measures("map"), seed=1)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import InputError
 from pipeline.measure import engines
 from pipeline.measure import inputs as measured
-from pipeline.measure.engines import ENGINES, average_precision, evaluate
+from pipeline.measure.engines import ENGINES, average_precision, evaluate, evaluate_all
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
@@ -114,9 +114,13 @@ def test_ranx_refuses_what_it_lacks(measure: str) -> None:
         evaluate(*inputs([{1: 1.0}], [{1: 2}]), parse_measures(measure), "ranx")
 
 
-def test_a_query_without_a_paper_of_the_grade_is_refused() -> None:
-    with pytest.raises(InputError, match="grade 2 or more of each query, got none of 1 queries, first query 1"):
-        evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 2}, {1: 1}]), parse_measures("map(rel=2)"))
+def test_a_query_without_a_paper_of_the_grade_is_refused_or_left_out() -> None:
+    case = inputs([{1: 1.0}, {1: 1.0}], [{1: 2}, {1: 1}])
+    with pytest.raises(
+        InputError, match=r"map\(rel=2\) must have a paper of grade 2 or more of each query, got none of 1"
+    ):
+        evaluate(*case, parse_measures("map(rel=2)"))
+    np.testing.assert_array_equal(evaluate_all(*case, parse_measures("map,map(rel=2)")), [[1, 1], [1, np.nan]])
 
 
 @pytest.mark.usefixtures("plain_ranx")
@@ -137,7 +141,7 @@ def test_queries_without_results_score_zero_and_those_without_positives_are_refu
     values = evaluate(*inputs([{}, {}], [{1: 1}, {2: 1}]), ALL, engine)
     assert values.shape == (len(ALL), 2)
     assert not values.any()
-    with pytest.raises(InputError, match="1 queries have no relevant paper, first query 1"):
+    with pytest.raises(InputError, match="grade 1 or more of each query, got none of 1"):
         evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 1}, {1: 0}]), ALL, engine)
     with pytest.raises(InputError, match="the qrels have 1 queries, the ranking 2"):
         evaluate(*inputs([{1: 1.0}, {}], [{1: 1}]), ALL, engine)

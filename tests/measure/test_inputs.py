@@ -39,7 +39,7 @@ def test_select_keeps_lists_whole() -> None:
         ([(0, 1, float("nan"), 1)], "not finite"),
         ([(0, 1, float("-inf"), 1)], "not finite"),
         ([(1, 1, 1.0, 1), (0, 1, 1.0, 1)], "not sorted by query"),
-        ([(2, 1, 1.0, 1)], "name query 2, but there are only 2 queries"),
+        ([(2, 1, 1.0, 1)], "query 2 of the ranking must be one of 2 queries"),
     ],
 )
 def test_a_ranking_that_breaks_the_contract_is_refused(entries: list[tuple[int, int, float, int]], fault: str) -> None:

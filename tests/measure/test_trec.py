@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
+from pipeline.core.text import escape, unescape
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure import trec
@@ -70,7 +71,7 @@ def test_ties_of_ids_with_white_space_are_ranked_as_ours(tmp_path: Path, score_l
     names, ids = pool.query_ids(), pool.corpus.ids(np.arange(10))
     ours = [(names[entry["query"]], ids[entry["row"]]) for entry in ranking.to_pylist()]
     theirs = sorted(lines, key=lambda line: (line[0], np.float32(line[4]), line[2]), reverse=True)
-    read = [(trec.unescape(line[0]), trec.unescape(line[2])) for line in theirs]
+    read = [(unescape(line[0]), unescape(line[2])) for line in theirs]
     assert sorted(read, key=lambda pair: pair[0]) == sorted(ours, key=lambda pair: pair[0])  # a stable sort
     before = np.array(ranking.column("score").to_pylist(), np.float32)
     np.testing.assert_allclose([float(line[4]) for line in lines], before, rtol=1e-5, atol=1e-40)
@@ -78,8 +79,8 @@ def test_ties_of_ids_with_white_space_are_ranked_as_ours(tmp_path: Path, score_l
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_every_id_is_one_word_and_read_back(text: str) -> None:
-    assert trec.escape(text).split() == [trec.escape(text)]
-    assert trec.unescape(trec.escape(text)) == text
+    assert escape(text).split() == [escape(text)]
+    assert unescape(escape(text)) == text
 
 
 def test_topics_and_empty_ids(pool: Pool, tmp_path: Path) -> None:

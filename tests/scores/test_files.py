@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -176,12 +177,139 @@ def test_bad_qrels_are_refused(tmp_path: Path, text: str, expected: str) -> None
         evaluate({"q": {"d": 1.0}}, tmp_path / "qrels.txt")
 
 
-@pytest.mark.parametrize("qrels", ["a%20b 0 c%25 1\n", "a b\tc%\t1\n"])
-def test_percent_encoded_ids_of_a_run_are_those_of_the_qrels(tmp_path: Path, qrels: str) -> None:
-    (tmp_path / "my.run").write_text("a%20b Q0 c%25 1 2.0 tag\na%20b Q0 100% 2 1.0 tag\n")
+@pytest.mark.parametrize("qrels", ["a%20b percent-encoded c%25 1\n", "a b\tc%\t1\n"])
+def test_ids_of_marked_files_are_decoded(tmp_path: Path, qrels: str) -> None:
+    (tmp_path / "my.run").write_text("a%20b percent-encoded c%25 1 2.0 tag\na%20b percent-encoded 100%25 2 1.0 tag\n")
     path = tmp_path / ("test.tsv" if "\t" in qrels else "qrels.txt")
     path.write_text(qrels)
-    assert evaluate(tmp_path / "my.run", path, measures="mrr").filter(measure="mrr")["value"].to_list() == [1.0]
+    assert evaluate(tmp_path / "my.run", path).filter(measure="mrr")["value"].to_list() == [1.0]
+
+
+def test_ids_of_other_files_are_read_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "my.run").write_text("q Q0 A%26B 1 3 x\nq Q0 C 2 2 x\nq Q0 A&B 3 1 x\n")
+    for judged, expected in (({"A%26B": 1, "A&B": 1}, 5 / 6), ({"A%26B": 1}, 1.0)):
+        assert evaluate(tmp_path / "my.run", {"q": judged}).filter(measure="map")["value"].item() == pytest.approx(
+            expected
+        )
+    assert capsys.readouterr().err == ""
+    (tmp_path / "my.run").write_text("q Q0 a%3Eb 1 3 x\n")
+    assert evaluate(tmp_path / "my.run", {"q": {"a>b": 1}}).filter(measure="map")["value"].item() == 0
+    assert "1 ids of my match only when percent-decoded, such as 'a%3Eb'" in capsys.readouterr().err
+
+
+BAD_GRADES: list[Any] = [0.6, 1.4, 40_000, -40_000, 10**30, float("nan"), float("inf"), None, "high", True, [1]]
+
+
+@pytest.mark.parametrize("grade", BAD_GRADES)
+def test_a_grade_is_a_whole_number_in_every_form(tmp_path: Path, grade: Any) -> None:
+    (tmp_path / "q.json").write_text(json.dumps({"q": {"d": 1, "e": grade}}))
+    rows = [{"query-id": "q", "corpus-id": "d", "score": 1}, {"query-id": "q", "corpus-id": "e", "score": grade}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "q.txt").write_text(f"q 0 d 1\nq 0 e {grade}".replace("True", "x"))
+    for qrels in ({"q": {"d": 1, "e": grade}}, *(tmp_path / name for name in ("q.json", "q.jsonl", "q.txt"))):
+        with pytest.raises(InputError, match="a grade must be a whole number|is not JSON"):
+            evaluate({"q": {"d": 1.0}}, qrels)
+
+
+@pytest.mark.parametrize("number", [int, float, np.int64, np.float32, np.int8])
+def test_whole_grades_and_integer_ids_of_any_type_are_read(tmp_path: Path, number: Any) -> None:
+    run, qrels = {np.int64(7): {5: np.float32(2), 6: number(1)}}, {7: {np.int32(6): number(2), 5: number(0)}}
+    expected = evaluate({"7": {"5": 2.0, "6": 1.0}}, {"7": {"6": 2, "5": 0}}).select("query_id", "measure", "value")
+    rows = [{"qid": 7, "docno": document, "relevance": grade} for document, grade in ((6, number(2)), (5, number(0)))]
+    frame = pl.DataFrame(rows)
+    frame.write_parquet(tmp_path / "q.parquet")
+    frame.write_csv(tmp_path / "q.csv")
+    frame.write_ndjson(tmp_path / "q.jsonl")
+    (tmp_path / "q.json.gz").write_bytes(gzip.compress(json.dumps({"7": {"6": float(2), "5": 0}}).encode()))
+    (tmp_path / "q.txt").write_text("# version 2\n7 0 6 2.0\n7 0 5 0.\n")
+    files = [tmp_path / f"q.{ending}" for ending in ("parquet", "csv", "jsonl", "json.gz", "txt")]
+    for judged in (qrels, frame, frame.to_arrow(), frame.to_pandas(), *files):
+        assert evaluate(run, judged).select("query_id", "measure", "value").equals(expected)
+    scored = pl.DataFrame({"qid": [7, 7], "docno": [5, 6], "score": [2, 1]})
+    assert evaluate(scored, qrels).select("query_id", "measure", "value").equals(expected)
+
+
+def test_a_query_without_a_paper_of_the_grade_is_left_out_or_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qrels = {"q1": {"b": 2, "d": 2, "a": 1}, "q2": {"a": 1}, "q3": {"b": 2}, "q4": {"a": 0}}
+    run = {query: {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0} for query in qrels}
+    means = {}
+    for no_positive in ("ignore", "zero"):
+        scores = evaluate(run, qrels, measures="map(rel=2),recall_5", no_positive=no_positive)
+        means[no_positive] = dict(scores.group_by("measure").agg(pl.col("value").mean()).iter_rows())
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map"}, relevance_level=2).evaluate(run)
+    zero = np.mean([values["map"] for values in theirs.values()])
+    assert means["zero"]["map(rel=2)"] == pytest.approx(zero)
+    assert means["ignore"]["map(rel=2)"] == pytest.approx(zero * 2)
+    assert means["zero"]["map"] == pytest.approx(means["ignore"]["map"] * 3 / 4)
+    write(tmp_path, run, qrels)
+    words = ["evaluate", f"--run=one={tmp_path}/mine.run", f"--run=two={tmp_path}/mine.run", "--baseline=one"]
+    words += [f"--qrels={tmp_path}/qrels.txt", "--root", str(tmp_path), "--measures=map,map(rel=2)"]
+    assert main(words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "map(rel=2): 1 of 3 queries without a document of grade 2 left out." in printed
+    assert "all 2^2 and 2^3 sign patterns" in printed
+    assert main([*words, "--no-positive=zero"]) == 0
+    assert "Queries without a positive, counted as 0: 1." in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(InputError, match=r"map\(rel=3\) must have a query with a document of grade 3, got none"):
+        evaluate(run, qrels, measures="map(rel=3)")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exponential_gains_are_two_to_the_grade_less_one(seed: int) -> None:
+    """Gains of 2**grade - 1 in place of grades give trec_eval's NDCG; ir_measures needs Perl for them."""
+    run, qrels = random_files(seed)
+    scores = evaluate(run, qrels, measures="ndcg(gains=exp)@10,ndcg(gains=exp)")
+    gained = {query: {document: 2**grade - 1 for document, grade in of.items()} for query, of in qrels.items()}
+    theirs = pytrec_eval.RelevanceEvaluator(gained, {"ndcg", "ndcg_cut_10"}).evaluate(run)
+    for name, measure in (("ndcg(gains=exp)@10", "ndcg_cut_10"), ("ndcg(gains=exp)", "ndcg")):
+        ours = dict(scores.filter(measure=name).select("query_id", "value").iter_rows())
+        assert ours == pytest.approx({query: theirs.get(query, {}).get(measure, 0.0) for query in ours}, abs=1e-12)
+    huge = {"q": {"a": 2_000, "b": 1_999}}
+    value = evaluate({"q": {"b": 2.0, "a": 1.0}}, huge, measures="ndcg(gains=exp)").filter(measure="ndcg(gains=exp)")
+    assert value["value"].item() == pytest.approx((0.5 + 1 / np.log2(3)) / (1 + 0.5 / np.log2(3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("input.uic0301.gz", "input.uic0301"),
+        ("bm25.k1=0.9.b=0.75", "bm25.k1=0.9.b=0.75"),
+        ("bm25.k1=0.9.trec.gz", "bm25.k1=0.9"),
+        ("mine.run.txt", "mine"),
+        (".run", ".run"),
+    ],
+)
+def test_known_endings_alone_are_no_part_of_a_name(tmp_path: Path, name: str, expected: str) -> None:
+    content = b"q Q0 d 1 1 x\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert evaluate(str(tmp_path / name), {"q": {"d": 1}})["system"].unique().to_list() == [expected]
+    assert evaluate(f"a b={tmp_path / name}", {"q": {"d": 1}})["system"].unique().to_list() == ["a b"]
+
+
+def test_what_one_query_shows_and_queries_without_judgements_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = {"q": {"d": 1.0}, "r": {"d": 1.0}, "s": {"d": 1.0}}
+    path = write(tmp_path, run, {"q": {"d": 1}})
+    assert main(["evaluate", f"--run={path}", f"--qrels={tmp_path}/qrels.txt", "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "mine: 2 queries of the run have no judgement and are left out" in printed.err
+    assert "none interval" not in printed.out
+    assert "One query: no interval." in " ".join(printed.out.split())
+
+
+def test_reports_of_files_of_one_name_are_apart(tmp_path: Path) -> None:
+    (tmp_path / "runs/reports/leaderboard").mkdir(parents=True)
+    for place, grade in (("one", 1), ("two", 2), ("two", 2)):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "leaderboard.txt").write_text(f"q 0 d {grade}\n")
+        (tmp_path / "my.run").write_text("q Q0 d 1 1 x\n")
+        words = ["evaluate", f"--run={tmp_path}/my.run", f"--qrels={tmp_path}/{place}/leaderboard.txt"]
+        assert main([*words, "--root", str(tmp_path)]) == 0
+    assert len(list(tmp_path.glob("runs/reports/leaderboard-*/index.html"))) == 2
+    assert not list(tmp_path.glob("runs/reports/leaderboard/*"))
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def make_score(root: Path, corpus: Artifact, run: Run, *, ran: int = 3, sample: 
 
 def test_a_pool_without_a_positive_is_refused(tmp_path: Path) -> None:
     of = make_corpus(tmp_path, 8, [("00006", "00007")])
-    with pytest.raises(InputError, match=r"has no query with a positive\. Compare the ids of its qrels"):
+    with pytest.raises(InputError, match=r"got none of . queries\. Compare the ids of its qrels"):
         make_score(tmp_path, of, [{5: 3.0}, {6: 1.0}, {}])
 
 
@@ -189,9 +189,17 @@ def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus
     [
         ([{3: 1.0}, {3: 1.0}, {}], {"ran": 2}, "ran 2 of the 3 queries"),
         ([{}, {}, {}], {"sample": 1}, "is sample 2, not 1"),
-        ([{3: 1.0, 5: 0.5}, {4: 1.0}, {}], {"candidates": [0, 1, 3, 5, 7]}, "row 4, ranked for query 1, is not a cand"),
-        ([{}, {}, {8: 1.0}], {"candidates": [0, 1, 3, 5, 7]}, "row 8, ranked for query 2, is not a candidate of pool-"),
-        ([{1: 1.0}, {1: 1.0}, {}], {}, "row 1, ranked for query 1, is excluded"),
+        (
+            [{3: 1.0, 5: 0.5}, {4: 1.0}, {}],
+            {"candidates": [0, 1, 3, 5, 7]},
+            "paper .00004., ranked for query .00001., is",
+        ),
+        (
+            [{}, {}, {8: 1.0}],
+            {"candidates": [0, 1, 3, 5, 7]},
+            "row 8, ranked for query .00002., is not a",
+        ),
+        ([{1: 1.0}, {1: 1.0}, {}], {}, "paper .00001., ranked for query .00001., is excluded"),
     ],
 )
 def test_a_ranking_that_is_not_of_the_pool_is_refused(

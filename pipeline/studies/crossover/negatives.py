@@ -50,7 +50,7 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapp
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
-        corpus, qrels = pool.corpus, Qrels.from_table(pool.qrels, len(pool.query_rows))
+        corpus, qrels = pool.corpus, Qrels.from_table(pool.qrels, pool)
         positives = np.unique(qrels.rows)
         source = drawable(corpus, settings, prefilter(corpus.attributes, settings.prefilter)[0])
         source[positives] = False

@@ -134,7 +134,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 def _gaps(pool: Pool) -> Floats:
     """Return the share of the positives of each query that lack an abstract, float64 ``[queries]``."""
-    qrels = Qrels.from_table(pool.qrels, len(pool.query_rows))
+    qrels = Qrels.from_table(pool.qrels, pool)
     without_abstract = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
     return np.bincount(query_of(qrels.offsets), without_abstract, len(pool.query_rows)) / qrels.positives()
 

@@ -51,7 +51,7 @@ def values_of(scores: Artifact, pool: Pool, form: str) -> pl.DataFrame:
 
 def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
     """Return the expected values of a random ranking of the judged candidates, in the columns of :func:`values_of`."""
-    qrels, parsed = Qrels.from_table(pool.qrels, len(pool.query_rows)), parse_measures(measures)
+    qrels, parsed = Qrels.from_table(pool.qrels, pool), parse_measures(measures)
     candidates = np.bincount(pool.qrels.column("query").to_numpy(), minlength=len(pool.query_rows))
     expected = dict(zip(map(str, parsed), by_chance(qrels, candidates, parsed, seed), strict=True))
     wide = pl.DataFrame({"query": facet_query_ids(pool), **expected})

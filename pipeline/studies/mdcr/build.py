@@ -97,7 +97,7 @@ class CandidateSampler:
         A query has each paper at most once. No negative is cited by the query, is the query or has its title. The seed
         depends on field and ``split``; ``tops`` has the lists of :meth:`top_negatives` by system.
         """
-        qrels = Qrels.from_table(pool.qrels, len(pool.query_rows))
+        qrels = Qrels.from_table(pool.qrels, pool)
         field, sampling = pool.artifact.manifest.config["field"], self._sampling
         popular = self._most_cited(field)
         for position, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
