@@ -102,7 +102,8 @@ class FileRelease(Release):
             CorruptError: the file is truncated or damaged.
             InputError: the file has no papers, but full text or another format that is not read.
         """
-        refuse_unread(self.root / part)
+        if (self.root / part).is_file():  # a part of MTEB is none
+            refuse_unread(self.root / part)
         buffer = PaperBuffer(self.root / part, self.max_text, self.markup)
         return buffer.batches(self.papers(self.root / part, buffer))
 
