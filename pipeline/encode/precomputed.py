@@ -221,6 +221,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             batches = iter(pa.ipc.open_stream(source))
         for batch in batches:
+            batch.validate(full=True)  # damaged offsets end the process when they are followed
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 yield batch.slice(start, BLOCK_ROWS)
 
