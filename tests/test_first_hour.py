@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-START, ENCODER, CORPUS, PAPER, SLURM = (
-    ROOT / "docs" / name
-    for name in ("index.md", "tutorials/encoder.md", "tutorials/corpus.md", "tutorials/paper.md", "tutorials/slurm.md")
+START, ENCODER, CORPUS, CONTEXTS, PAPER, SLURM = (
+    ROOT / "docs" / f"{name}.md"
+    for name in ("index", *(f"tutorials/{page}" for page in ("encoder", "corpus", "contexts", "paper", "slurm")))
 )
 
 NEED_DATA = {
@@ -208,7 +208,7 @@ def shell(line: str) -> None:
             subprocess.run(["bash", "-euo", "pipefail", "-c", line], env=os.environ | {"PATH": path}, check=True)
 
 
-@pytest.mark.parametrize("page", [START, ENCODER, CORPUS, PAPER, SLURM], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [START, ENCODER, CORPUS, CONTEXTS, PAPER, SLURM], ids=lambda page: page.stem)
 def test_a_page_works_as_written(page: Path, studied: Path) -> None:
     follow(page, studied)
     assert page == START or len(page.read_text().splitlines()) <= 80

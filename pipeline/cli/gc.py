@@ -167,7 +167,7 @@ def _check_idle(root: Path) -> None:
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
-    for jobs in Jobs.all(root):
+    for jobs in map(Jobs.opened, Jobs.records(root)):
         if jobs.ids and _maybe_alive(jobs):
             raise InputError(f"jobs of {jobs.folder.name} are not done yet", "See mdcr jobs, or scancel them")
 

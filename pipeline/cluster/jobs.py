@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core import files
+from pipeline.core.artifact import readable
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.install import optional
 from pipeline.core.manifest import MANIFEST
@@ -69,8 +70,24 @@ class Jobs:
 
     @classmethod
     def all(cls, root: Path) -> list[Jobs]:
-        """Return the jobs of a workspace, by folder."""
-        return [cls(record.parent) for record in sorted((root.resolve() / JOBS).glob(f"*/{_RECORD}"))]
+        """Return the jobs of a workspace, by folder; those whose record is damaged are left out with a line."""
+        return list(readable(cls.records(root), cls.opened))
+
+    @staticmethod
+    def records(root: Path) -> list[Path]:
+        """Return the files of records of a workspace, in order."""
+        return sorted((root.resolve() / JOBS).glob(f"*/{_RECORD}"))
+
+    @classmethod
+    def opened(cls, record: Path) -> Jobs:
+        """Return the jobs of a record; raise InputError if it is damaged."""
+        jobs = cls(record.parent)
+        if not {"command", "work"} & jobs.record.keys():
+            raise InputError(
+                f"{record} is damaged (it has {', '.join(jobs.record) or 'nothing'})",
+                "See squeue for its jobs, then remove its folder",
+            )
+        return jobs
 
     @property
     def record(self) -> Mapping[str, Any]:

@@ -102,7 +102,7 @@ def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
 
 def test_a_damaged_record_of_jobs_stops_no_listing(own: Path) -> None:
     mdcr_json(own, *EVAL)
-    record = own / "runs/jobs/eval-1/jobs.json"
+    record = own / "runs/jobs/eval-1/record.json"
     record.parent.mkdir(parents=True)
     for text in ("{", '{"rounds": [{"at": 1}]}'):
         record.write_text(text)

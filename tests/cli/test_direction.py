@@ -40,7 +40,7 @@ def test_tables_comparisons_and_pages(root: Path, tmp_path: Path) -> None:
 
     assert mdcr(root, "report", *EVALUATED, "--output", str(tmp_path)).returncode == 0
     (page,) = tmp_path.glob("*/index.html")
-    board = page.read_text().partition('leaderboard">')[2].partition("</table>")[0]
+    board = page.read_text().partition('class="sortable">')[2].partition("</table>")[0]
     bold = {line.count("<b>"): best in line for line in re.findall("<tr>.*?</tr>", board) if "<button" in line}
     assert bold == {2: True, 0: False}
 
@@ -60,12 +60,12 @@ def test_wins_of_a_study() -> None:
     recalls = {"a": [0.5, 0.25, 1.0], "b": [0.75, 0.5, 0.5]}
     values = pl.DataFrame(
         [
-            (system, "facet", f"q{number}_method", measure, abs(least - value))
+            (system, "facet", f"q{number}_method", "method", measure, abs(least - value))
             for measure, least in (("recall@20", 0), ("miss@20", 1))
             for system, values_of_system in recalls.items()
             for number, value in enumerate(values_of_system)
         ],
-        ["system", "form", "query", "measure", "value"],
+        ["system", "form", "query", "facet", "measure", "value"],
         orient="row",
     )
     for name in ("recall@20", "miss@20"):
