@@ -83,10 +83,8 @@ class Jobs:
         """Return the jobs of a record; raise InputError if it is damaged."""
         jobs = cls(record.parent)
         if not {"command", "work"} & jobs.record.keys():
-            raise InputError(
-                f"{record} is damaged (it has {', '.join(jobs.record) or 'nothing'})",
-                "See squeue for its jobs, then remove its folder",
-            )
+            keys = ", ".join(jobs.record) or "nothing"
+            raise InputError(f"{record} is damaged (it has {keys})", "See squeue for its jobs, then remove its folder")
         return jobs
 
     @property
