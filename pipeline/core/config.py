@@ -120,3 +120,16 @@ def format_count(number: int) -> str:
         if number >= unit and number % (unit // 10) == 0:
             return f"{number / unit:g}{letter}"
     return str(number)
+
+
+def values_of(value: Any, key: str) -> Iterator[Any]:
+    """Yield all values of a key in nested settings."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name == key:
+                yield inner
+            else:
+                yield from values_of(inner, key)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from values_of(inner, key)

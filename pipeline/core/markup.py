@@ -6,6 +6,7 @@ import functools
 import html
 import logging
 import re
+from contextlib import suppress
 
 _MATH = re.compile(r"(\$\$.+?\$\$|(?<!\\)\$(?! )[^$]+?(?<![\\ ])\$|\\\(.+?\\\)|\\\[.+?\\\])", re.DOTALL)
 _ARGUMENT = r"\s*(?:\{\\?[^\W\d_]+\}|\\?[^\W\d_])"
@@ -83,8 +84,6 @@ def _of_command(command: str) -> str:
     name = _NAME.match(command)
     known = not name or get_default_latex_context_db().get_macro_spec(name[1]) is not None
     if known and not (name and name[1] in ("href", "url")):
-        try:
+        with suppress(AttributeError, LookupError, TypeError, ValueError):  # of fewer arguments than it needs
             return str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
-        except (AttributeError, LookupError, TypeError, ValueError):
-            pass  # a command with fewer arguments than it needs
     return command.rpartition("{")[2].rstrip("}") if "{" in command else command

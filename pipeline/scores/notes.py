@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import format_count, values_of
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
@@ -24,7 +24,7 @@ from pipeline.scores.choose import labels_of
 from pipeline.scores.labels import format_setting
 from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
-from pipeline.scores.store import open_pool, open_rankings, values_of
+from pipeline.scores.store import open_pool, open_rankings
 from pipeline.scores.summary import of_fewer_samples
 from pipeline.scores.tables import percent
 from pipeline.stages.systems import TUNED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published, readable
-from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping
+from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping, values_of
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.runner import Runner
@@ -350,19 +350,6 @@ def _engine(settings: Mapping[str, Any]) -> str | None:
     searches = list(values_of(settings, "search"))
     indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
     return next(iter([*indexes, *searches]), None)
-
-
-def values_of(value: Any, key: str) -> Iterator[Any]:
-    """Yield all values of a key in nested settings."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if name == key:
-                yield inner
-            else:
-                yield from values_of(inner, key)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from values_of(inner, key)
 
 
 def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
