@@ -86,6 +86,8 @@ def score_files(
         labelled_file(run) if isinstance(run, str | Path) else (f"run {position}", run)
         for position, run in enumerate(runs, 1)
     ]
+    if not named:
+        raise InputError("runs must be one run or more, got none", "Give a file, or scores by query and document")
     names = [name for name, _ in named]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise InputError(f"two runs are named {repeated[0]!r}", "Give each a name with --run NAME=FILE")

@@ -248,6 +248,8 @@ def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[
         CorruptError: it is truncated or damaged.
         InputError: its first bytes are those of an archive, a page, or a binary format.
     """
+    if path.exists() and not path.is_file():  # a pipe has no end, a device no size
+        raise InputError(f"{path} must be a file, got a folder, a pipe or a device", "Name a file")
     with path.open("rb") as handle:
         head = handle.read(_BLOCK_BYTES)
     if not head.strip(b"\0"):

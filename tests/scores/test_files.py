@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,13 @@ def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, run, qrels)
     with pytest.raises(InputError, match="two runs are named 'mine'"):
         evaluate([path, path], qrels)
+
+
+def test_pipes_folders_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.run")
+    run, qrels = {"q": {"d": 1.0}}, {"q": {"d": 1}}
+    for place in (tmp_path / "pipe.run", tmp_path, Path("/dev/zero")):
+        with pytest.raises(InputError, match="must be a file, got a folder, a pipe or a device"):
+            evaluate(place, qrels)
+        with pytest.raises(InputError, match="must be a file, got a folder, a pipe or a device"):
+            evaluate(run, place)
