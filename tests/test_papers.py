@@ -82,7 +82,7 @@ def written(study: str) -> Iterator[str]:
     own = CODE / STUDIES[study].partition(":")[0].partition(".")[0]
     for path in (CODE / "common.py", *([*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")])):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat|StudyTable\.of", ast.unparse(node.func)):
+            if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat", ast.unparse(node.func)):
                 match node.args[:1]:
                     case [ast.Constant(value=str() as name)]:
                         yield re.escape(name)

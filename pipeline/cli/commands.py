@@ -162,7 +162,7 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
         (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
         for (k1, b), value in zip(points, tuned.values.flat, strict=True)
     }
-    print(render_table(grid(title, "k1 \\ b", cells, [note])))
+    print(render_table(grid("grid", title, "k1 \\ b", cells, [note])))
     rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tuned.k1), ("b", tuned.b)))
     heat = HeatMap(title, "", rows, columns, {"MAP": tuned.values.tolist()})
     try:

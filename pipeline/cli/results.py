@@ -24,6 +24,7 @@ from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import registry
 from pipeline.exchange.entries import labelled_file, name_of
+from pipeline.exchange.frames import as_csv
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import compare as comparing
 from pipeline.scores import comparison
@@ -41,7 +42,7 @@ from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.sources import cut_note
 from pipeline.scores.store import runs_of, stored, values
-from pipeline.scores.summary import USUAL, as_csv, records, summarise, summarise_samples
+from pipeline.scores.summary import USUAL, exported, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import stored_names
 
@@ -79,9 +80,10 @@ class Report(NamedTuple):
         """The figures of the measures shown."""
         return select_measures(self.summary, self.measures)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return all figures, then those of each single sample."""
-        return records(pl.concat([self.summary, self.samples]))
+    @property
+    def figures(self) -> pl.DataFrame:
+        """All figures, then those of each single sample."""
+        return exported(pl.concat([self.summary, self.samples]))
 
     def text(self, output: str = "terminal", **look: Any) -> str:
         """Return the tables of the measures shown."""
@@ -127,7 +129,7 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
         print_reports(reports, options)
         return
     tolerance = 0.01 if options.tolerance is None else options.tolerance
-    figures_shown = [record for report in reports for record in report.records()]
+    figures_shown = [record for report in reports for record in report.figures.iter_rows(named=True)]
     print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
 
 
@@ -182,7 +184,7 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
                 )
                 write_page(page, folder)
             elif path.suffix == ".csv":
-                files.write_text(path, as_csv(report.records()))
+                files.write_text(path, as_csv(report.figures))
             else:
                 files.write_text(path, report.text("latex" if path.suffix == ".tex" else "markdown"))
         try:
@@ -238,11 +240,11 @@ def print_reports(
     """Print tables, or all measures as JSON or CSV; ``approximate`` as in :func:`print_scores`."""
     output = _table_format(options) or "terminal"
     if options.json or output == "csv":
-        rows = [record for report in reports for record in report.records()]
+        all_figures = pl.concat([report.figures for report in reports])
         if options.json:
-            print_json({"rows": rows, **({"approximate": approximate} if approximate else {})})
+            print_json({"rows": all_figures.rows(named=True), **({"approximate": approximate} if approximate else {})})
         else:
-            print(as_csv(rows), end="")
+            print(as_csv(all_figures), end="")
         return
     width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for report in reports:

@@ -71,7 +71,7 @@ def present(
         return
     width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for table in results.tables:
-        print(render_table(table.table, width=width, ansi=sys.stdout.isatty()))
+        print(render_table(table, width=width, ansi=sys.stdout.isatty()))
     print(folder)
 
 
@@ -162,7 +162,7 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
         return
     percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
-    print(render_table(frame_table(options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
+    print(render_table(frame_table("scores", options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
 
 
 def leaderboard(options: argparse.Namespace) -> None:

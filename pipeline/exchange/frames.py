@@ -26,7 +26,9 @@ def check_format(output: str, formats: Collection[str]) -> None:
 
 
 def as_csv(frame: pl.DataFrame) -> str:
-    """Return a frame as CSV; texts other than ids go through :func:`pipeline.core.text.csv_cell`."""
+    """Return a frame as CSV: lists joined by ``;``, texts other than ids by :func:`pipeline.core.text.csv_cell`."""
+    lists = pl.selectors.list()
+    frame = frame.with_columns(lists.list.eval(pl.element().cast(pl.String)).list.join(";"))
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _ID_COLUMNS]
     text: str = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts).write_csv()
     return text

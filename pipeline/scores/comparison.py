@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,8 @@ from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Chart, Page, Part, Series, TablePart
+from pipeline.scores.page.parts import Chart, Page, Part, Series
 from pipeline.scores.render import render_table
-from pipeline.scores.summary import as_csv
 from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
 
 _TITLE = 64
@@ -198,12 +198,11 @@ def page_of(
         f"paired permutation test: {patterns_text(differences['queries'], differences['permutations'].max(), seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
-    rows = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample").rows(named=True)
-    parts: list[Part] = [TablePart("differences", difference_table(differences, "Differences"), as_csv(rows), source)]
-    parts += _charts(differences, source)
+    frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
+    table = difference_table(differences, "Differences")
+    parts: list[Part] = [replace(table, name="differences", frame=frame, source=source), *_charts(differences, source)]
     if len(queries):
-        table, records = _most_different(differences, queries)
-        parts.append(TablePart("queries", table, as_csv(records), source))
+        parts.append(replace(_most_different(differences, queries), source=source))
     parts.append(browser(runs, scores, measures, draws))
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
@@ -228,7 +227,7 @@ def _best_row(differences: pl.DataFrame) -> str:
     return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
 
 
-def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[Table, list[dict[str, Any]]]:
+def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
     pair = differences.row(0, named=True)
     measure = label_of(pair["measure"])
     pools = {
@@ -254,16 +253,10 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> tuple[T
     labels = (pair["first"], pair["second"], "difference", "ranks of its positives", "pool", "year")
     notes = (f"Ranks: by {pair['first']} → by {pair['second']}; –: not retrieved. All are in the queries below.",)
     title = f"Queries that differ most in {measure}"
-    table = Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes)
-    columns = ("query_id", "title", "year", "pool", "first", "second")
-    records = [
-        {
-            **{name: row[name] for name in columns},
-            "positives": [f"{p['paper_id']} {_rank_pair(p)}" for p in row["positives"]],
-        }
-        for row in rows
-    ]
-    return table, records
+    ranks = [[f"{p['paper_id']} {_rank_pair(p)}" for p in row["positives"]] for row in rows]
+    columns = {name: [row[name] for row in rows] for name in ("query_id", "title", "year", "pool", "first", "second")}
+    frame = pl.DataFrame(columns | {"positives": ranks})
+    return Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes, "queries", frame)
 
 
 def _ranks_text(positives: Sequence[Mapping[str, Any]]) -> str:

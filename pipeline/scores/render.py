@@ -1,4 +1,4 @@
-"""Tables as text: for a terminal, as Markdown, and as LaTeX."""
+"""Tables as text: for a terminal, as Markdown, LaTeX, and CSV."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline.core.errors import require_known
+from pipeline.exchange.frames import as_csv
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups, percent
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
 
 def render_table(table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
-    """Return one table as text that ends with a line break; ``output`` is ``terminal``, ``markdown`` or ``latex``."""
+    """Return one table in one of :data:`FORMATS`, as text that ends with a line break."""
     if output == "terminal":
         return _terminal(table, width, ansi=ansi)
+    if output == "csv":
+        return as_csv(table.frame)
     return _latex(table) if output == "latex" else _markdown(table)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
-from pipeline.core.text import csv_cell
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import (
@@ -336,28 +332,9 @@ _FIGURES = (
 )
 
 
-def records(summary: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return all figures as records, without the columns of display."""
-    rows: list[dict[str, Any]] = summary.drop(_LEFT_OUT).rows(named=True)
-    return rows
-
-
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return records as CSV with a header (texts: :func:`pipeline.core.text.csv_cell`).
-
-    Lists are joined by ``;``; a missing value is empty.
-    """
-    lines = [{name: _cell(value) for name, value in row.items()} for row in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    joined = ";".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return csv_cell(joined) if isinstance(joined, str) else joined
+def exported(summary: pl.DataFrame) -> pl.DataFrame:
+    """Return all figures without the columns of display, for CSV, JSON and provenance."""
+    return summary.drop(_LEFT_OUT)
 
 
 def flat(summary: pl.DataFrame) -> pl.DataFrame:

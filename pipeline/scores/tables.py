@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import polars as pl
 
 from pipeline.core.text import printable
 from pipeline.measure.measures import parse_measures
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -68,13 +67,23 @@ Value = Cell | str | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures, with the labels of its group and of itself."""
+    """A column of figures, with the labels of its group and of itself.
+
+    Attributes:
+        text: whether it has texts, which are aligned to the left and searched by the filter of a page.
+        choose: comparison by which readers of a page filter rows: equal to a value (``=``), or at most or at least a
+            limit (``≤``, ``≥``); empty: none.
+    """
 
     group: str
     label: str
+    text: bool = False
+    choose: str = ""
 
 
 ColumnKey = TypeVar("ColumnKey", str, Column)
+
+_NOTHING = pl.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table: what a terminal, Markdown, LaTeX and a page show (``lines``), and what a CSV file has (``frame``).
 
     Attributes:
         title: caption.
@@ -96,21 +105,30 @@ class Table:
         columns: columns of figures; those of one group are adjacent.
         lines: rows, with one value for each column.
         notes: notes below the table, provenance last.
+        name: stem of the names of its files and downloads, unique in a study and on a page.
+        frame: its figures in full precision; empty: there is no CSV file.
+        records: details that the first figure of each line opens on a page, or, where there are as many as figures,
+            each; empty: figures open nothing.
+        source: its provenance, unless one of its notes states it.
 
-    Texts may come from data: unprintable characters, line ends included, are escaped.
+    Texts may come from data: unprintable characters, line ends included, are escaped in what is shown.
     """
 
     title: str
     corner: str
     columns: tuple[Column, ...]
     lines: tuple[TableRow, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    name: str = "table"
+    frame: pl.DataFrame = field(default_factory=pl.DataFrame, compare=False)
+    records: Sequence[Mapping[str, Any]] = ()
+    source: str = ""
 
     def __post_init__(self) -> None:
         escaped = {
             "title": printable(self.title),
             "corner": printable(self.corner),
-            "columns": tuple(Column(printable(column.group), printable(column.label)) for column in self.columns),
+            "columns": tuple(replace(e, group=printable(e.group), label=printable(e.label)) for e in self.columns),
             "lines": tuple(TableRow(printable(e.label), tuple(map(_escape, e.values)), e.summary) for e in self.lines),
             "notes": tuple(map(printable, self.notes)),
         }
@@ -137,35 +155,48 @@ def _escape(value: Value) -> Value:
 
 
 def grid(
+    name: str,
     title: str,
     corner: str,
     cells: Mapping[tuple[str, ColumnKey], Value],
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
+    frame: pl.DataFrame = _NOTHING,
     summary: Sequence[str] = (),
 ) -> Table:
     """Return a table of cells, keyed by row label and column, both in order of first appearance.
 
-    ``summary`` are the labels of the rows below the others.
+    ``frame`` has its figures; ``summary`` are the labels of the rows below the others.
     """
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
     header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
     lines = (
         TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
     )
-    return Table(title, corner, header, tuple(lines), tuple(notes))
+    return Table(title, corner, header, tuple(lines), tuple(notes), name, frame)
 
 
-def frame_table(title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1) -> Table:
-    """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals."""
+def frame_table(
+    name: str,
+    title: str,
+    frame: pl.DataFrame,
+    notes: Sequence[str] = (),
+    decimals: int = 1,
+    shown: pl.DataFrame | None = None,
+) -> Table:
+    """Return a frame as a table: its first column labels the rows, numbers have a fixed number of decimals.
+
+    ``shown`` replaces the frame in display.
+    """
 
     def text(value: Any) -> str | None:
         if isinstance(value, float):
             return f"{value:.{decimals}f}"
         return None if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
-    corner, *names = frame.columns
-    lines = [TableRow(str(label), tuple(map(text, values))) for label, *values in frame.iter_rows()]
-    return Table(title, corner, tuple(Column("", name) for name in names), tuple(lines), tuple(notes))
+    displayed = frame if shown is None else shown
+    corner, *labels = displayed.columns
+    lines = [TableRow(str(first), tuple(map(text, values))) for first, *values in displayed.iter_rows()]
+    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), tuple(notes), name, frame)
 
 
 def percent(value: float) -> str:

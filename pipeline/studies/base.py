@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.scores.page.parts import Part
-from pipeline.scores.tables import Table, frame_table
+from pipeline.scores.tables import Table
 from pipeline.studies.recipe import RECIPES, check_choice
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from pipeline.api import Workspace
     from pipeline.core.task import Task
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """A table of a study.
-
-    Attributes:
-        name: stem of its files.
-        table: the formatted table.
-        frame: its figures in full precision, one row each, for the CSV file.
-        choosers: columns by which readers of the page filter rows (:class:`pipeline.scores.page.parts.TablePart`).
-        records: provenance of each row on the page.
-    """
-
-    name: str
-    table: Table
-    frame: pl.DataFrame
-    choosers: Mapping[str, str] = field(default_factory=dict)
-    records: Sequence[Mapping[str, Any]] = ()
-
-    @classmethod
-    def of(
-        cls, name: str, title: str, frame: pl.DataFrame, notes: Sequence[str] = (), decimals: int = 1,
-        shown: pl.DataFrame | None = None,
-    ) -> StudyTable:  # fmt: skip
-        """Return a frame as a table (:func:`pipeline.scores.tables.frame_table`); ``shown`` replaces it in display."""
-        return cls(name, frame_table(title, frame if shown is None else shown, notes, decimals), frame)
 
 
 @dataclass(frozen=True)
@@ -77,7 +48,7 @@ class StudyResult:
         tables_first: whether tables come before charts on its page.
     """
 
-    tables: Sequence[StudyTable]
+    tables: Sequence[Table]
     figures: Sequence[StudyFigure] = ()
     sources: Sequence[str] = ()
     files: dict[str, str] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -30,12 +30,12 @@ from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import grid
+from pipeline.scores.tables import Table, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, UNTUNED, stored_names, uses
 from pipeline.stages.tune import tune_task
-from pipeline.studies.base import StudyFigure, StudyResult, StudyTable
+from pipeline.studies.base import StudyFigure, StudyResult
 from pipeline.studies.recipe import check_choice
 
 
@@ -97,7 +97,7 @@ def pool_result(
     tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
     return StudyResult(
         tables=[
-            StudyTable(f"scores-{number}" if number > 1 else "scores", table_of(table, runs), flat(table))
+            replace(table_of(table, runs), name=f"scores-{number}" if number > 1 else "scores", frame=flat(table))
             for number, table in enumerate(tables, 1)
         ],
         figures=drawn(plot for summary in summaries for plot in figures(summary, runs)),
@@ -179,12 +179,12 @@ _SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": 
 
 def interval_table(
     name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
-) -> StudyTable:
+) -> Table:
     """Return the table of measurements, multiplied by ``scale`` for display; NaN becomes an empty cell."""
     rows = list(rows)
     frame = pl.DataFrame([row[:5] for row in rows], schema=_SCHEMA, orient="row").rename({"label": corner})
     cells = {row[:2]: text(row, scale) for row in rows}
-    return StudyTable(name, grid(title, corner, cells, (*notes, "Brackets: 95% interval.")), frame)
+    return grid(name, title, corner, cells, (*notes, "Brackets: 95% interval."), frame)
 
 
 def text(row: Measurement, scale: float = 100) -> str | None:

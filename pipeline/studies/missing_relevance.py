@@ -32,10 +32,11 @@ from pipeline.measure.inputs import Qrels, query_of, within
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import LEVEL, Floats
 from pipeline.scores.store import Rankings, open_rankings, runs_of
+from pipeline.scores.tables import Table, frame_table
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.search import read_ranking
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.facets.analyses import cited_of, measured
 from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, judgements_of, ranked_papers
@@ -130,7 +131,7 @@ def judged_candidates(judged_pools: Mapping[tuple[str, str], tuple[Pool, pl.Data
     return relevance.join(ranks, on=["paper", "row"]).sort("paper", "row")
 
 
-def relevance_table(judged: Judged, systems: Sequence[str]) -> StudyTable:
+def relevance_table(judged: Judged, systems: Sequence[str]) -> Table:
     """Return how often uncited candidates are relevant, by system and rank; and cited candidates."""
     rows = []
     paper = judged["paper"].rank("dense").to_numpy()
@@ -214,7 +215,7 @@ def rubin(values: Floats) -> tuple[float, float, float, float]:
     return mean, mean - margin, mean + margin, float(stdtr(freedom, -abs(mean) / error)) if error else 0.0
 
 
-def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) -> Iterator[StudyTable]:
+def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) -> Iterator[Table]:
     """Yield tables of MAP by citations and by imputed relevance: of each system, and of each pair of systems."""
     cited, imputed = values[0], values[1:]
     rows = []
@@ -241,12 +242,12 @@ def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) ->
         formatted("other_order", ".3f").alias("probability of another order"),
     )  # fmt: skip
     notes = ["Points of MAP [95% interval]; probability: that with imputed relevance the sign is another."]
-    yield StudyTable.of("pairs", "Does the order hold?", frame, notes, shown=shown)
+    yield frame_table("pairs", "Does the order hold?", frame, notes, shown=shown)
 
 
 def settled_table(
     judged_pools: Mapping[tuple[str, str], tuple[Pool, pl.DataFrame]], systems: Sequence[str], recipe: Recipe
-) -> StudyTable:
+) -> Table:
     """Return how often infAP on a sample of each query's judged candidates orders systems as MAP on all of them."""
     full_scores, sampled_scores = {}, {}
     for system in systems:
@@ -279,7 +280,7 @@ def settled_table(
         "each query for which infAP gives the same order. Queries without a relevant one among them are left out.",
         "The queries are given: this says nothing about other queries.",
     ]
-    return StudyTable.of("settled", "How many judgements settle the order", pl.DataFrame(rows), notes)
+    return frame_table("settled", "How many judgements settle the order", pl.DataFrame(rows), notes)
 
 
 STUDY = Study(

@@ -28,8 +28,9 @@ from pipeline.scores.page.parts import Chart
 from pipeline.scores.sources import trainings_of
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
+from pipeline.scores.tables import Table, frame_table
 from pipeline.stages.selection import Selection
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import drawn, formatted, in_points, pool_result, scored_runs, scoring_batches, series
 from pipeline.studies.large_scale.analyses import training_papers
 from pipeline.studies.large_scale.rankings import PoolRankings, loss, rankings_of
@@ -194,7 +195,7 @@ def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings
 _SIDES = {"seen": pl.Float64, "unseen": pl.Float64, "n_seen": pl.Int64, "n_unseen": pl.Int64}
 
 
-def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline: str, seed: int) -> StudyTable:
+def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline: str, seed: int) -> Table:
     """Return the comparisons of strata, with Holm's correction over all of them.
 
     The frame has the mean advantage in each stratum, their difference with its interval, and the p-values.
@@ -235,7 +236,7 @@ def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline:
         "A difference of years also holds what makes years differ for encoders alone: compare it with a system that "
         "was not trained (a placebo).",
     )
-    return StudyTable.of("strata", "Advantage on what could have been seen", frame, notes, shown=shown)
+    return frame_table("strata", "Advantage on what could have been seen", frame, notes, shown=shown)
 
 
 def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
@@ -261,7 +262,7 @@ def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, in
     return doses.select("system", "years", "value", "low", "high", queries="items")
 
 
-def dose_table(doses: pl.DataFrame, baseline: str) -> StudyTable:
+def dose_table(doses: pl.DataFrame, baseline: str) -> Table:
     """Return the advantage by years after the cutoff as a table."""
     cells = doses.with_columns(in_points("value"))
     wide = cells.sort("years").pivot("years", index="system", values="value", maintain_order=True)
@@ -269,7 +270,7 @@ def dose_table(doses: pl.DataFrame, baseline: str) -> StudyTable:
         f"Points of MAP over {baseline} by the queries' years after the last year of the training data (0: that year).",
         f"Brackets: intervals that hold together with 95% (Bonferroni over {len(doses)}).",
     )
-    return StudyTable.of("dose", "Advantage by years after the cutoff", doses, notes, shown=wide)
+    return frame_table("dose", "Advantage by years after the cutoff", doses, notes, shown=wide)
 
 
 STUDY = Study(

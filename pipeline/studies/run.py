@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +20,8 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
-from pipeline.exchange.frames import as_csv
 from pipeline.scores.findings import findings_of_tables
-from pipeline.scores.page.parts import Chart, Image, Page, Part, TablePart
+from pipeline.scores.page.parts import Chart, Image, Page, Part
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
@@ -83,17 +83,13 @@ def write(
     source = ", ".join(results.sources)
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
-    parts = [
-        TablePart(table.name, table.table, as_csv(table.frame), source, table.choosers, table.records)
-        for table in results.tables
-    ]
+    tables = [replace(table, source=source) for table in results.tables]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
-        for part in parts:
-            files.write_text(folder / f"{part.name}.csv", part.csv)
-            for suffix, form in (("md", "markdown"), ("tex", "latex")):
-                files.write_text(folder / f"{part.name}.{suffix}", render_table(part.table, form))
+        for table in tables:
+            for suffix, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
+                files.write_text(folder / f"{table.name}.{suffix}", render_table(table, form))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
         for file, path in results.copies.items():
@@ -101,7 +97,7 @@ def write(
                 shutil.copyfile(path, temporary)
         images = _draw(results, folder, source, f"study {study.name}; {source}")
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        write_page(_page(study, report, record, results, [*images, *parts]), folder)
+        write_page(_page(study, report, record, results, [*images, *tables]), folder)
         if output is None:
             write_index(folder.parent)
     return folder
@@ -138,7 +134,7 @@ def _page(
         "best row": results.best,
     }
     summary = f"{study.summary[0].upper()}{study.summary[1:]}."
-    shown = results.findings or findings_of_tables([table.table for table in results.tables])
+    shown = results.findings or findings_of_tables(results.tables)
     return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing, shown)
 
 

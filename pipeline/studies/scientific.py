@@ -19,11 +19,11 @@ from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, grid, label_of
+from pipeline.scores.tables import Cell, Column, Table, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, interval_table, pool_result
 
 
@@ -84,16 +84,15 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     summary = summarise(scores, baseline=recipe.baseline, draws=draws)
     result = pool_result(runs, scores, [summary], recipe.measures, draws)
     first, *other_tables = result.tables
-    table = first.table
-    if table.corner == "field":
-        table = replace(table, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
-    tables = [replace(first, table=table), *other_tables, rank_table(scores, recipe.measures[0], draws)]
+    if first.corner == "field":
+        first = replace(first, corner="set", title=f"Retrieval by set (top {recipe.depth:,})")
+    tables = [first, *other_tables, rank_table(scores, recipe.measures[0], draws)]
     if (comparison := _published(select_measures(summary, recipe.measures))) is not None:
         tables.append(comparison)
     return replace(result, tables=tables)
 
 
-def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
+def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> Table:
     """Return the rank of each system on each set, and its mean over sets (:func:`pipeline.measure.ranks.ranks`).
 
     The interval of a rank leaves out the places of significantly better and worse systems on the set. That of the mean
@@ -121,7 +120,7 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> StudyTable:
     return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
 
 
-def _published(summary: pl.DataFrame) -> StudyTable | None:
+def _published(summary: pl.DataFrame) -> Table | None:
     """Return each figure that has a published one, with the difference to it; None if there are none."""
     figures = summary.select("field", "label", "system", "measure", "value", "low", "high")
     frame = with_published(figures, pl.col("field")).filter(pl.col("published").is_not_null())
@@ -136,7 +135,7 @@ def _published(summary: pl.DataFrame) -> StudyTable | None:
     published_rows = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
     texts = dict.fromkeys(f"{label}: {text}" for label, *keys in published_rows if (text := made_with(*keys)))
     notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]
-    return StudyTable("published", grid("Beside published figures", "set", cells, notes), frame)
+    return grid("published", "Beside published figures", "set", cells, notes, frame)
 
 
 STUDY = Study(

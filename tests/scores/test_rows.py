@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
+from pipeline.exchange.frames import as_csv
 from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
@@ -21,7 +22,7 @@ from pipeline.scores.comparison import as_text
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.report import page_of
 from pipeline.scores.store import stored, values
-from pipeline.scores.summary import as_csv, records, summarise, summarise_samples
+from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.builders import make_corpus
 from tests.scores import published as made
 from tests.scores.cases import tables_of
@@ -134,12 +135,12 @@ def test_a_setting_changed_alone_is_seen(tmp_path: Path, name: str) -> None:
     labels = [line.label for table in tables for line in table.lines]
     assert sorted(labels) == sorted(case.rows)
     assert case.said in " ".join(note for table in tables for note in table.notes)
-    rows = records(pl.concat([summarise(scores, draws=draws), summarise_samples(scores, draws)]))
+    rows = exported(pl.concat([summarise(scores, draws=draws), summarise_samples(scores, draws)]))
     lines = list(csv.DictReader(io.StringIO(as_csv(rows))))
-    assert [list(line) for line in lines] == [list(row) for row in rows]
+    assert [list(line) for line in lines] == [rows.columns] * len(rows)
     for column in case.columns.split():
         newest = "newest" in case.effect
-        for shown in (rows, lines):
+        for shown in (rows.rows(named=True), lines):
             assert (len({str(row[column]) for row in shown}) > 1) != newest, column
 
 

@@ -27,7 +27,7 @@ from pipeline.scores.choose import choose, load
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import build_tables
 from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
-from pipeline.scores.summary import records, summarise, summarise_samples
+from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
 from tests.stages.making import flip
@@ -49,7 +49,9 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
         made.score(tmp_path, corpus, pool, "bm25", GOOD, k1=0.9, b=0.4)
         made.score(tmp_path, corpus, pool, "SciNCL", BAD)
     scores, draws = load(tmp_path), Draws(seed=3, resamples=200)
-    found = records(pl.concat([summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, draws)]))
+    found = exported(
+        pl.concat([summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, draws)])
+    ).rows(named=True)
     assert len(found) == 2 * 2 * (1 + 2)
     low, high = confidence_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200), np.array([MAP]))
     first = next(row for row in found if (row["system"], row["sample"], row["measure"]) == ("bm25", 2, "map"))

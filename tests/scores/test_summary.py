@@ -20,7 +20,7 @@ from pipeline.measure.statistics import (
 from pipeline.scores.average import AVERAGE, Draws, families
 from pipeline.scores.compare import compare
 from pipeline.scores.layout import select_measures
-from pipeline.scores.summary import SUMMARY, records, summarise, summarise_samples
+from pipeline.scores.summary import SUMMARY, exported, summarise, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
 
 DRAWS = Draws(seed=5, resamples=300, permutations=400)
@@ -56,7 +56,7 @@ def test_a_row_of_fewer_samples_is_never_best_and_stands_apart() -> None:
     assert [(row.label, row.summary) for row in table.lines] == [
         ("c", False), ("d", False), ("a-few", True), ("b-few", True),
     ]  # fmt: skip
-    order = [row["label"] for row in records(select_measures(summary, ["map"]))]
+    order = [row["label"] for row in exported(select_measures(summary, ["map"])).rows(named=True)]
     assert order == [row.label for row in table.lines]  # cells of a page take their records in this order
     assert sum(set(line) == {"-"} for line in str(table).splitlines()) == 2  # below the header, and above the rest
     assert "Of fewer samples, apart from the others: a-few 1, b-few 1." in table.notes

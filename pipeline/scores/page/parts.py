@@ -2,57 +2,16 @@
 
 Parts contain plain text, which may come from papers; the conversion escapes it. The ``title`` of a part is its heading,
 ``provenance`` states the source of its figures, ``note`` the data it contains. The reader selects one of its ``views``
-by name, such as a measure.
+by name, such as a measure. A :class:`pipeline.scores.tables.Table` is a part too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.scores.tables import Table
-
-
-@dataclass(frozen=True)
-class TablePart:
-    """A table with sortable columns and a filter.
-
-    Attributes:
-        name: stem of the names of its downloads, unique on the page.
-        table: the table, also offered as LaTeX.
-        csv: text of the CSV download, its figures.
-        source: its provenance, unless one of its notes states it.
-        choosers: comparisons by which the reader filters rows, by column label: equal to a value (``=``), or at most or
-            at least a limit (``≤``, ``≥``).
-        records: details that the first figure of each line opens, or, where there are as many as figures, each; empty:
-            figures open nothing.
-    """
-
-    name: str
-    table: Table
-    csv: str = ""
-    source: str = ""
-    choosers: Mapping[str, str] = field(default_factory=dict)
-    records: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True)
-class Leaderboard:
-    """A sortable table with a row for each system and pool; each figure opens its provenance.
-
-    Attributes:
-        records: records of :func:`pipeline.scores.summary.records`, without figures of single samples.
-        measures: canonical names, in order.
-        alpha: figures with an adjusted p-value below it are marked.
-        csv: text of the CSV download.
-    """
-
-    title: str
-    records: Sequence[Mapping[str, Any]]
-    measures: Sequence[str]
-    alpha: float = 0.05
-    csv: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,7 +162,7 @@ class TextBrowser:
 LISTED = ("corpus", "year", "systems", "best row")
 """Columns of the index of pages."""
 
-Part = TablePart | Leaderboard | Chart | HeatMap | Image | Browser | TextBrowser
+Part = Table | Chart | HeatMap | Image | Browser | TextBrowser
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -12,10 +13,10 @@ from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import collection, listing, provenance, scope
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.findings import best_row, findings, headline
-from pipeline.scores.layout import runs_of, select_measures, table_of
+from pipeline.scores.layout import leaderboard, runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Leaderboard, Page, Part, TablePart
-from pipeline.scores.summary import as_csv, records
+from pipeline.scores.page.parts import Page, Part
+from pipeline.scores.summary import exported
 from pipeline.scores.tables import label_of, percent
 
 
@@ -42,10 +43,9 @@ def page_of(
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
     selected = select_measures(summary, measures)
-    csv = as_csv(records(pl.concat([summary, samples])))
     parts: list[Part] = []
     if len(pools) > 1:
-        parts.append(Leaderboard("Leaderboard", records(selected), measures, selected["alpha"][0], csv))
+        parts.append(replace(leaderboard(selected, measures), frame=exported(pl.concat([summary, samples]))))
     parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs)]
     queries = browser(runs, scores, measures, draws)
     parts += [queries] if queries.pools else []
@@ -73,5 +73,6 @@ def _tables(selected: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame
         of_samples = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
         figures = summary.filter(pl.col("table") == table["table"][0])
         name = f"table-{number}" if len(tables) > 1 else "table"
-        own = records(table) if len(pools) == len(tables) == 1 else ()
-        yield TablePart(name, table_of(table, runs), as_csv(records(pl.concat([figures, of_samples]))), records=own)
+        own = exported(table).rows(named=True) if len(pools) == len(tables) == 1 else ()
+        frame = exported(pl.concat([figures, of_samples]))
+        yield replace(table_of(table, runs), name=name, frame=frame, records=own)

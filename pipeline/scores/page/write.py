@@ -6,7 +6,6 @@ import base64
 import functools
 import hashlib
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,10 +17,6 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core import files
-from pipeline.core.config import format_count
-from pipeline.measure.measures import sign_of
-from pipeline.scores.average import RESAMPLED
-from pipeline.scores.caption import DATASET
 from pipeline.scores.page.browse import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
@@ -29,14 +24,12 @@ from pipeline.scores.page.parts import (
     Chart,
     HeatMap,
     Image,
-    Leaderboard,
     Page,
     Part,
-    TablePart,
     TextBrowser,
 )
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Cell, Table, Value, groups, label_of, percent
+from pipeline.scores.tables import Cell, Table, TableRow, Value, groups, percent
 
 NAME = "index.html"
 """File name of a page, and of the index of pages."""
@@ -66,23 +59,16 @@ class _PageBuilder:
         """Return a part as HTML, and collect its data."""
         return _BUILDERS[type(part)][1](self, part)
 
-    def _table(self, part: TablePart) -> str:
-        notes = [note for note in part.table.notes if not note.startswith("Provenance: ")]
-        provenance = next((note for note in part.table.notes if note not in notes), part.source)
+    def _table(self, part: Table) -> str:
+        notes = [note for note in part.notes if not note.startswith("Provenance: ")]
+        provenance = next((note for note in part.notes if note not in notes), part.source)
         notes_html = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
         records = range(len(self.main["records"]), len(self.main["records"]) + len(part.records))
         self.main["records"] += [dict(record) for record in part.records]
-        return (
-            self.tools(part.name, {"csv": part.csv, "tex": render_table(part.table, "latex")}, len(part.table.lines))
-            + _table(part.table, part.choosers, records)
-            + notes_html
-            + _provenance(provenance)
-        )
-
-    def _leaderboard(self, part: Leaderboard) -> str:
-        start = len(self.main["records"])
-        self.main["records"] += [dict(record) for record in part.records]
-        return self.tools("leaderboard", {"csv": part.csv}, len(part.records)) + _leaderboard(part, start)
+        downloads = {} if part.frame.is_empty() else {"csv": render_table(part, "csv")}
+        downloads["tex"] = render_table(part, "latex")
+        tools = self.tools(part.name, downloads, len(part.lines))
+        return tools + _table(part, records) + notes_html + _provenance(provenance)
 
     def _chart(self, part: Chart) -> str:
         spec = {name: getattr(part, name) for name in ("x_label", "unit", "log", "categories")}
@@ -145,8 +131,7 @@ class _PageBuilder:
 
 
 _BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
-    TablePart: ("Tables", _PageBuilder._table),
-    Leaderboard: ("Tables", _PageBuilder._leaderboard),
+    Table: ("Tables", _PageBuilder._table),
     Chart: ("Charts", _PageBuilder._chart),
     HeatMap: ("Charts", _PageBuilder._heat),
     Image: ("Charts", _PageBuilder._image),
@@ -163,15 +148,14 @@ def as_html(page: Page) -> str:
     """
     builder = _PageBuilder()
     sections, links = [], dict[str, list[str]]()
-    tables = [part for part in page.parts if isinstance(part, TablePart)]
+    tables = [part for part in page.parts if isinstance(part, Table)]
     folded = tables[1:] if len(tables) > _MAX_TABLES else []
     for number, part in enumerate(page.parts):
-        title = part.table.title if isinstance(part, TablePart) else part.title
-        heading, content = f"<h2>{escape(title)}</h2>", builder.build(part)
+        heading, content = f"<h2>{escape(part.title)}</h2>", builder.build(part)
         if any(part is table for table in folded):
             heading, content = "", f'<details class="folded"><summary>{heading}</summary>{content}</details>'
         sections.append(f'<section id="s{number}">{heading}{content}</section>')
-        link_text = re.split(r" \(|, ", title)[0] if isinstance(part, TablePart) else title
+        link_text = re.split(r" \(|, ", part.title)[0] if isinstance(part, Table) else part.title
         links.setdefault(_BUILDERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(link_text)}</a>')
     blocks = {"main": pack(builder.main, {}), **builder.blocks}
     has_charts = any(isinstance(part, Chart | Browser) for part in page.parts)
@@ -247,7 +231,7 @@ def _views(views: Mapping[str, Any]) -> str:
     return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
 
 
-def _table(table: Table, choosers: Mapping[str, str], record_ids: Sequence[int]) -> str:
+def _table(table: Table, record_ids: Sequence[int]) -> str:
     spans = groups(table.columns)
     group_row = ""
     if any(label for label, _ in spans):
@@ -256,22 +240,23 @@ def _table(table: Table, choosers: Mapping[str, str], record_ids: Sequence[int])
     group_starts = set(itertools.accumulate((count for _, count in spans), initial=0)) if group_row else set()
     heads = _header(table.corner, label=True)
     for number, column in enumerate(table.columns):
-        heads += _header(column.label, start=number in group_starts, choose=choosers.get(column.label, ""))
+        heads += _header(column.label, label=column.text, start=number in group_starts, choose=column.choose)
     each = len(record_ids) == sum(isinstance(value, Cell) for line in table.lines for value in line.values)
     records, bodies = iter(record_ids), ""
     for summary in (False, True):
         rows = "".join(
-            f'<tr><th scope="row">{_breakable(line.label)}</th>{_cells(line.values, records, each=each)}</tr>'
+            f'<tr><th scope="row">{_breakable(line.label)}</th>{_cells(table, line, records, each=each)}</tr>'
             for line in table.lines
             if line.summary == summary
         )
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
-    return _scrollable("sortable", table.title, f"{group_row}<tr>{heads}</tr>", bodies)
+    return _scrollable("sortable", table.title, f"{group_row}<tr>{heads}</tr>", bodies, table.name)
 
 
-def _scrollable(kind: str, title: str, head: str, body: str) -> str:
+def _scrollable(kind: str, title: str, head: str, body: str, name: str = "") -> str:
     caption = f'<caption class="hidden">{escape(title)}</caption>' if title else ""
-    return f'<div class="scroll"><table class="{kind}">{caption}<thead>{head}</thead>{body}</table></div>'
+    named = f' data-table="{escape(name)}"' if name else ""
+    return f'<div class="scroll"><table class="{kind}"{named}>{caption}<thead>{head}</thead>{body}</table></div>'
 
 
 def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
@@ -280,11 +265,16 @@ def _header(text: str, *, label: bool = False, start: bool = False, choose: str 
     return f'<th scope="col"{kind}><button type="button" data-sort>{_breakable(text) or "·"}</button></th>'
 
 
-def _cells(values: Sequence[Value], records: Iterator[int], *, each: bool) -> str:
+def _cells(table: Table, line: TableRow, records: Iterator[int], *, each: bool) -> str:
     """Return the cells of a line as HTML; ``each`` figure, or the first, opens the next of the records."""
-    figures = [column for column, value in enumerate(values) if isinstance(value, Cell)]
-    opened = {column: next(records, None) for column in (figures if each else figures[:1])}
-    return "".join(_cell(value, opened.get(column)) for column, value in enumerate(values))
+    figures = [number for number, value in enumerate(line.values) if isinstance(value, Cell)]
+    opened = {number: next(records, None) for number in (figures if each else figures[:1])}
+    texts = [str(value or "") for value, column in zip(line.values, table.columns, strict=True) if column.text]
+    names = [", ".join(filter(None, (line.label, *texts, column.group, column.label))) for column in table.columns]
+    return "".join(
+        _cell(value, opened.get(number), names[number], text=table.columns[number].text)
+        for number, value in enumerate(line.values)
+    )
 
 
 def _breakable(text: str) -> str:
@@ -292,11 +282,11 @@ def _breakable(text: str) -> str:
     return re.sub(r",(?=\S)", ",<wbr>", escape(text))
 
 
-def _cell(value: Value, record: int | None = None, name: str = "") -> str:
+def _cell(value: Value, record: int | None, name: str, *, text: bool = False) -> str:
     """Return a cell as HTML; a figure with a record is a button, which ``name`` describes."""
     if not isinstance(value, Cell):
-        return "<td>–</td>" if value is None else f"<td>{escape(value)}</td>"
-    figure, label = percent(value.value), escape(f"{name or percent(value.value)}: provenance")
+        return f"<td{' class=label' * text}>{'–' if value is None else escape(value)}</td>"
+    figure, label = percent(value.value), escape(f"{percent(value.value)}, {name}: provenance")
     figure = f"<b>{figure}</b>" if value.best else figure
     if record is not None:
         figure = f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
@@ -310,52 +300,6 @@ def _annotations(cell: Cell) -> str:
     spread = f' <span class="interval">{deviation}{cell.interval}</span>' if deviation or cell.interval else ""
     kind = "" if cell.worse is None else ' class="loss"' if cell.worse else ' class="gain"'
     return mark + spread + (f" <span{kind}>{cell.difference}</span>" if cell.difference else "")
-
-
-def _leaderboard(part: Leaderboard, start: int) -> str:
-    """Return a table with a row for each system, field and size; a row combines the records of all measures."""
-    rows: dict[tuple[str, str, int | None], dict[str, int]] = {}
-    best: dict[tuple[str, int | None, str], float] = {}
-    for number, record in enumerate(part.records):
-        pool = str(record["field"] or DATASET), record["size"]
-        rows.setdefault((record["label"], *pool), {})[record["measure"]] = number
-        value = sign_of(record["measure"]) * record["value"]
-        best[(*pool, record["measure"])] = max(best.get((*pool, record["measure"]), -math.inf), value)
-    several_fields = len({field for _, field, _ in rows}) > 1
-    margins = [record["margin"] for record in part.records if record["margin"] is not None]
-    equivalence = f"≈ equivalent to it, margin {100 * margins[0]:g}. " if margins else ""
-    resampled = RESAMPLED[part.records[0]["resample"]]
-    head = _header("system", label=True) + (_header("field", label=True) if several_fields else "") + _header("pool")
-    head += "".join(_header(label_of(measure), start=True) for measure in part.measures) + _header("queries")
-    lines = []
-    for (label, field, size), numbers in rows.items():
-        cells = ""
-        for measure in part.measures:
-            number = numbers.get(measure, -1)
-            wins = number >= 0 and sign_of(measure) * part.records[number]["value"] == best[field, size, measure]
-            cells += "<td>–</td>" if number < 0 else _figure_cell(part, number, start, wins)
-        queries = part.records[next(iter(numbers.values()))]["queries"]
-        field_cell = f'<td class="label">{escape(field)}</td>' if several_fields else ""
-        lines.append(
-            f'<tr><th scope="row">{_breakable(label)}</th>{field_cell}'
-            f'<td data-v="{size or 0}">{"" if size is None else format_count(size)}</td>{cells}'
-            f'<td data-v="{queries}">{queries:,}</td></tr>'
-        )
-    return (
-        _scrollable("sortable leaderboard", part.title, f"<tr>{head}</tr>", f"<tbody>{''.join(lines)}</tbody>")
-        + f'<p class="note">Percent [interval over {resampled}]. Bold: best of its pools. † differs from the baseline. '
-        f"{equivalence}Each figure opens its provenance.</p>"
-    )
-
-
-def _figure_cell(part: Leaderboard, number: int, start: int, best: bool) -> str:
-    """Return the cell of a record as HTML; it opens the record."""
-    record = part.records[number]
-    p_values = {"†": record["p_adjusted"], "≈": record["p_equivalent"]}
-    marks = "".join(mark for mark, p_value in p_values.items() if p_value is not None and p_value < part.alpha)
-    figure = Cell(record["value"], record["low"], record["high"], best=best, marks=marks)
-    field, measure = record["field"] or DATASET, label_of(record["measure"])
-    return _cell(figure, start + number, f"{percent(figure.value)}, {record['label']}, {field}, {measure}")
 
 
 def write_page(page: Page, folder: Path) -> Path:

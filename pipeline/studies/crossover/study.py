@@ -29,11 +29,12 @@ from pipeline.measure.statistics import Floats
 from pipeline.scores.choose import is_called
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.store import runs_of, values
+from pipeline.scores.tables import Table, frame_table
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import Tuning, tune_task
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import drawn, formatted, in_points, made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
 from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
@@ -221,7 +222,7 @@ def _differences(frame: pl.DataFrame, sparse: str) -> Iterator[tuple[str, str, t
         yield kind, system, sizes, differences.reshape(wide["sample"].n_unique(), wide["query"].n_unique(), len(sizes))
 
 
-def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> StudyTable:
+def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Table:
     """Return the size at which each line is 0, and its slope; ``short`` are pools smaller than configured."""
     names = ("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high")
     rows = [
@@ -246,7 +247,7 @@ def turn_table(lines: Sequence[Line], sparse: str, short: pl.DataFrame) -> Study
             for kind, configured, size in short.rows()
         ),
     ]
-    return StudyTable.of("turns", "Where dense overtakes sparse", frame, notes, shown=shown)
+    return frame_table("turns", "Where dense overtakes sparse", frame, notes, shown=shown)
 
 
 def _turn_text(value: float, low: float, high: float) -> str:
@@ -256,7 +257,7 @@ def _turn_text(value: float, low: float, high: float) -> str:
     return f"{'not shown' if np.isnan(value) else format_count(round(value))} [{ends[0]}, {ends[1]}]"
 
 
-def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
+def difference_table(lines: Sequence[Line], sparse: str) -> Table:
     """Return the measured difference at each size and that of the line, of all queries."""
     rows = []
     for line in (line for line in lines if line.queries == "all"):
@@ -270,7 +271,7 @@ def difference_table(lines: Sequence[Line], sparse: str) -> StudyTable:
         pl.col("line") * 100,
     )
     notes = [f"Points of MAP over {sparse}; brackets: 95% intervals over queries and samples of candidates."]
-    return StudyTable.of("differences", "Differences by number of candidates", frame, notes, shown=shown)
+    return frame_table("differences", "Differences by number of candidates", frame, notes, shown=shown)
 
 
 def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
@@ -286,7 +287,7 @@ def difference_chart(lines: Sequence[Line], sparse: str, source: str) -> Chart:
     return Chart(title, "candidates", "points of MAP", views, log=True, ticks=ticks, provenance=source)
 
 
-def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> Iterator[StudyTable]:
+def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> Iterator[Table]:
     """Yield the best split of a number of ranked lists into queries and samples, at the largest size of each kind."""
     rows = []
     for kind, system, _, differences in _differences(frame, sparse):
@@ -308,7 +309,7 @@ def budget_tables(frame: pl.DataFrame, sparse: str, budgets: Sequence[int]) -> I
         "queries, samples and their interaction at the largest size; components below 0 count as 0.",
         "Queries and samples: the split of the lists with the smallest error, of up to 20 samples. Not tested.",
     ]
-    yield StudyTable.of("budgets", "How to spend ranked lists", table, notes, 2)
+    yield frame_table("budgets", "How to spend ranked lists", table, notes, 2)
 
 
 STUDY = Study(

@@ -25,9 +25,9 @@ from pipeline.measure.inputs import Qrels, Run
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.scores.tables import Value, grid, label_of
+from pipeline.scores.tables import Table, Value, frame_table, grid, label_of
 from pipeline.sources.csfcube import NOT_JUDGED, Annotations
-from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.base import StudyFigure
 from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
 from pipeline.studies.facets.scoring import ALL
@@ -40,7 +40,7 @@ _ANNOTATOR = re.compile(r"relevance_ann\w+")
 _AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
-def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[StudyTable]:
+def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[Table]:
     """Yield the table of agreement; nothing without recorded annotators."""
     frame = agreement(annotations)
     if not frame.is_empty():
@@ -49,7 +49,7 @@ def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[StudyTa
             "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
             "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
         ]
-        yield StudyTable.of("agreement", "Agreement of annotators", frame, notes, 3)
+        yield frame_table("agreement", "Agreement of annotators", frame, notes, 3)
 
 
 def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
@@ -107,7 +107,7 @@ def _measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None,
 
 def citation_tables(
     pools: Mapping[str, Pool], rankings: Rankings, values: pl.DataFrame, measure: str, relevant: int
-) -> Iterator[StudyTable]:
+) -> Iterator[Table]:
     """Yield the overlap of citations and grades, and the systems under both; nothing if no candidate is cited.
 
     ``pools`` are the judged pools by facet; ``values`` come from :func:`pipeline.studies.facets.scoring.values_of`.
@@ -126,8 +126,8 @@ def citation_tables(
         f"{measure} over all queries, with grades and with citations as judgements.",
         f"Kendall's tau of the systems under both: {tau(frame['graded'], frame['citation'])}.",
     ]
-    yield StudyTable.of("citations", "Citations and grades", overlap, decimals=3)
-    yield StudyTable.of("citation_scores", "Systems by grades and by citations", frame, notes, 4)
+    yield frame_table("citations", "Citations and grades", overlap, decimals=3)
+    yield frame_table("citation_scores", "Systems by grades and by citations", frame, notes, 4)
 
 
 def mean_of(values: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -194,7 +194,7 @@ def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[
         yield joined.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
 
 
-def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
+def grade_tables(pools: Mapping[str, Pool]) -> Iterator[Table]:
     """Yield the number of candidates by their grades for two facets of one paper; nothing without such a paper."""
     judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}
     pairs = [*_facet_pairs(judged, ["paper", "row"])]
@@ -209,7 +209,7 @@ def grade_tables(pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
         pl.col(wide.columns[3:]).fill_null(0),
     )
     notes = ["Candidates that are judged for both facets of one query paper."]
-    yield StudyTable.of("facet_grades", "Grades for two facets of one paper", frame, notes, shown=shown)
+    yield frame_table("facet_grades", "Grades for two facets of one paper", frame, notes, shown=shown)
 
 
 def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -225,7 +225,7 @@ def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
     return pl.concat(pairs) if pairs else pl.DataFrame()
 
 
-def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[StudyTable]:
+def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Table]:
     """Yield the differences of each system between two facets of the same papers; ``pairs`` come from :func:`paired`.
 
     Both facets have the same candidates but different judgements, so a difference is due to facet and judgements.
@@ -252,7 +252,7 @@ def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Stud
         f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
         "paired permutation test with Holm's correction over systems."
     ]
-    yield StudyTable("facet_pairs", grid("Two facets of the same papers", "system, query", cells, notes), frame)
+    yield grid("facet_pairs", "Two facets of the same papers", "system, query", cells, notes, frame)
 
 
 def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:

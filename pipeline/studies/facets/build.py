@@ -26,10 +26,11 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import system_names
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
 from pipeline.studies.facets.rankings import rankings
 from pipeline.studies.recipe import REPLACED
@@ -166,7 +167,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
     texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}
     return StudyResult(
-        [StudyTable.of("sources", "Candidates by source (one may have several)", frame, notes)],
+        [frame_table("sources", "Candidates by source (one may have several)", frame, notes)],
         sources=[artifact.name],
         files=texts,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.plot import COLOURS
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
-from pipeline.studies.base import StudyFigure, StudyTable
+from pipeline.studies.base import StudyFigure
 from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
 
@@ -151,7 +152,7 @@ def best_row(figures: pl.DataFrame, measure: str) -> str:
     return f"{best['system']}, {best['form']}: {label_of(measure)} {percent(best['mean'])} (all facets)"
 
 
-def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> Iterator[StudyTable]:
+def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> Iterator[Table]:
     """Yield the table of scores by facet, and that of all measures over all facets."""
     averaged = figures.filter(average=shown_average(figures))
     measures = averaged["measure"].unique(maintain_order=True).to_list()
@@ -171,8 +172,8 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
         )
     index = ["system", "form", "facet", "average", "queries", "drawn"]
     wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
-    yield StudyTable("scores", _table("Systems by facet", averaged, [*pools, ALL], shown, notes), figures)
-    yield StudyTable("measures", _table("All measures", averaged, [ALL], measures, [explanation]), wide)
+    yield replace(_table("Systems by facet", averaged, [*pools, ALL], shown, notes), name="scores", frame=figures)
+    yield replace(_table("All measures", averaged, [ALL], measures, [explanation]), name="measures", frame=wide)
 
 
 def _table(
@@ -196,7 +197,7 @@ def _collection_notes(counts: Counts) -> list[str]:
     return [f"Counted in the files: {text}."] if text else []
 
 
-def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> Iterator[StudyTable]:
+def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> Iterator[Table]:
     """Yield the table of differences from the baseline, and of facet from whole paper; nothing without comparisons."""
     frame = differences(values, measure, baseline, seed)
     if frame.is_empty():
@@ -219,8 +220,8 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
     )
     columns = tuple(Column("", name) for name in names)
-    table = Table("Differences between systems", "system, query", columns, tuple(lines), notes)
-    yield StudyTable("differences", table, frame)
+    title = "Differences between systems"
+    yield Table(title, "system, query", columns, tuple(lines), notes, "differences", frame)
 
 
 def query_figure(values: pl.DataFrame, measure: str) -> StudyFigure:

@@ -20,7 +20,7 @@ from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, simultaneous
-from pipeline.studies.base import StudyTable
+from pipeline.scores.tables import Table
 from pipeline.studies.common import Measurement, interval_table, over_queries, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 
@@ -85,7 +85,7 @@ def with_strata(corpus: Corpus, papers: npt.NDArray[np.integer], text: Mask) -> 
     return pl.DataFrame({"row": papers, "text": text, "years": years, "length": np.floor(2 * np.log2(length))})
 
 
-def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
+def shares(rankings: Sequence[PoolRankings]) -> Table:
     """Return the shares of positives and negatives that lack an abstract, a year or references."""
     rows = []
     for pool in rankings:
@@ -97,9 +97,7 @@ def shares(rankings: Sequence[PoolRankings]) -> StudyTable:
     return interval_table("marks", "What marks a positive", "candidates", rows, [note])
 
 
-def without_marks(
-    rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int
-) -> Iterator[StudyTable]:
+def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int) -> Iterator[Table]:
     """Yield tables of MAP by kind of candidates (:func:`candidate_kinds`), and of gains over the baseline."""
     rows, gains = [], []
     for scope, pools in scopes(rankings).items():
@@ -135,7 +133,7 @@ def without_marks(
 _WORDS = re.compile(r"\w{3,}")
 
 
-def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str) -> Iterator[StudyTable]:
+def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str) -> Iterator[Table]:
     """Yield rank correlations of each system's gain over the baseline with properties of the queries.
 
     Their intervals are simultaneous; correlations of fewer than ten queries are left out.
@@ -216,7 +214,7 @@ _ALIKE = 0.8  # minimum Jaccard index of the words of two near-duplicate titles
 _FIRST = 10  # ranks of each system searched for near-duplicates
 
 
-def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int | None) -> StudyTable:
+def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int | None) -> Table:
     """Return shares of queries and positives that may leak (:func:`audit`)."""
     rows = []
     for pool in rankings:

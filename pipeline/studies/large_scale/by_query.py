@@ -16,8 +16,8 @@ from pipeline.measure.estimates import ENOUGH, components
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.tables import Table, frame_table
 from pipeline.stages.systems import TUNED, fused_names
-from pipeline.studies.base import StudyTable
 from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
@@ -38,7 +38,7 @@ _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 _SETUP = ("field", "size")
 
 
-def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
+def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[Table]:
     """Yield the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
         pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
@@ -64,10 +64,10 @@ def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) ->
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
             "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
         )
-        yield StudyTable.of("tests", "Difference to the baseline", frame, notes, shown=shown)
+        yield frame_table("tests", "Difference to the baseline", frame, notes, shown=shown)
 
 
-def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
+def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
     """Yield the variance of MAP between samples and between queries, if there are several samples."""
     rows = []
     sampled_scores = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
@@ -97,7 +97,7 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[StudyTable]:
             f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
         )
         frame = pl.DataFrame(rows, infer_schema_length=None)
-        yield StudyTable.of("variance", "Variance between samples and between queries", frame, notes, 2)
+        yield frame_table("variance", "Variance between samples and between queries", frame, notes, 2)
 
 
 class Curve(NamedTuple):
@@ -183,7 +183,7 @@ def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) 
     return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 
 
-def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
+def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
     """Yield the largest size's MAP beside its predictions from the smaller ones; published figures in their own."""
     for name, suffix, chosen in (
         ("curves", "", [curve for curve in curves if curve.group != PAPER]),
@@ -192,7 +192,7 @@ def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
         yield from _curve_table(name, f"MAP against pool size{suffix}", chosen, seed)
 
 
-def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> Iterator[StudyTable]:
+def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> Iterator[Table]:
     rows = []
     for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
         label = f"{group} {system} {format_count(sizes[-1])}, {form}"
@@ -227,7 +227,7 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
     return Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
 
 
-def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[StudyTable]:
+def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[Table]:
     """Yield the gain of each fused system over its parts in MAP."""
     rows = []
     for (field, size, system), (of_system, _) in queries.items():

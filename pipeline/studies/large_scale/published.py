@@ -14,9 +14,8 @@ from pipeline.scores.average import AVERAGE
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import Cell, Column, grid, label_of
+from pipeline.scores.tables import Cell, Column, Table, grid, label_of
 from pipeline.stages.systems import TUNED
-from pipeline.studies.base import StudyTable
 from pipeline.studies.large_scale.rankings import DATASET, Gaps
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
@@ -49,7 +48,7 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
 
 def tables(
     summary: pl.DataFrame, gaps: Mapping[str, Gaps], tuned: Collection[str] = (), *, compared: bool = True
-) -> Iterator[StudyTable]:
+) -> Iterator[Table]:
     """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
     ``gaps`` are the metadata gaps of the pools, by group, for the notes; ``tuned`` are the labels of tuned BM25. Unless
@@ -82,7 +81,7 @@ def tables(
             }
             field = pools[0][0]
             name = "table-1" if field is None else f"table-1-{file_name(field.lower())}"
-            yield StudyTable(name, grid(f"Table 1: {field or 'dataset level'}", "system", by_size, notes), frame)
+            yield grid(name, f"Table 1: {field or 'dataset level'}", "system", by_size, notes, frame)
             continue
         sizes = sorted({size for field, size in pools if field != AVERAGE and size is not None})
         of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
@@ -93,5 +92,5 @@ def tables(
                 for (field, size), system in itertools.product(pools, systems)
             }
             title = f"Table {table_number}: {label_of(measure)} by field, {of_sizes} candidates"
-            shown_table = grid(title, "field", by_field, notes, summary=[AVERAGE])
-            yield StudyTable(f"table-{table_number}{suffix}", shown_table, frame.filter(measure=measure))
+            of_measure = frame.filter(measure=measure)
+            yield grid(f"table-{table_number}{suffix}", title, "field", by_field, notes, of_measure, [AVERAGE])

@@ -16,7 +16,7 @@ from pipeline.measure.statistics import Floats
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
-from pipeline.studies.base import StudyTable
+from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.common import Measurement, interval_table, over_queries, series
 
 DATASET = "dataset"
@@ -95,7 +95,7 @@ def _over_queries(
                 yield Measurement(f"{scope} {system}", name, *over_queries(over_pools, seed, scope))
 
 
-def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
+def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> Table:
     """Return recall by depth."""
 
     def values_of(pool: PoolRankings, system: str, _scope: str) -> dict[str, Floats]:
@@ -106,7 +106,7 @@ def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTabl
     return interval_table("recall-by-depth", "Recall by depth", "system", rows, [POOLS_NOTE])
 
 
-def recall_chart(table: StudyTable, source: str) -> Chart:
+def recall_chart(table: Table, source: str) -> Chart:
     """Return recall against depth, a view for the dataset level and for fields."""
     scope, system = pl.col("system").str.split_exact(" ", 1), pl.col("system").str.replace(r"^\S+ ", "")
     frame = table.frame.with_columns(system, pl.col("column").cast(pl.Float64), scope=scope.struct[0])
@@ -116,7 +116,7 @@ def recall_chart(table: StudyTable, source: str) -> Chart:
     return Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks, provenance=source)
 
 
-def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> StudyTable:
+def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> Table:
     """Return the loss of MAP due to the positives in each band of ranks."""
 
     def values_of(pool: PoolRankings, system: str, _scope: str) -> dict[str, Floats]:
@@ -150,7 +150,7 @@ def loss(ranks: Integers, qrels: Qrels) -> Floats:
     return (1 - precision) / qrels.positives()[query]
 
 
-def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -> StudyTable:
+def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -> Table:
     """Return the papers of training lists by field, and the number of queries left out (section 4.2 of the paper).
 
     ``trained`` are the papers of the lists, bool ``[papers of the corpus]``; a paper of several fields counts in each.
@@ -168,10 +168,10 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
         f"Papers of the training lists that the corpus has: {len(masks):,}.",
         f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
     ]
-    return StudyTable.of("training", "Training queries by field", frame, notes)
+    return frame_table("training", "Training queries by field", frame, notes)
 
 
-def origins(runs: pl.DataFrame) -> StudyTable:
+def origins(runs: pl.DataFrame) -> Table:
     """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.notes.origins`)."""
     frame = queries_by(runs).select(
         pl.format("{} {}", "field", "year").alias("queries"), "ids", pl.col("queries").alias("n")
@@ -180,10 +180,10 @@ def origins(runs: pl.DataFrame) -> StudyTable:
     notes = [
         "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be told apart."
     ]
-    return StudyTable.of("origins", "Queries by field, year and source", wide, notes)
+    return frame_table("origins", "Queries by field, year and source", wide, notes)
 
 
-def popularity(rankings: Sequence[PoolRankings], seed: int) -> StudyTable:
+def popularity(rankings: Sequence[PoolRankings], seed: int) -> Table:
     """Return recall at 30 by the citations of the positives."""
 
     def cited(pool: PoolRankings) -> npt.NDArray[np.int64]:

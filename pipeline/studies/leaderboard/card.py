@@ -26,8 +26,9 @@ from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
 from pipeline.scores.store import artifact, open_pool, open_rankings
+from pipeline.scores.tables import Table, frame_table
 from pipeline.stages.systems import UNTUNED, fused_names
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, interval_table, points
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark
@@ -60,7 +61,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
     differences = _differences(benchmarks, model, cost, recipe, left_out)
     tables = [differences, *_on_largest(benchmarks, model), _facts(model, cost)]
-    sections = [f"# {model}", *(render_table(table.table, "markdown") for table in tables)]
+    sections = [f"# {model}", *(render_table(table, "markdown") for table in tables)]
     front_matter = f"---\n{_index(benchmarks, model)}---"
     return StudyResult(
         tables,
@@ -119,7 +120,7 @@ def _difference(
 
 def _differences(
     benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe, left_out: str
-) -> StudyTable:
+) -> Table:
     """Return the differences, by benchmark and class, of the encoder to BM25 and of its fusions to their best part."""
     compared = [
         (benchmark, *pair, *group)
@@ -151,10 +152,10 @@ def _differences(
         *filter(None, [left_out]),
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
-    return StudyTable.of("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)
+    return frame_table("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)
 
 
-def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTable]:
+def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[Table]:
     """Yield recall by length and age of cited papers, and example queries, on the largest drawn pool of BM25."""
     usable = [benchmark for benchmark in benchmarks if benchmark.kind == "pools" and _bm25(benchmark)]
     benchmark = max(usable, key=lambda benchmark: benchmark.size or 0, default=None)
@@ -201,10 +202,10 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[StudyTa
         pl.col("first").alias(systems[0]),
     )
     title = f"Queries it wins and loses most: {benchmark.name}"
-    yield StudyTable.of("examples", title, frame, [f"{benchmark.label} in percent."])
+    yield frame_table("examples", title, frame, [f"{benchmark.label} in percent."])
 
 
-def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
+def _facts(model: str, cost: Mapping[str, Any]) -> Table:
     """Return a table of the encoder's registry entry and costs."""
     entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
@@ -217,7 +218,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> StudyTable:
         if value not in (None, "")
     ]
     frame = pl.DataFrame(rows, ["fact", "value"], orient="row")
-    return StudyTable.of("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
+    return frame_table("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
 
 
 def _index(benchmarks: Sequence[Benchmark], model: str) -> str:

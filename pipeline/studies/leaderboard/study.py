@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note
-from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.scores.tables import Cell, Column, Table, TableRow, Value, frame_table
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Board, Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import costs, leak
 
@@ -32,8 +33,13 @@ _LIMITS = {
 
 _FACTS = {"licence": "licence", "trained_until": "data to"}
 _MORE = {"dimension": "dimension", "tokens": "tokens a paper", "machine": "machine", "trained_on": "trained on"}
-_CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(_FACTS.values(), "=")
+_COSTS = (*(head for head, _, _ in _LIMITS.values()), *_FACTS.values())
 _OF_BENCHMARK = ("kind", "field", "candidates", "year")
+_CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(
+    (*_FACTS.values(), "benchmark", *_OF_BENCHMARK), "="
+)
+"""Comparison by which readers filter rows, by column."""
+
 _FIGURES = ("value", "low", "high", "rank", "rank_low", "rank_high")
 
 
@@ -70,7 +76,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 def _standings(
     benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float, left_out: str
-) -> Iterator[StudyTable]:
+) -> Iterator[Table]:
     """Yield the standings of systems over all benchmarks with costs, then their ranks with each benchmark left out."""
     systems = list(cost_of)
     ranked = np.full((len(benchmarks), 3, len(systems)), np.nan)
@@ -94,7 +100,7 @@ def _standings(
         )  # fmt: skip
         lines.append(TableRow(systems[index], cells))
         rows.append(row | {"without_least": lowest, "without_most": highest} | cost)
-    heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_CHOOSERS, *_MORE.values())
+    heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_COSTS, *_MORE.values())
     notes = (
         "Rank: by the mean of ranks on the benchmarks that a system was scored on, among the systems that were scored "
         "on all of these. One benchmark left out: the least and the greatest rank on the others. Mean rank and Borda "
@@ -107,14 +113,14 @@ def _standings(
         *filter(None, [left_out]),
     )
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().fill_nan(None))
-    yield StudyTable("overall", _table("Leaderboard", heads, lines, notes), frame, _CHOOSERS)
+    yield _table("overall", "Leaderboard", heads, lines, notes, frame)
     ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.without[0, index])}
     if len(benchmarks) > 1 and ranks:
         frame = pl.DataFrame({"left out": [benchmark.name for benchmark in benchmarks], **ranks})
-        yield StudyTable.of("without", "Ranks without one benchmark", frame)
+        yield frame_table("without", "Ranks without one benchmark", frame)
 
 
-def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> StudyTable:
+def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> Table:
     """Return all figures with rank and group; each links to its provenance."""
     rows, lines, records = [], [], []
     for benchmark in benchmarks:
@@ -140,7 +146,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
                 "rankings": benchmark.sources[index],
                 "drawn": f"{benchmark.drawn.resamples:,} resamples of queries, seed {benchmark.drawn.seed}",
             })  # fmt: skip
-    heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_CHOOSERS, "leak")
+    heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_COSTS, "leak")
     notes = (
         f"Percent [95% interval]; rank [{1 - recipe.alpha:.0%} interval, of all systems together]. A value opens its "
         "provenance and command. Systems of a benchmark that share a letter are not told apart: paired permutation "
@@ -149,9 +155,8 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
         "queries; –: unknown.",
         *filter(None, [_cuts(benchmarks)]),
     )
-    choosers = dict.fromkeys(("benchmark", *_OF_BENCHMARK), "=") | _CHOOSERS
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    return StudyTable("benchmarks", _table("Every benchmark", heads, lines, notes), frame, choosers, records)
+    return replace(_table("benchmarks", "Every benchmark", heads, lines, notes, frame), records=records)
 
 
 def _cuts(benchmarks: Sequence[Benchmark]) -> str:
@@ -159,8 +164,11 @@ def _cuts(benchmarks: Sequence[Benchmark]) -> str:
     return cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""
 
 
-def _table(title: str, heads: Sequence[str], lines: Sequence[TableRow], notes: Sequence[str]) -> Table:
-    return Table(title, "system", tuple(Column("", head) for head in heads), tuple(lines), tuple(notes))
+def _table(
+    name: str, title: str, heads: Sequence[str], lines: Sequence[TableRow], notes: Sequence[str], frame: pl.DataFrame
+) -> Table:
+    columns = tuple(Column("", head, choose=_CHOOSERS.get(head, "")) for head in heads)
+    return Table(title, "system", columns, tuple(lines), tuple(notes), name, frame)
 
 
 def _rank(row: Mapping[str, Any], name: str, form: str) -> str:

@@ -26,10 +26,10 @@ from pipeline.measure.design import Design, Draws, estimate, tall
 from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
 from pipeline.measure.statistics import Floats, Groups, simultaneous
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.tables import Cell, Value, grid
+from pipeline.scores.tables import Cell, Table, Value, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, parts_of, stored_names
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, check_baseline, made, named_by
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
@@ -171,14 +171,14 @@ def systems_table(
     rows: Sequence[Measurement],
     notes: Sequence[str],
     show: Callable[[Measurement], str] | None = None,
-) -> StudyTable:
+) -> Table:
     """Return a table of systems by columns; ``show`` formats a figure (default: percent)."""
     frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
     cells: dict[tuple[str, str], Value] = {row[:2]: show(row) if show else Cell(*row[2:]) for row in rows}
-    return StudyTable(name, grid(title, "system", cells, notes), frame)
+    return grid(name, title, "system", cells, notes, frame)
 
 
-def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
+def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
     """Return the MAP of each system in the benchmark, over its rebuilds, with matched negatives and in large pools.
 
     Negatives are drawn query by query, so the variance between queries includes that of the draws.
@@ -208,7 +208,7 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> StudyTable:
     return systems_table("redraws", "Systems under other candidates", rows, notes)
 
 
-def order_table(precisions: Precisions, rebuilds: int) -> StudyTable:
+def order_table(precisions: Precisions, rebuilds: int) -> Table:
     """Return the difference of each two systems in the benchmark and with other candidates.
 
     The first of a pair is better in the benchmark; the intervals of a column hold simultaneously.
@@ -276,7 +276,7 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
     return np.mean(excess, axis=0) if excess else None
 
 
-def bias_table(precisions: Precisions) -> StudyTable:
+def bias_table(precisions: Precisions) -> Table:
     """Return the gain of each system when the negatives of one system are left out."""
     rows, sources = [], precisions.negative_systems
     gains = {
@@ -308,7 +308,7 @@ def bias_table(precisions: Precisions) -> StudyTable:
     return systems_table("bias", "Whose negatives are left out", rows, notes)
 
 
-def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> StudyTable:
+def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> Table:
     """Return the queries that each field needs to detect a difference, and the difference that its queries detect.
 
     Differences are to the baseline. The test is the first step of Holm's correction over the fields.

@@ -20,8 +20,8 @@ from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, grid, label_of
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.scores.tables import Cell, Column, Table, frame_table, grid, label_of
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import pool_result
 from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
@@ -70,11 +70,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if short_fields := [config["field"] for config in configs if config["longest"] <= DEPTH]:
         reason = f"no list has more than {DEPTH} candidates"
         notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short_fields)}: {reason}.")
-    (score_table,) = result.tables
-    title = f"{Path(recipe.input).resolve().name}, {recipe.split}"
-    table = replace(score_table.table, title=title, notes=(*score_table.table.notes, *notes))
-    fields = with_paper(score_table.frame, "benchmark")
-    tables = [StudyTable("fields", table, fields), types_table(types, baseline), *published_table(fields)]
+    (table,) = result.tables
+    title, fields = f"{Path(recipe.input).resolve().name}, {recipe.split}", with_paper(table.frame, "benchmark")
+    table = replace(table, name="fields", title=title, notes=(*table.notes, *notes), frame=fields)
+    tables = [table, types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
 
 
@@ -108,7 +107,7 @@ def types_frame(
     return with_paper(frame, "benchmark-type").rename({"field": "type"})
 
 
-def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
+def types_table(types: pl.DataFrame, baseline: str | None) -> Table:
     """Return :func:`types_frame` as a table."""
     notes = [
         f"Percent: mean over fields of the {types['type'].n_unique()} types alone, with all positives [95% interval]. "
@@ -122,7 +121,7 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> StudyTable:
         marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
         column = Column(label_of(row["measure"]), row["system"])
         cells[row["type"], column] = Cell(row["value"], row["low"], row["high"], marks=marks)
-    return StudyTable("types", grid("Candidate types", "type", cells, notes), types)
+    return grid("types", "Candidate types", "type", cells, notes, types)
 
 
 def types_heat(types: pl.DataFrame) -> HeatMap:
@@ -140,13 +139,13 @@ def with_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     return with_published(frame, key).drop("difference").rename({"published": "paper"})
 
 
-def published_table(fields: pl.DataFrame) -> list[StudyTable]:
+def published_table(fields: pl.DataFrame) -> list[Table]:
     """Return the table of figures beside the published ones; an empty list if none is published."""
     percent = pl.col("value", "low", "high", "paper") * 100
     compared = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
     compared = compared.rename({"value": "here"})
     note = "Percent. The paper's benchmark is of S2ORC; another corpus or other candidates give other figures."
-    return [StudyTable.of("paper", "Beside the figures of the papers", compared, [note])] if len(compared) else []
+    return [frame_table("paper", "Beside the figures of the papers", compared, [note])] if len(compared) else []
 
 
 STUDY = Study(

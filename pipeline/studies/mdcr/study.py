@@ -20,10 +20,11 @@ from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
+from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, needs_tuning, parse_systems, stored_names, weighted
 from pipeline.stages.tune import Tuning, tune_task
-from pipeline.studies.base import Study, StudyResult, StudyTable
+from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import made
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
@@ -154,8 +155,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     count_table = pl.DataFrame(rows, schema=["count", "value"], orient="row")
     note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
     tables = [
-        StudyTable.of("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
-        StudyTable.of("counts", "What the benchmark has", count_table),
+        frame_table("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
+        frame_table("counts", "What the benchmark has", count_table),
     ]
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     files = {"datasheet.md": datasheet(artifact, corpus, recipe)}

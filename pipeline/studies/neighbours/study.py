@@ -18,7 +18,8 @@ from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.page.parts import Part, TextEntry
-from pipeline.studies.base import Study, StudyFigure, StudyResult, StudyTable
+from pipeline.scores.tables import Table, frame_table
+from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
@@ -192,7 +193,7 @@ def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
     )
 
 
-def titles(values: pl.DataFrame) -> StudyTable:
+def titles(values: pl.DataFrame) -> Table:
     """Return table 3: a row for each corpus and system."""
     columns = [f"{task} {name}" for task, name in (*_TITLE_COLUMNS, *itertools.product(TASKS.values(), _FURTHER))]
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
@@ -212,7 +213,7 @@ def best_of_titles(values: pl.DataFrame) -> str:
     return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
-def categories(means: pl.DataFrame, limitations: Sequence[str]) -> StudyTable:
+def categories(means: pl.DataFrame, limitations: Sequence[str]) -> Table:
     """Return table 4: AOP-10 by category (:func:`category_means`)."""
     cells = means.filter(measure="AOP-10")
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
@@ -220,7 +221,7 @@ def categories(means: pl.DataFrame, limitations: Sequence[str]) -> StudyTable:
     return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes)
 
 
-def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
+def optimality(by_category: pl.DataFrame, recipe: Recipe) -> Table:
     """Return table 5: AOP-20 by category (:func:`category_means`), with a mark if it is optimal (:data:`OPTIMAL`)."""
     lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
     category, means = pl.col("category"), by_category.filter(measure="AOP-20")
@@ -232,17 +233,17 @@ def optimality(by_category: pl.DataFrame, recipe: Recipe) -> StudyTable:
     return _table_of_cells("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
 
 
-def by_class(classes: pl.DataFrame, recipe: Recipe) -> StudyTable:
+def by_class(classes: pl.DataFrame, recipe: Recipe) -> Table:
     """Return the mean over the corpora of each class, system and measure."""
     cells = classes.with_columns(column=pl.format("{} {}", "system", "measure"))
     means = cells.pivot(on="column", index=["category", "name"], values="value", aggregate_function="mean")
     label = pl.format("{} {}", "category", "name").alias("class")
     shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
     title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return StudyTable.of("classes", title, classes, [note, *recipe.limitations], shown=shown)
+    return frame_table("classes", title, classes, [note, *recipe.limitations], shown=shown)
 
 
-def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
+def counts(corpora: Mapping[str, Artifact]) -> Table:
     """Return the number of neighbours of each class."""
     frame = pl.concat(
         pl.DataFrame({
@@ -257,10 +258,10 @@ def counts(corpora: Mapping[str, Artifact]) -> StudyTable:
         "not English have no neighbours."
     )
     shown = totals.rename({"without_words": "without words"})
-    return StudyTable.of("counts", "Neighbours by class", frame, [note], shown=shown)
+    return frame_table("counts", "Neighbours by class", frame, [note], shown=shown)
 
 
-def similarities(cosines: pl.DataFrame) -> StudyTable:
+def similarities(cosines: pl.DataFrame) -> Table:
     """Return the similarities by category: means over classes and corpora, lowest and highest over all."""
     extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
     means = cosines.group_by("system", "category", maintain_order=True).agg(
@@ -268,12 +269,12 @@ def similarities(cosines: pl.DataFrame) -> StudyTable:
     )
     shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
     notes = ["Cosines of all pairs of neighbours of a class, and of neighbours with their originals."]
-    return StudyTable.of("similarities", "Similarities by category", cosines.drop("pairs", "own"), notes, 3, shown)
+    return frame_table("similarities", "Similarities by category", cosines.drop("pairs", "own"), notes, 3, shown)
 
 
 def correlation(
     classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
-) -> StudyTable:
+) -> Table:
     """Return brittleness beside the quality of each system, and their rank correlation.
 
     Brittleness is 100% minus the mean of a measure over highly and partially similar neighbours, with equal weights of
@@ -296,7 +297,7 @@ def correlation(
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
     title = "Brittleness and citation recommendation"
-    return StudyTable.of("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
+    return frame_table("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
 
 
 def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
@@ -314,7 +315,7 @@ def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
     return float(test.pvalue)
 
 
-def published_tables(recipe: Recipe) -> Iterator[StudyTable]:
+def published_tables(recipe: Recipe) -> Iterator[Table]:
     """Yield the paper's figures of the sets that resemble the corpora: tables 3 and 4 of its own."""
     title_keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in _TITLE_COLUMNS}
     category_keys = {category: f"aop10.{{}}.{category}" for category in CATEGORIES}
@@ -335,7 +336,7 @@ def published_tables(recipe: Recipe) -> Iterator[StudyTable]:
 
 def _table_of_cells(
     name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str]
-) -> StudyTable:
+) -> Table:
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus.
 
     A value is followed by the ``mark`` of its cell, if any, and by its interval. ``frame`` has the figures of the
@@ -354,7 +355,7 @@ def _table_of_cells(
     wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
     label = pl.format("{} {}", "corpus", "system").alias("")
     shown = wide.select(label, *(name for name in columns if name in wide.columns))
-    return StudyTable.of(name, title, frame, notes, shown=shown)
+    return frame_table(name, title, frame, notes, shown=shown)
 
 
 STUDY = Study(

@@ -9,13 +9,13 @@ import polars as pl
 
 from pipeline.measure.statistics import Floats
 from pipeline.scores.page.parts import HeatMap
-from pipeline.studies.base import StudyTable
+from pipeline.scores.tables import Table, frame_table
 
 LEAST_SYSTEMS = 3
 """Minimum number of systems of a correlation."""
 
 
-def correlation_table(figures: pl.DataFrame) -> StudyTable:
+def correlation_table(figures: pl.DataFrame) -> Table:
     """Return, for each figure, the figure that correlates most with it over systems; the CSV file has all pairs."""
     labels, matrix = _correlations(figures)
     np.fill_diagonal(matrix, np.nan)
@@ -26,7 +26,7 @@ def correlation_table(figures: pl.DataFrame) -> StudyTable:
     nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
     rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
     pairs, title = pairs.filter(pl.col("figure") != pl.col("other")), "SciRepEval: correlation of figures over systems"
-    return StudyTable.of("correlations", title, pairs, (), decimals=2, shown=rows)
+    return frame_table("correlations", title, pairs, (), decimals=2, shown=rows)
 
 
 def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:

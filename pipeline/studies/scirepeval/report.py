@@ -22,8 +22,7 @@ from pipeline.encode import hub, registry
 from pipeline.encode.spec import Model
 from pipeline.measure.design import Design, estimate
 from pipeline.scores.page.parts import Chart, HeatMap, Part
-from pipeline.scores.tables import Cell, Column, Value, grid, percent
-from pipeline.studies.base import StudyTable
+from pipeline.scores.tables import Cell, Column, Table, Value, frame_table, grid, percent
 from pipeline.studies.common import series
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
@@ -112,7 +111,7 @@ def _averaged(figures: pl.DataFrame, of: Sequence[str], seed: int = 0, baseline:
     return estimate(numbered, design, seed, None if baseline is None else (baseline,))
 
 
-def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
+def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> Table:
     """Return the mean and standard deviation of the figures of probes over the seeds of their fits."""
     keys = ["task", "title", "measure", "system"]
     fits = pl.concat([figures, *repeats]).group_by(keys, maintain_order=True)
@@ -123,7 +122,7 @@ def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> StudyTable:
         for row in frame.iter_rows(named=True)
     }
     notes = (f"Mean and deviation over {frame['seeds'].max()} seeds of the fits; data and draws are the same.",)
-    return StudyTable("seeds", grid("SciRepEval: probes over seeds", "task", cells, notes), frame)
+    return grid("seeds", "SciRepEval: probes over seeds", "task", cells, notes, frame)
 
 
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
@@ -144,7 +143,7 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
     return frame.select("system", pl.lit(baseline).alias("baseline"), "format", **facts, **columns)
 
 
-def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> StudyTable:
+def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> Table:
     """Return the averages beside the published ones (table 2), which ``printed_as`` names for each system.
 
     The out-of-train average of the earlier edition omits SciDocs, so no published value is given for it. ``samples``
@@ -167,8 +166,8 @@ def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, s
     if samples:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
     cells |= printed_cells if any(printed_cells.values()) else {}
-    table = grid("SciRepEval: averages over tasks", "system", cells, notes)
-    return StudyTable("averages", table, pl.DataFrame(rows, infer_schema_length=None))
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return grid("averages", "SciRepEval: averages over tasks", "system", cells, notes, frame)
 
 
 def best_of(means: pl.DataFrame) -> str:
@@ -178,14 +177,14 @@ def best_of(means: pl.DataFrame) -> str:
     return "".join(f"{row['system']}: average {percent(row['value'])} (mean over tasks)" for row in best)
 
 
-def formats(means: pl.DataFrame) -> StudyTable:
+def formats(means: pl.DataFrame) -> Table:
     """Return the averages by format."""
     rows = means.filter(pl.col("group") != "average", pl.col("format") != "")
     cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in rows.iter_rows(named=True)}
-    return StudyTable("formats", grid("SciRepEval: averages by format", "system", cells, ()), rows)
+    return grid("formats", "SciRepEval: averages by format", "system", cells, frame=rows)
 
 
-def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> StudyTable:
+def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Table:
     """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
 
     Published figures are for the 24 tasks; those of the earlier edition (table 4) are for control codes on SciNCL,
@@ -204,11 +203,11 @@ def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Stud
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, for which the paper takes one task per row."
     ]
-    table = grid("SciRepEval: confusion of formats", "tasks", cells, notes)
-    return StudyTable("codes", table, pl.DataFrame(rows, infer_schema_length=None))
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return grid("codes", "SciRepEval: confusion of formats", "tasks", cells, notes, frame)
 
 
-def tasks(figures: pl.DataFrame) -> StudyTable:
+def tasks(figures: pl.DataFrame) -> Table:
     """Return every figure, with the domain, files, items and mean time of its task."""
     frame = figures.with_columns(figure=pl.int_range(pl.len()).over("system")).sort("figure", maintain_order=True)
     value, several = pl.col("value"), len(_systems(figures)) > 1
@@ -230,10 +229,10 @@ def tasks(figures: pl.DataFrame) -> StudyTable:
             "another fifth can move the figure by more than the interval holds."
         )
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
-    return StudyTable("tasks", grid("SciRepEval: tasks", "task", cells, notes), frame.select(names))
+    return grid("tasks", "SciRepEval: tasks", "task", cells, notes, frame.select(names))
 
 
-def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable | None:
+def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table | None:
     """Return the figures that one figure of a task averages, as the published code prints them; None without any.
 
     They are the row of all training papers and the few-shot rows, or the four figures of reviewer matching.
@@ -257,10 +256,10 @@ def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable | No
         "A figure of the table of tasks is the mean of these. all: every training paper; a number: a few-shot row.",
     )
     columns = ("task", "measure", "system", "value", "low", "high", "items")
-    return StudyTable("parts", grid("SciRepEval: full and few-shot rows", "task", cells, notes), frame.select(columns))
+    return grid("parts", "SciRepEval: full and few-shot rows", "task", cells, notes, frame.select(columns))
 
 
-def difference_table(differences: pl.DataFrame) -> StudyTable:
+def difference_table(differences: pl.DataFrame) -> Table:
     """Return the differences over all figures (:func:`differences`)."""
     frame, cells = differences.filter(format="").drop("format"), dict[tuple[str, str], Value]()
     for row in frame.iter_rows(named=True):
@@ -273,7 +272,7 @@ def difference_table(differences: pl.DataFrame) -> StudyTable:
         "difference over its deviation between tasks.",
     )
     title = f"SciRepEval: differences from {frame['baseline'][0]}"
-    return StudyTable("differences", grid(title, "system", cells, notes), frame)
+    return grid("differences", title, "system", cells, notes, frame)
 
 
 def gains(differences: pl.DataFrame, provenance: str) -> Chart:
@@ -285,7 +284,7 @@ def gains(differences: pl.DataFrame, provenance: str) -> Chart:
     return Chart(title, "", "points", views, categories=FORMATS, provenance=provenance)
 
 
-def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> StudyTable:
+def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> Table:
     """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
 
     ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
@@ -314,7 +313,7 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
         "that are not safetensors: their bytes by four. Cut: papers longer than the encoder reads.",
     ]
     shown = frame.rename({"papers_per_second": "papers a second", "cut": "cut (%)"})
-    return StudyTable.of("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
+    return frame_table("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
 
 
 def _parameters(model: Model) -> int | None:
@@ -332,17 +331,17 @@ def _parameters(model: Model) -> int | None:
     return sum(sizes) if sizes else None
 
 
-def leaks(artifacts: Mapping[str, Artifact]) -> StudyTable:
+def leaks(artifacts: Mapping[str, Artifact]) -> Table:
     """Return how many test papers of each task are in training data."""
     frame = pl.concat(
         pl.DataFrame(artifact.arrow("leaks.arrow")).select(pl.lit(task).alias("task"), *LEAKS.names)
         for task, artifact in artifacts.items()
     )
     headers = {"training": "training data", "papers": "test papers", "ids": "in it by id", "titles": "by title alone"}
-    return StudyTable.of("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(headers))
+    return frame_table("leaks", "SciRepEval: test papers in training data", frame, shown=frame.rename(headers))
 
 
-def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable:
+def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table:
     """Return the counts of each task with each system; the table shows those of the first system."""
     rows = [
         {"task": entry.name, "system": system, "count": name, "number": number}
@@ -353,20 +352,19 @@ def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> StudyTable:
     frame = pl.DataFrame(rows)
     shown = frame.unique(["task", "count"], keep="first", maintain_order=True).drop("system")
     shown = shown.with_columns(pl.col("count").str.replace_all("_", " "))
-    return StudyTable.of("counts", "SciRepEval: what was read and left out", frame, shown=shown)
+    return frame_table("counts", "SciRepEval: what was read and left out", frame, shown=shown)
 
 
-def heats(figures: pl.DataFrame, confusion: StudyTable | None, source: str) -> Iterator[Part]:
+def heats(figures: pl.DataFrame, confusion: Table | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
     systems, (names, values) = _systems(figures), by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         yield correlation_heat(figures, source)
     if confusion is not None:
-        table = confusion.table
-        rows, columns = [line.label for line in table.lines], [column.label for column in table.columns]
+        rows, columns = [line.label for line in confusion.lines], [column.label for column in confusion.columns]
         cells = pl.Series(confusion.frame["value"]).reshape((len(rows), -1)).to_list()
-        yield HeatMap("Confusion of formats", table.corner, rows, columns, {"percent": cells}, source)
+        yield HeatMap("Confusion of formats", confusion.corner, rows, columns, {"percent": cells}, source)
 
 
 def _systems(figures: pl.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.page.parts import Chart, Mark, Series, TablePart, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.parts import Chart, Mark, Series, TextBrowser, TextEntry, TextTable
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.page.workspace import CITED, EVIL, RUNS, ranked, report_page, scored, title
@@ -46,19 +46,15 @@ TEXTS = TextBrowser(
 
 
 FIGURES = [("MIT", "7", 0.1), ("MIT", "1,100", 0.2), ("Apache-2.0", "22.7", 0.3), (None, None, 0.4)] * 2
-CHOSEN = TablePart(
-    "chosen",
-    Table(
-        "Chosen",
-        "system",
-        tuple(Column("", name) for name in ("licence", "million", "value")),
-        tuple(
-            TableRow(f"s{n}", (licence, million, Cell(value, 0, 1, best=n == 7)))
-            for n, (licence, million, value) in enumerate(FIGURES)
-        ),
-        (),
+CHOSEN = Table(
+    "Chosen",
+    "system",
+    (Column("", "licence", choose="="), Column("", "million", choose="≤"), Column("", "value")),
+    tuple(
+        TableRow(f"s{n}", (licence, million, Cell(value, 0, 1, best=n == 7)))
+        for n, (licence, million, value) in enumerate(FIGURES)
     ),
-    choosers={"licence": "=", "million": "≤"},
+    name="chosen",
     records=[
         {"label": f"s{n}", "field": EVIL, "measure": "map", "value": value} for n, (_, _, value) in enumerate(FIGURES)
     ],
@@ -66,13 +62,17 @@ CHOSEN = TablePart(
 
 
 WIDE = Table(
-    "Wide", "system", tuple(Column("", f"measure {n}") for n in range(30)), (TableRow("a", (Cell(0.5),) * 30),), ()
+    "Wide",
+    "system",
+    tuple(Column("", f"measure {n}") for n in range(30)),
+    (TableRow("a", (Cell(0.5),) * 30),),
+    name="wide",
 )
 APART = Chart(
     "Three systems on one size", "candidates", "%",
     {"MAP": [Series(name, [1_000.0], [0.5], [0.4], [0.6]) for name in "abc"]}, log=True, ticks={1_000: "1k"},
 )  # fmt: skip
-FURTHER = [TablePart(f"t{n}", dataclasses.replace(WIDE, title=f"Further {n}")) for n in range(4)]
+FURTHER = [dataclasses.replace(WIDE, name=f"t{n}", title=f"Further {n}") for n in range(4)]
 """With the two others of its page, more tables than a page shows at once."""
 
 
@@ -92,9 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     third = {**RUNS, "third": [{3: 2.0, 5: 1.0}, {3: 1.0}, {6: 1.0, 7: 0.5}]}
     page = report_page(*scored(root / "alone", [{}], third))
     (root / "alone/three").mkdir()
-    write_page(
-        dataclasses.replace(page, parts=[*page.parts, APART, TablePart("wide", WIDE), *FURTHER]), root / "alone/three"
-    )
+    write_page(dataclasses.replace(page, parts=[*page.parts, APART, WIDE, *FURTHER]), root / "alone/three")
     return root / "reports"
 
 
@@ -129,7 +127,7 @@ def open_page(page: Any, path: Path) -> None:
     page.wait_for_selector("html[data-ready]")
 
 
-def column(page: Any, number: int, table: str = ".leaderboard") -> list[str]:
+def column(page: Any, number: int, table: str = "[data-table=leaderboard]") -> list[str]:
     cells = page.locator(f"{table} tbody tr:visible > *:nth-child({number})")
     return [text.strip() for text in cells.all_inner_texts()]
 
@@ -144,7 +142,7 @@ def ap(system: str, query: int) -> float:
 
 
 def test_sorting_by_mouse_and_keyboard(page: Any) -> None:
-    head = page.locator(".leaderboard th", has_text="MAP")
+    head = page.locator("[data-table=leaderboard] th", has_text="MAP")
     unsorted = figures(column(page, 4))
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
@@ -153,9 +151,9 @@ def test_sorting_by_mouse_and_keyboard(page: Any) -> None:
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
     assert figures(column(page, 4)) == sorted(unsorted)
-    page.locator(".leaderboard th button", has_text="system").click()
+    page.locator("[data-table=leaderboard] th button", has_text="system").click()
     assert column(page, 1) == sorted(column(page, 1))
-    assert page.locator(".leaderboard th[aria-sort]").count() == 1
+    assert page.locator("[data-table=leaderboard] th[aria-sort]").count() == 1
     summary = page.locator("#s5 tbody.summary")
     page.locator("#s5 th button", has_text="lsa").first.click()
     assert summary.inner_text().startswith("AVG")
@@ -171,7 +169,7 @@ def test_a_filter_hides_rows(page: Any) -> None:
 
 
 def test_a_figure_opens_its_provenance(page: Any) -> None:
-    page.locator(".leaderboard tbody tr", has_text="Art").first.locator("button").first.click()
+    page.locator("[data-table=leaderboard] tbody tr", has_text="Art").first.locator("button").first.click()
     told = page.locator("dialog[open]").inner_text()
     assert re.search(r"bm25, Art, map: [\d.]+", told)
     assert all(re.search(name, told) for name in ("rankings\nrank-", "pools\n", '"depth": 500', "bootstrap seed\n13"))
@@ -319,7 +317,7 @@ def test_light_and_dark(page: Any) -> None:
     page.emulate_media(media="print")
     assert background() == light
     assert not page.locator(".bar").is_visible()
-    assert page.locator(".leaderboard").is_visible()
+    assert page.locator("[data-table=leaderboard]").is_visible()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -365,7 +363,7 @@ def test_it_begins_with_what_it_shows(page: Any) -> None:
 
 @pytest.mark.parametrize("page", ALONE, indirect=True)
 def test_one_pool_has_one_table_whose_figures_open_their_provenance(page: Any) -> None:
-    assert page.locator(".leaderboard").count() == 0
+    assert page.locator("[data-table=leaderboard]").count() == 0
     assert page.locator("#s0 tbody tr").count() == 3
     figures = page.locator("#s0 button.figure")
     assert figures.count() == 9
@@ -496,5 +494,5 @@ def test_a_reader_chooses_rows_by_value_and_by_limit(page: Any) -> None:
     million.select_option(label="any")
     section.get_by_role("searchbox").fill("s7")
     assert systems() == ["s7"]
-    section.get_by_role("button", name="40.0: provenance").locator("visible=true").click()
+    section.get_by_role("button", name=re.compile("40.0, s[37], value: provenance")).locator("visible=true").click()
     assert page.locator("#record-title").inner_text() == f"s7, {EVIL}, map: 40.0"

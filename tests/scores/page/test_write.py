@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from pipeline.scores.page.parts import (
@@ -17,7 +19,6 @@ from pipeline.scores.page.parts import (
     Page,
     Part,
     Series,
-    TablePart,
     TextBrowser,
     TextEntry,
     TextTable,
@@ -35,7 +36,7 @@ TABLE = Table(
 )
 TEXT = TextEntry([EVIL], EVIL, [(EVIL, "bold")], [TextTable(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
 PARTS: list[Part] = [
-    TablePart("table", TABLE, EVIL),
+    replace(TABLE, frame=pl.DataFrame({"a": [EVIL]})),
     Chart(EVIL, EVIL, "%", {EVIL: [Series(EVIL, [1.0], [0.5])], "b": []}, provenance=EVIL),
     HeatMap(EVIL, EVIL, [EVIL], [EVIL], {EVIL: [[0.5]], "b": [[None]]}, EVIL),
     Image(EVIL, "<svg xmlns='http://www.w3.org/2000/svg'/>", EVIL),
@@ -84,7 +85,7 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     page = report_page(runs, scores)
     kinds = [type(part).__name__ for part in page.parts]
-    assert kinds == ["Leaderboard", "Chart", "Chart", "TablePart", "HeatMap", "TablePart", "Browser"]
+    assert kinds == ["Table", "Chart", "Chart", "Table", "HeatMap", "Table", "Browser"]
     curve, by_field = (part for part in page.parts if isinstance(part, Chart))
     assert [series.x for series in curve.views["MAP"]] == [[7, 8], [7, 8]]
     assert by_field.categories == ["Art", "Physics", "mean"]
@@ -110,7 +111,7 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_cells(value: Value, cell: str) -> None:
     table = Table("t", "c", (Column("", "x"),), (TableRow("row", (value,)),), ("note", "provenance"))
-    assert f'<th scope="row">row</th>{cell}' in as_html(Page("p", "", [TablePart("t", table)]))
+    assert f'<th scope="row">row</th>{cell}' in as_html(Page("p", "", [table]))
 
 
 def test_an_index_lists_the_pages_of_a_folder(tmp_path: Path) -> None:

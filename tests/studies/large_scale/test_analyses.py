@@ -109,7 +109,7 @@ def test_recall_by_citations_is_of_the_positives_of_each_third(
     for place, value in enumerate(rows_of(table, "dataset a").values()):
         of_query = [hit[(classes == place) & (query == number)] for number in range(QUERIES)]
         assert value == pytest.approx(np.mean([hits.mean() for hits in of_query if len(hits)]))
-    assert f"least up to {bounds[0]}, middle up to {bounds[1]} citations" in table.table.notes[0]
+    assert f"least up to {bounds[0]}, middle up to {bounds[1]} citations" in table.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_correlations_of_winners_are_read_together(ranked: PoolRankings) -> None
     (table,) = analyses.winners([ranked], analyses.precisions([ranked], seed=13), "b")
     known = table.frame.filter(pl.col("value").is_not_nan())
     assert 0 < len(known) <= 10
-    assert "The intervals of the 10 correlations hold together" in table.table.notes[1]
+    assert "The intervals of the 10 correlations hold together" in table.notes[1]
     gains = analyses.precisions([ranked], seed=13)["dataset"]
     change = gains["all", "a"][0] - gains["all", "b"][0]
     fact = analyses.query_facts(ranked)["shared words"]

@@ -74,31 +74,31 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     dataset = summary([(None, 200_000), (None, 2_000_000)])
     (first,) = tables(dataset, {"dataset": GAPS, "Art": {}})
     assert first.name == "table-1"
-    assert [(c.group, c.label) for c in first.table.columns] == [
+    assert [(c.group, c.label) for c in first.columns] == [
         (size, label) for size in ("200k", "2M") for label in ("MAP", "NDCG", "R@30")
     ]
-    assert [line.label for line in first.table.lines] == systems
-    cell = first.table.lines[1].values[3]
+    assert [line.label for line in first.lines] == systems
+    cell = first.lines[1].values[3]
     assert isinstance(cell, Cell)
     assert cell.published == pytest.approx(0.216)
     row = figure(dataset, "scincl", None, 2_000_000, "map")
     assert (cell.value, cell.low, cell.high) == (row["value"], row["low"], row["high"])
-    assert "without abstract 50.0% and 25.0%" in first.table.notes[-1]
+    assert "without abstract 50.0% and 25.0%" in first.notes[-1]
     setups = [(field, 100_000) for field in MAG_FIELDS]
     found = list(tables(summary(setups, samples=1), {}))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
-    assert [line.label for line in found[0].table.lines] == [*MAG_FIELDS, AVERAGE]
-    assert found[0].table.lines[-1].summary
-    assert all(value.low < value.value < value.high for each in found for line in each.table.lines
+    assert [line.label for line in found[0].lines] == [*MAG_FIELDS, AVERAGE]
+    assert found[0].lines[-1].summary
+    assert all(value.low < value.value < value.high for each in found for line in each.lines
                for value in line.values)  # type: ignore[union-attr, operator]  # fmt: skip
     assert found[0].frame["published"].null_count() == 0
-    assert "(" in str(found[0].table.lines[-1].values[0])
+    assert "(" in str(found[0].lines[-1].values[0])
     two = summary([("Art", 50), ("Physics", 50)])
-    assert "(" not in str(next(tables(two, {})).table.lines[-1].values[0])
+    assert "(" not in str(next(tables(two, {})).lines[-1].values[0])
     (alone,) = tables(dataset, {}, compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)
-    assert {str(value) for line in alone.table.lines for value in line.values if "(" in str(value)} == set()
-    assert alone.table.notes == ("Percent [95% interval over queries].",)
+    assert {str(value) for line in alone.lines for value in line.values if "(" in str(value)} == set()
+    assert alone.notes == ("Percent [95% interval over queries].",)
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,9 @@ def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:
     expected = [(system, 100 * quality[system], 0.0, 10.0 + names.index(system)) for system in quality]
     assert table.frame.rows() == [pytest.approx(row) for row in expected]
     refused = "not given: it takes 10 systems that are not all equal."
-    assert table.table.notes[0].endswith(f"by NN1_Ret with MAP: {refused}")
-    assert table.table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.00.")
-    few = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13).table.notes
+    assert table.notes[0].endswith(f"by NN1_Ret with MAP: {refused}")
+    assert table.notes[1].endswith("by AOP-10 with MAP: -1.00 [-1.00, -1.00], p = 0.00.")
+    few = correlation(classes, {"a": 0.4, "b": 0.3, "d": 0.1}, seed=13).notes
     assert few[1].endswith(f"by AOP-10 with MAP: {refused}")
 
 
