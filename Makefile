@@ -75,6 +75,7 @@ help:  ## this list
 	@echo "                 RAY_ADDRESS=host:port SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
 	@echo "                 VERBOSE=1 DELETE=1 (gc)"
+	@echo "Messages name options of the command $(BIN)/mdcr: --min-citations=3 is MIN_CITATIONS=3 here"
 	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
 
 setup: $(VENV)/.installed  ## create the environment (.venv)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from pipeline import keywords
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
 from pipeline.core.door import FILLED, MAY_BE_EMPTY, POSITIVE, checked_methods
-from pipeline.core.errors import InputError, InsufficientDataError, spell_as
+from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
@@ -55,7 +54,6 @@ def open(  # noqa: A001
     folder = Path(root).expanduser().absolute()  # notebooks change the working folder
     if not folder.is_dir():
         raise InputError(f"the workspace {folder} must be a folder", "Give the folder that holds corpora/")
-    spell_as(keywords.of(open, Workspace.evaluations, Workspace.build))
     load_plugins()
     return Workspace(Runner(folder, Resources.of(memory, workers, device), wait=wait_for_workers))
 

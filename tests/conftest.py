@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
-from pipeline.core import errors, progress, resources
+from pipeline.core import progress, resources
 from tests.cluster.slurm_host import slurm_host as slurm_host  # one Slurm a session
 from tests.faults.tally import summary
 
@@ -163,4 +163,3 @@ def plain_ranx() -> Iterator[ModuleType]:
 def messages_are_shown() -> None:
     """Undo what a command or a workspace of an earlier test of this process said of its messages."""
     progress.set_quiet(False)
-    errors.spell_as(str)

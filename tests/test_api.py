@@ -75,14 +75,13 @@ def test_a_notebook_needs_no_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "settings", "said"),
     [
-        ("synthetic", {"input": "somewhere"}, "source synthetic takes no input, got somewhere"),
-        ("parquet", {}, "must have the folder of the release. Give it with input"),
-        ("jsonl", {"input": ".", "colums": {"title": "headline"}}, "no option --colums. Did you mean 'columns'"),
-        ("synthetic", {"duplicates_by": "doi"}, "duplicates_by must go with duplicates=drop or merge"),
+        ("synthetic", {"input": "somewhere"}, "source synthetic takes no --input, got somewhere"),
+        ("parquet", {}, "must have the folder of the release. Give it with --input"),
+        ("jsonl", {"input": ".", "colums": {"title": "headline"}}, "no option --colums. Did you mean '--columns'"),
+        ("synthetic", {"duplicates_by": "doi"}, "--duplicates-by must go with --duplicates=drop or merge"),
     ],
 )
 def test_a_corpus_that_cannot_be_built(workspace: mdcr.Workspace, source: str, settings: Any, said: str) -> None:
-    mdcr.open(workspace.root)  # messages then name keywords
     with pytest.raises(InputError) as error:
         workspace.build(source, **settings)
     assert said in str(error.value)
@@ -247,18 +246,18 @@ def test_a_choice_that_is_not_one_lists_what_there_is(
     ("setting", "value", "said"),
     [
         ("nested", "no", "nested must be true or false, got 'no'"),
-        ("drop_same_title", 0, "drop_same_title must be true or false, got 0"),
-        ("seed", 13.0, "seed must be a whole number, got 13.0"),
-        ("year", 2019.0, "year must be a whole number, got 2019.0"),
-        ("samples", True, "samples must be a whole number, got True"),
-        ("queries", 0, "queries must be a number from 1, such as 200k, or all, got 0"),
-        ("min_citations", "few", "min_citations must be a whole number, got 'few'"),
+        ("drop_same_title", 0, "--keep-same-title must be true or false, got 0"),
+        ("seed", 13.0, "--seed must be a whole number, got 13.0"),
+        ("year", 2019.0, "--year must be a whole number, got 2019.0"),
+        ("samples", True, "--samples must be a whole number, got True"),
+        ("queries", 0, "--queries must be a number from 1, such as 200k, or all, got 0"),
+        ("min_citations", "few", "--min-citations must be a whole number, got 'few'"),
         ("positives", "prefilterd", "got 'prefilterd'. Did you mean 'prefiltered'"),
         ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),
     ],
 )
 def test_settings_of_another_type_are_refused(root: Path, setting: str, value: Any, said: str) -> None:
-    workspace = mdcr.open(root)  # messages then name keywords
+    workspace = mdcr.open(root)
     for refuses in (workspace.pool, workspace.scores):
         with pytest.raises(InputError) as error:
             refuses(**{setting: value})

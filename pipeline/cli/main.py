@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, InsufficientDataError, MdcrError, spell_as
+from pipeline.core.errors import DriftError, InputError, InsufficientDataError, MdcrError
 
 UNEXPECTED = 70
 
@@ -69,10 +69,7 @@ def _run(words: list[str]) -> None:
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     load_plugins()
     top, commands = parser()
-    typed = words
-    spell_as(spelling.as_options)
     if words[:1] == ["--from-make"] and words[1:2]:
-        spell_as(lambda text: spelling.as_variables(text, commands))
         words = spelling.with_variables(words[1:], commands)
     options = top.read(words)
     options.words = words
@@ -89,7 +86,7 @@ def _run(words: list[str]) -> None:
             run(options)
         except InsufficientDataError as error:
             if all(f"--{name}" in commands[options.command].options for name in error.instead):
-                error.command = spelling.command_with(typed, error.instead)
+                error.command = spelling.command_with(words, error.instead)
             raise
 
 

@@ -3,8 +3,6 @@
 The Makefile exports ``MDCR_MAKE`` (the names of the variables on its command line), ``MDCR_MAKE_NAME`` (the value of
 each) and ``MDCR_GOALS`` (its goals). At least one goal must take a variable. Values are passed unexpanded and never
 parsed by a shell.
-
-Messages of other modules spell options as ``--size``, or ``--size=900`` with a value.
 """
 
 from __future__ import annotations
@@ -137,44 +135,9 @@ def variables(parser: Parser) -> dict[str, str]:
     return {_variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
 
 
-def as_options(text: str) -> str:
-    """Return a message with options as ``mdcr`` takes them: ``--size 900``."""
-    return re.sub(r"(?<![^\s(])(--[a-z-]+)=(?=\S)", r"\1 ", text)
-
-
-def as_variables(text: str, commands: Mapping[str, Parser]) -> str:
-    """Return a message with goals and variables of ``make``: ``SIZE=900``; options of other programs stay."""
-    options = set[str]().union(*(parser.options for parser in commands.values()))
-    flags = {"--help"}.union(*map(_flags, commands.values()))
-    words = re.split(r"(\s)", text)
-    command, joins = "", False
-    for number, word in enumerate(words):
-        bare = word.strip("(,.;:)")
-        if number > 1 and words[number - 2] == "mdcr" and bare in commands and "--help" not in words[number:]:
-            command, words[number - 2] = bare, "make"
-        elif bare.partition("=")[0] in options:
-            name, _, value = bare.partition("=")
-            value = "1" if name in flags else value
-            joins = not value
-            if name != "--help":
-                words[number] = word.replace(bare, _variable(name) + (f"={value}" if value else ""))
-        elif bare.strip():
-            if joins and (command or re.fullmatch(r"\d[\w.]*", bare)):
-                words[number - 1] = "="
-            elif command and commands[command].word and words[number - 2] == command:
-                words[number] = f"{_variable(commands[command].word)}={word}"
-            else:
-                command = ""
-            joins = False
-    return "".join(words)
-
-
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
-    """Return the command that the user typed (``make`` or ``mdcr``) with changed values of some options."""
-    if words[:1] == ["--from-make"]:
-        values = _typed_variables() | {_variable(option): value for option, value in changes.items()}
-        return shlex.join(["make", *(_goals() or words[1:2]), *(f"{name}={value}" for name, value in values.items())])
-    changed = [word for name, value in changes.items() for word in (f"--{name}", value)]
+    """Return a command line of ``mdcr`` with changed values of some options."""
+    changed = [f"--{name}={value}" for name, value in changes.items()]
     return shlex.join(["mdcr", *without(words, {f"--{name}" for name in changes}), *changed])
 
 

@@ -1,21 +1,12 @@
-"""Errors. Each message says what is wrong, which value, where, and the remedy."""
+"""Errors. Each message says what is wrong, which value, where, and the remedy.
+
+Messages name settings as the command line writes them: ``--min-citations=3``, which is ``MIN_CITATIONS=3`` of make and
+``min_citations=3`` in Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-
-_spelling: Callable[[str], str] = str
-
-
-def spell_as(spelling: Callable[[str], str]) -> None:
-    """Set the spelling of settings in messages; errors write them as ``--size``, or ``--size=900`` with a value."""
-    global _spelling
-    _spelling = spelling
-
-
-def spelled(text: str) -> str:
-    """Return a message with settings in the user's spelling: options, variables of make, or keyword arguments."""
-    return _spelling(text)
+from collections.abc import Iterable, Mapping
 
 
 class MdcrError(Exception):
@@ -35,7 +26,7 @@ class MdcrError(Exception):
 
     def __str__(self) -> str:
         ending = "" if self.remedy.endswith("?") else "."
-        return spelled(f"{self.what}. {self.remedy}{ending}" if self.remedy else f"{self.what}.")
+        return f"{self.what}. {self.remedy}{ending}" if self.remedy else f"{self.what}."
 
 
 class InputError(MdcrError):
@@ -62,7 +53,7 @@ class InsufficientDataError(InputError):
     def __str__(self) -> str:
         if not self.instead:
             return super().__str__()
-        alternative = self.command or spelled(" ".join(f"--{name}={value}" for name, value in self.instead.items()))
+        alternative = self.command or " ".join(f"--{name}={value}" for name, value in self.instead.items())
         return f"{super().__str__()} This works: {alternative}"
 
 

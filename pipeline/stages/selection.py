@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.door import MAY_BE_EMPTY, require
-from pipeline.core.errors import InputError, spelled
+from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.settings import read
 from pipeline.core.task import Task
@@ -81,7 +81,7 @@ class Selection:
             changed = largest(Corpus(corpus), common, fields, sizes, adjustable, ids, held_out=held_out) or {}
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
-                say(spelled(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits"))
+                say(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits")
         samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
         sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [
@@ -95,7 +95,7 @@ class Selection:
         """Return settings by which a paper needs no citations, if no paper has any and the user gave no number."""
         if "min_citations" in self.given or citation_counts(Corpus(corpus).attributes, config.prefilter).any():
             return config
-        say(spelled(f"no paper of {corpus.manifest.slug} has references: --min-citations=0"))
+        say(f"no paper of {corpus.manifest.slug} has references: --min-citations=0")
         return dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, min_citations=0))
 
 

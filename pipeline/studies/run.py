@@ -15,7 +15,7 @@ from pipeline.api import Workspace
 from pipeline.core import files, provenance
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical, file_name
-from pipeline.core.errors import CorruptError, InputError, spelled
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.task import Task
@@ -66,7 +66,7 @@ def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], s
     except InputError as error:
         if all(step.present for step in steps.values()):
             raise
-        return list(steps.values()), f"the rest is planned once these are made: {spelled(error.what)}"
+        return list(steps.values()), f"the rest is planned once these are made: {error.what}"
     return list(steps.values()), ""
 
 

@@ -24,7 +24,7 @@ def test_what_is_left_out_is_the_largest_that_fits(root: Path) -> None:
     assert made.returncode == 0, made.stderr
     (line,) = [line for line in made.stderr.splitlines() if SAID in line]
     shown = {name: config(root)[name] for name in ("queries", "size")}
-    assert line == f"{SAID} --queries {shown['queries']} --size {shown['size']}, the largest that fits"
+    assert line == f"{SAID} --queries={shown['queries']} --size={shown['size']}, the largest that fits"
     for larger in shown:
         more = [f"--{name}={value + (name == larger)}" for name, value in shown.items()]
         assert "only" in one_line_error(mdcr(root, "pool", "--quiet", *more))
@@ -54,15 +54,19 @@ def test_what_was_asked_for_is_an_error_with_the_command_that_works(root: Path, 
     assert mdcr(root, *command).returncode == 0
 
 
-def test_make_is_told_in_the_words_of_make(root: Path, tmp_path: Path) -> None:
+def test_make_is_told_the_command_that_works(root: Path, tmp_path: Path) -> None:
     (tmp_path / "corpora").symlink_to(root / "corpora")
     refused = make(tmp_path, "pool", "CORPUS=tiny", "QUERIES=3k", "SAMPLES=1", "QUIET=1").stderr
-    command = refused.partition("This works: ")[2].splitlines()[0]
-    assert command.startswith("make pool ")
-    variables = {word.partition("=")[0] for word in command.split()[2:]}
-    assert variables == {"CORPUS", "QUERIES", "SAMPLES", "SIZE", "QUIET"}
-    assert "--" not in refused
-    assert make(tmp_path, *shlex.split(command)[1:]).returncode == 0
+    command = shlex.split(refused.partition("This works: mdcr ")[2].splitlines()[0])
+    assert command[0] == "pool"
+    assert {word.partition("=")[0] for word in command[1:]} == {
+        "--corpus",
+        "--queries",
+        "--samples",
+        "--size",
+        "--quiet",
+    }
+    assert mdcr(tmp_path, *command).returncode == 0
     shown = json.loads(make(tmp_path, "show", "JSON=1", "WHAT=pools").stdout)
     assert shown == mdcr_json(root, "show", "pools") == mdcr_json(root, "show", "--what", "pools")
 
@@ -70,12 +74,12 @@ def test_make_is_told_in_the_words_of_make(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("YEAR", "twenty", "mdcr: YEAR must be a whole number, got 'twenty'."),
-        ("SAMPLES", "0", "mdcr: SAMPLES must be from 1 to 9999, got 0."),
-        ("POSITIVES", "prefilterd", "mdcr: POSITIVES must be corpus or prefiltered, got 'prefilterd'. Did you mean"),
+        ("YEAR", "twenty", "mdcr: --year must be a whole number, got 'twenty'."),
+        ("SAMPLES", "0", "mdcr: --samples must be from 1 to 9999, got 0."),
+        ("POSITIVES", "prefilterd", "mdcr: --positives must be corpus or prefiltered, got 'prefilterd'. Did you mean"),
     ],
 )
-def test_errors_name_the_variables_of_make(root: Path, name: str, value: str, said: str) -> None:
+def test_errors_name_options_under_make_too(root: Path, name: str, value: str, said: str) -> None:
     typed = {"MDCR_MAKE": name, f"MDCR_MAKE_{name}": value, "MDCR_GOALS": "pool"}
     assert one_line_error(mdcr(root, "--from-make", "pool", env=typed)).startswith(said)
 
