@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +116,7 @@ class Runner:
 
     def _make(self, tasks: Sequence[Task]) -> None:
         """Build missing artifacts and repair damaged ones of tasks that are made together."""
-        needed = [task for task in tasks if self._damage(task) != [] or self._unfinished(task)]
+        needed = [task for task in tasks if self._damage(task) != [] or files.lock_file(self.path(task)).exists()]
         inputs = {
             task.id: {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
             for task in (tasks if self.repair else needed)
@@ -127,19 +125,13 @@ class Runner:
             for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
                 stack.enter_context(files.disk_errors(path.parent))
                 stack.enter_context(files.locked(path))
-            damage = {task.id: self._damage(task) for task in needed}
-            missing = [task for task in needed if damage[task.id] is None and not self._publish_finished(task)]
+            for task in needed:
+                if damaged := self._damage(task):
+                    self._reopen(task, damaged)
+            missing = [task for task in needed if not self.published(task) and not self._publish_finished(task)]
             if missing:
                 self._build(missing, [inputs[task.id] for task in missing])
-            for task in needed:
-                if damaged := damage[task.id]:
-                    self._rebuild(task, inputs[task.id], damaged)
-                shutil.rmtree(self._repair_folder(task), ignore_errors=True)
         self._made |= {task.id: self._open(task) for task in tasks}
-
-    def _unfinished(self, task: Task) -> bool:
-        """Return whether a build or repair was killed before it cleaned up."""
-        return self._repair_folder(task).exists() or files.lock_file(self.path(task)).exists()
 
     def _publish_finished(self, task: Task) -> bool:
         """Publish an artifact whose build was killed after writing the manifest; return whether there was one."""
@@ -154,10 +146,6 @@ class Runner:
             return False
         Workdir(folder).publish(artifact.manifest, self.path(task))
         return True
-
-    def _repair_folder(self, task: Task) -> Path:
-        path = self.path(task)
-        return path.with_name(f".{path.name}.repair")
 
     def _open(self, task: Task) -> Artifact:
         artifact = Artifact.open(self.path(task))
@@ -202,29 +190,15 @@ class Runner:
             work.publish(_manifest(task, task_inputs, work, task_counts, seconds), self.path(task))
         self._steps.end(kinds, stage, seconds)
 
-    def _rebuild(self, task: Task, inputs: Inputs, damaged: list[str]) -> None:
-        """Rebuild the damaged files of an artifact; without a readable manifest, rebuild and compare all files."""
-        path = self.path(task)
-        recorded = () if MANIFEST in damaged else Artifact.open(path).manifest.outputs
+    def _reopen(self, task: Task, damaged: list[str]) -> None:
+        """Make a damaged artifact a work folder, whose build goes on after the files that are intact."""
+        path, work = self.path(task), self.work_folder(task)
         say(f"{task.stage}: repairing {', '.join(damaged)} of {path.name}")
-        intact = [output for output in recorded if output.path not in damaged]
-        self.wait(self.root, [self._repair_folder(task)])
-        work = Workdir.prepare(self._repair_folder(task))
-        for output in intact:
-            link = work.path / output.path
-            if not link.exists():
-                link.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path / output.path, link)
-        work.adopt(recorded)
-        work = Workdir.prepare(work.path)
-        started = time.monotonic()
-        (counts,) = self._run([task], [inputs], [work])
-        manifest = _manifest(task, inputs, work, counts, time.monotonic() - started)
-        old_checksums = {output.path: output.sha256 for output in recorded}
-        differing = [output.path for output in manifest.outputs if old_checksums.get(output.path) != output.sha256]
-        repaired = {"repaired": damaged, "rebuilt_with_other_bytes": differing if recorded else None}
-        manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, **repaired})
-        work.replace_files(manifest, path, {output.path: output.sha256 for output in intact}, set(old_checksums))
+        if MANIFEST not in damaged:
+            Workdir(path).adopt(Manifest.read(path).outputs)
+        shutil.rmtree(work, ignore_errors=True)
+        path.rename(work)
+        (work / MANIFEST).unlink()
 
     def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
         try:

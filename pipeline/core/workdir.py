@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline.core import files
 from pipeline.core.artifact import matches
 from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError
-from pipeline.core.manifest import MANIFEST, Manifest, Output
+from pipeline.core.manifest import Manifest, Output
 
 _DONE = ".done"
 _SCRATCH = "scratch"
@@ -150,11 +150,9 @@ class Workdir:
             record.unlink(missing_ok=True)
 
     def adopt(self, outputs: Sequence[Output]) -> None:
-        """Write records of the files that match ``outputs``; a folder must match as a whole."""
+        """Write records of outputs, which :meth:`prepare` checks."""
         for name in {output.path.split("/")[0] for output in outputs}:
-            group = [output for output in outputs if output.path.split("/")[0] == name]
-            if all(matches(self.path, output) for output in group):
-                self._finish(name, group)
+            self._finish(name, [output for output in outputs if output.path.split("/")[0] == name])
 
     def write_plan(self, units: Mapping[str, int]) -> None:
         """Write the planned units of the folder with their sizes."""
@@ -176,28 +174,6 @@ class Workdir:
         for abandoned in path.glob(".*.tmp"):  # of processes that were lost
             abandoned.unlink(missing_ok=True)
         files.sync(path.parent)
-
-    def replace_files(self, manifest: Manifest, path: Path, intact: Mapping[str, str], recorded: Set[str]) -> None:
-        """Move differing files into a published artifact one by one, the manifest last.
-
-        After a kill the artifact still exists, complete or damaged, and the next repair continues.
-
-        ``intact`` has checksums of published files that are known to be intact, ``recorded`` the names in the old
-        manifest.
-        """
-        for output in manifest.outputs:
-            if intact.get(output.path) != output.sha256 and not matches(path, output):
-                (path / output.path).parent.mkdir(parents=True, exist_ok=True)
-                (self.path / output.path).replace(path / output.path)
-        listed = {output.path for output in manifest.outputs}
-        folders = {name.split("/")[0] for name in listed if "/" in name}
-        inside = {file for name in folders for file in (path / name).rglob("*") if file.is_file()}
-        for name in (recorded | {file.relative_to(path).as_posix() for file in inside}) - listed:
-            (path / name).unlink(missing_ok=True)
-        files.sync(path)
-        manifest.write(self.path)
-        (self.path / MANIFEST).replace(path / MANIFEST)
-        files.sync(path)
 
     def _records(self) -> list[Path]:
         """Return all records: listed ones, and those of files with known names."""

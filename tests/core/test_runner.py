@@ -79,21 +79,32 @@ def test_a_damaged_file_is_named_and_repaired_alone(tmp_path: Path) -> None:
     assert repaired.file("y").read_text() == "aby"
     assert repaired.manifest.counts == artifact.manifest.counts
     assert repaired.manifest.provenance["made"] == ["y"]
-    assert repaired.manifest.provenance["rebuilt_with_other_bytes"] == []
     assert [a == b for a, b in zip(before, stamps(artifact.path, "xyz"), strict=True)] == [True, False, True]
     (inner.path / "b").write_text("B")  # same size: only a full check sees it
     assert make(tmp_path, task, repair=True).id == artifact.id
     assert (inner.path / "b").read_text() == "b"
 
 
-def test_a_damaged_manifest_is_repaired_and_intact_files_stay(tmp_path: Path) -> None:
+def test_an_artifact_with_a_damaged_manifest_is_made_again(tmp_path: Path) -> None:
     artifact = make(tmp_path, letters("xyz"))
-    before = stamps(artifact.path, "xyz")
     (artifact.path / "manifest.json").write_bytes(b"\xff{")
     with pytest.raises(CorruptError, match=r"manifest\.json is damaged.*--repair"):
         make(tmp_path, letters("xyz"))
     assert make(tmp_path, letters("xyz"), repair=True).manifest.outputs == artifact.manifest.outputs
-    assert stamps(artifact.path, "xyz") == before
+
+
+def test_a_repair_that_fails_keeps_the_intact_files(tmp_path: Path) -> None:
+    artifact = make(tmp_path, letters("xyz"))
+    before = stamps(artifact.path, "xyz")
+    (artifact.path / "y").unlink()
+
+    def fail(*_: object) -> NoReturn:
+        raise InputError("no such model", "Choose another")
+
+    with pytest.raises(InputError):
+        make(tmp_path, dataclasses.replace(letters("xyz"), run=fail), repair=True)
+    after = stamps(make(tmp_path, letters("xyz")).path, "xyz")
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True]
 
 
 def test_an_input_that_this_command_does_not_make_is_named_without_a_loop(tmp_path: Path) -> None:
@@ -150,7 +161,7 @@ def _repair_until(root: Path, task: Task, event: int) -> bool:
 
 
 @pytest.mark.parametrize("victim", ["manifest.json", "index/1"])
-def test_a_repair_killed_at_any_moment_never_loses_the_artifact(tmp_path: Path, victim: str) -> None:
+def test_a_repair_killed_at_any_moment_is_finished_by_the_next_run(tmp_path: Path, victim: str) -> None:
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         if not out.done("index"):
             with out.folder("index") as (folder, _):
@@ -160,17 +171,18 @@ def test_a_repair_killed_at_any_moment_never_loses_the_artifact(tmp_path: Path, 
 
     task = dataclasses.replace(letters("xyz"), run=run)
     artifact, whole, kills = make(tmp_path, task), contents(tmp_path), 0
+    before = stamps(artifact.path, "xyz")
     while True:
         (artifact.path / victim).write_text("damaged")
         kills += 1
         if not _repair_until(tmp_path, task, kills):
             break
-        assert (artifact.path / "manifest.json").is_file()
         make(tmp_path, task, repair=True).verify()
+        assert victim == "manifest.json" or stamps(artifact.path, "xyz") == before
         left = contents(tmp_path)
         left.pop(f"room/.{artifact.name}.lock", None)  # its holder died, so nobody waits for it
         assert left == whole
-    assert kills > 30
+    assert kills > 20
 
 
 @pytest.mark.parametrize("tasks", [[letters("ab")], [together("ab"), together("cd")]], ids=["one", "group"])

@@ -12,7 +12,7 @@ from tests.releases import s2orc_record, write_s2orc
 PAPERS = 600
 DATES = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d")
 """When the pages were written, as the index of reports says."""
-TEMPORARY = (".partial", ".lock", ".tmp", ".repair", ".old", ".done")
+TEMPORARY = (".partial", ".lock", ".tmp", ".old", ".done")
 
 
 def release(folder: Path, papers: int = PAPERS) -> Path:
