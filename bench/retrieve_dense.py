@@ -32,7 +32,7 @@ import torch
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import dense, estimates
-from pipeline.retrieve.base import Block, Ranking, Subset, block_rows, no_exclusions
+from pipeline.retrieve.base import Ranking, Subset, VectorBlock, block_rows, no_exclusions
 
 PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "sizes")
 DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
@@ -54,7 +54,7 @@ def make_vectors(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     return some + np.float32(0.5) * rng.standard_normal(some.shape, np.float32), vectors
 
 
-def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Block]:
+def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[VectorBlock]:
     """Yield all vectors as they lie, or gather those of some rows."""
     size = block_rows(DIMENSION, RESOURCES.memory)
     if rows is not None:
@@ -67,14 +67,19 @@ def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[Bloc
 
 
 def search(
-    device: str, queries: np.ndarray, candidates: Iterator[Block], subsets: list[Subset], count: int, low: bool | None
+    device: str,
+    queries: np.ndarray,
+    candidates: Iterator[VectorBlock],
+    subsets: list[Subset],
+    count: int,
+    low: bool | None,
 ) -> list[Ranking]:
     engine = dense.ExactEngine(2.0 * len(queries) * DIMENSION * count, bfloat16=low)
     resources = replace(RESOURCES, device=device)
     return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=resources)
 
 
-def whole(device: str, queries: np.ndarray, candidates: Iterator[Block], count: int, low: bool | None) -> Ranking:
+def whole(device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int, low: bool | None) -> Ranking:
     return search(device, queries, candidates, [Subset(None, no_exclusions(len(queries)))], count, low)[0]
 
 

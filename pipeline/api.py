@@ -25,7 +25,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView, RankingView
 from pipeline.stages.pool import explained, skip_infeasible
-from pipeline.stages.search import DEFAULT_DEPTH
+from pipeline.stages.ranking_file import DEFAULT_DEPTH
 from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
 

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.install import optional
 from pipeline.core.progress import Progress, say
-from pipeline.core.task import Assignment, Executor, Facts, divide, run_assignment
+from pipeline.core.task import Assignment, Executor, UnitProvenance, divide, run_assignment
 
 _TASKS_PER_SLOT = 4
 """Ray tasks per concurrent process: more tasks balance the load and lose less work; fewer load encoders less often."""
@@ -31,14 +31,14 @@ def ray_executor(address: str) -> Executor:
         InputError: Ray is not installed, or does not answer at the address.
     """
 
-    def executor(assignment: Assignment) -> list[Facts]:
+    def executor(assignment: Assignment) -> list[UnitProvenance]:
         with connected(address) as ray:
             return _run(ray, assignment)
 
     return executor
 
 
-def _run(ray: Any, assignment: Assignment) -> list[Facts]:
+def _run(ray: Any, assignment: Assignment) -> list[UnitProvenance]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     wants_gpu = assignment.stage.accelerated and assignment.resources.device != "cpu"
     gpus = int(wants_gpu and any(node.get("GPU", 0) for node in nodes))
@@ -56,7 +56,7 @@ def _run(ray: Any, assignment: Assignment) -> list[Facts]:
     waiting = {
         task.remote(dataclasses.replace(assignment.only(group, resources), quiet=True)): group for group in groups
     }
-    facts: list[Facts] = []
+    facts: list[UnitProvenance] = []
     with Progress(sum(sizes.values()), "on Ray", "docs") as progress:
         while waiting:
             for finished in ray.wait(list(waiting), timeout=5)[0]:
@@ -65,9 +65,9 @@ def _run(ray: Any, assignment: Assignment) -> list[Facts]:
     return facts
 
 
-def _result(ray: Any, reference: Any) -> Facts:
+def _result(ray: Any, reference: Any) -> UnitProvenance:
     try:
-        facts: Facts = ray.get(reference)
+        facts: UnitProvenance = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, MdcrError):
             raise error.cause from None

@@ -9,7 +9,7 @@ from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Assignment, Facts, Job, Task
+from pipeline.core.task import Assignment, Job, Task, UnitProvenance
 
 
 class _MissingError(Exception):
@@ -35,5 +35,5 @@ def plan_slices(root: Path, resources: Resources, targets: Iterable[Task]) -> li
     return list(pending.values())
 
 
-def _refuse(assignment: Assignment) -> list[Facts]:
+def _refuse(assignment: Assignment) -> list[UnitProvenance]:
     raise _MissingError(assignment)

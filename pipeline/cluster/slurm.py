@@ -19,7 +19,7 @@ from pipeline.core.config import digest
 from pipeline.core.errors import MdcrError, StageError
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Assignment, Facts, divide, run_here
+from pipeline.core.task import Assignment, UnitProvenance, divide, run_here
 from pipeline.core.workspace import JOBS
 
 ROUNDS = 3
@@ -46,7 +46,7 @@ class OnSlurm:
     settings: SlurmSettings
     limits: Mapping[str, Any]
 
-    def __call__(self, assignment: Assignment) -> list[Facts]:
+    def __call__(self, assignment: Assignment) -> list[UnitProvenance]:
         """Make the units of an assignment.
 
         Raises:
@@ -56,7 +56,7 @@ class OnSlurm:
         folders = [str(job.out.path.resolve()) for job in assignment.jobs]
         jobs = Jobs(self.root / JOBS / f"{type(assignment.stage).__name__.lower()}-{digest(folders)[:8]}")
         jobs.clear()
-        facts: list[Facts] = []
+        facts: list[UnitProvenance] = []
         lost: list[str] = []
         with Progress(sum(assignment.sizes.values()), "on Slurm", "docs") as progress:
             for _ in range(ROUNDS):
@@ -72,7 +72,7 @@ class OnSlurm:
         return facts
 
     def _round(
-        self, jobs: Jobs, folders: Sequence[str], missing: Assignment, facts: list[Facts], progress: Progress
+        self, jobs: Jobs, folders: Sequence[str], missing: Assignment, facts: list[UnitProvenance], progress: Progress
     ) -> list[str]:
         """Submit jobs for missing units and wait for them; add their facts, and return a line for each lost one."""
         parts = [missing.only(units) for units in divide(missing.sizes, self.settings.nodes) if units]
@@ -111,7 +111,7 @@ class OnSlurm:
         return lost
 
 
-def make_part(assignment: Assignment, limits: Mapping[str, Any]) -> list[Facts] | MdcrError:
+def make_part(assignment: Assignment, limits: Mapping[str, Any]) -> list[UnitProvenance] | MdcrError:
     """Make the units of one job, by the memory and the processors that it has; an error is returned."""
     try:
         return run_here(dataclasses.replace(assignment, resources=Resources.of(**limits)))
@@ -128,8 +128,8 @@ def drive(words: Sequence[str]) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pipeline", *words])  # noqa: S606
 
 
-def _result(job: Any, log: Path) -> list[Facts]:
-    result: list[Facts] | MdcrError = job.result()
+def _result(job: Any, log: Path) -> list[UnitProvenance]:
+    result: list[UnitProvenance] | MdcrError = job.result()
     if isinstance(result, MdcrError):
         say(f"job {job.job_id} failed; its log: {log}")
         raise result

@@ -23,7 +23,7 @@ _verified: dict[Path, tuple[int, int, int]] = {}
 _left_out: set[str] = set()
 """What this process has warned about."""
 
-_Place = TypeVar("_Place")
+_Listed = TypeVar("_Listed")
 _Read = TypeVar("_Read")
 
 
@@ -114,12 +114,12 @@ def published(parent: Path) -> Iterable[Artifact]:
     return readable(_folders(parent), Artifact.open)
 
 
-def readable(places: Iterable[_Place], read: Callable[[_Place], _Read]) -> Iterator[_Read]:
+def readable(listing: Iterable[_Listed], read: Callable[[_Listed], _Read]) -> Iterator[_Read]:
     """Yield what ``read`` returns for each place of a listing; skip what it cannot read, with one line.
 
     ``read`` raises InputError, with reason and remedy.
     """
-    for place in places:
+    for place in listing:
         try:
             found = read(place)
         except InputError as error:

@@ -38,7 +38,7 @@ def slices(sizes: npt.NDArray[np.integer], length: int, limit: int) -> Iterator[
         yield slice(start, start := min(max(stop, start + 1), start + length))
 
 
-def places(rising: Owners, keys: Owners) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def find_sorted(rising: Owners, keys: Owners) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return the positions of keys in an array of distinct, rising keys, int64, and whether they are there."""
     if not len(rising):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)

@@ -77,7 +77,7 @@ class Runner:
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Count the missing artifacts of tasks, so that progress shows the remaining steps and time."""
-        self._steps.expect({task.id: task.kind for task in with_inputs(tasks) if not self.published(task)})
+        self._steps.expect({task.id: task.duration_class for task in with_inputs(tasks) if not self.published(task)})
 
     def make(self, task: Task) -> Artifact:
         """Return the artifact of a task, after building it and its inputs if they are missing.
@@ -175,7 +175,7 @@ class Runner:
     def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
         self.wait(self.root, [self.work_folder(task) for task in tasks])
         works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
-        kinds, stage = {task.id: task.kind for task in tasks}, tasks[0].stage
+        kinds, stage = {task.id: task.duration_class for task in tasks}, tasks[0].stage
         self._steps.begin(kinds, stage, [task.slug for task in tasks])
         started = time.monotonic()
         try:

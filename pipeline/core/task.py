@@ -27,9 +27,9 @@ _DRAWN = ("field", "sample", "k1", "b")
 """Settings that hardly affect the duration of tasks of one command."""
 
 Inputs = Mapping[str, Artifact]
-Run = Callable[[Inputs, Workdir, Resources], Counts]
+StageFunction = Callable[[Inputs, Workdir, Resources], Counts]
 
-Facts = Mapping[str, Any]
+UnitProvenance = Mapping[str, Any]
 """Provenance of units; ``process`` names the process that made them."""
 
 
@@ -67,10 +67,10 @@ class Sharded(Protocol):
         """Return the devices of one machine that share the units, one process each: by default the machine itself."""
         return [resources.device]
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Make the units of jobs."""
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:
         """Make the artifact from its finished units."""
 
 
@@ -101,7 +101,7 @@ class Task:
     slug: str
     config: Any
     inputs: Mapping[str, Task | Artifact]
-    run: Run | None = None
+    run: StageFunction | None = None
     units: Sharded | None = None
     derived: Mapping[str, Task | Artifact] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -123,13 +123,15 @@ class Task:
         return identity(self.stage, self.version, self.config, {name: i.id for name, i in self.inputs.items()})
 
     @cached_property
-    def kind(self) -> str:
+    def duration_class(self) -> str:
         """Digest of everything that affects the duration: the identity without :data:`_DRAWN`, also of the inputs."""
-        input_kinds = {
-            name: _kind(made.manifest.stage, made.manifest.config, {}) if isinstance(made, Artifact) else made.kind
+        input_classes = {
+            name: _duration_class(made.manifest.stage, made.manifest.config, {})
+            if isinstance(made, Artifact)
+            else made.duration_class
             for name, made in self.inputs.items()
         }
-        return _kind(self.stage, canonical(self.config), input_kinds)
+        return _duration_class(self.stage, canonical(self.config), input_classes)
 
     @property
     def name(self) -> str:
@@ -141,8 +143,8 @@ class Task:
         return root / self.folder / self.name
 
 
-def _kind(stage: str, config: Mapping[str, Any], input_kinds: Mapping[str, str]) -> str:
-    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, input_kinds])
+def _duration_class(stage: str, config: Mapping[str, Any], input_classes: Mapping[str, str]) -> str:
+    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, input_classes])
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Assignment:
         return dataclasses.replace(self, jobs=tuple(job for job in jobs if job.units), resources=resources)
 
 
-Executor = Callable[[Assignment], list[Facts]]
+Executor = Callable[[Assignment], list[UnitProvenance]]
 """Function that makes the units of an assignment in any division and returns when all are finished."""
 
 
@@ -244,7 +246,7 @@ def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, slice_:
     return sum(len(job.units) for job in missing.jobs)
 
 
-def run_here(assignment: Assignment) -> list[Facts]:
+def run_here(assignment: Assignment) -> list[UnitProvenance]:
     """Make units on this machine, in this process or in one process for each device."""
     devices = assignment.stage.devices(assignment.resources)
     workers = max(1, assignment.resources.workers // len(devices))
@@ -256,7 +258,7 @@ def run_here(assignment: Assignment) -> list[Facts]:
     return [facts for _, facts in unordered(run_assignment, parts, len(parts))]
 
 
-def run_assignment(assignment: Assignment) -> Facts:
+def run_assignment(assignment: Assignment) -> UnitProvenance:
     """Make the missing units of an assignment; an earlier attempt may have finished some."""
     progress.set_quiet(assignment.quiet)
     missing = assignment.unfinished()
@@ -264,8 +266,8 @@ def run_assignment(assignment: Assignment) -> Facts:
     return {**facts, "process": f"{socket.gethostname()}:{os.getpid()}"} if facts else {}
 
 
-def _slice_facts(out: Workdir) -> list[Facts]:
-    facts: list[Facts] = []
+def _slice_facts(out: Workdir) -> list[UnitProvenance]:
+    facts: list[UnitProvenance] = []
     for path in sorted(out.scratch().glob("facts-*.json")):
         facts += files.read_json(path) or ()
     return facts

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import files
-from pipeline.core.csr import Ints, pack, places
+from pipeline.core.csr import Ints, find_sorted, pack
 from pipeline.core.errors import StageError
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
@@ -57,7 +57,7 @@ class KeyIndex(NamedTuple):
         """Return the row of each key, :data:`NO_ROW` if the index lacks it."""
         rows = np.full(len(keys), NO_ROW)
         order = np.argsort(keys)  # sorted look-ups stay in the processor's caches
-        positions, present = places(self.keys, keys[order])
+        positions, present = find_sorted(self.keys, keys[order])
         rows[order[present]] = self.rows[positions[present]]
         return rows
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.csr import Ints, distinct_pairs, offsets_of, places
+from pipeline.core.csr import Ints, distinct_pairs, find_sorted, offsets_of
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
@@ -231,7 +231,7 @@ def _abstracts_of(
 ) -> pa.LargeStringArray:
     """Return the abstract of each ``keys[key_positions]``: the first in the table, else the one of the paper's row."""
     table_keys, texts = (table.column(name).combine_chunks() for name in ("key", "text"))
-    positions, in_release = places(keys, table_keys.to_numpy())
+    positions, in_release = find_sorted(keys, table_keys.to_numpy())
     rows = np.flatnonzero(in_release)
     first = np.full(len(keys), -1)
     first[positions[rows[::-1]]] = rows[::-1]
@@ -249,7 +249,7 @@ def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.Large
     """Return the keys of the distinct papers that each paper cites, without itself."""
     citing, cited = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
     is_other = citing != cited
-    positions, in_release = places(keys, citing[is_other])
+    positions, in_release = find_sorted(keys, citing[is_other])
     noted["citations: dropped, self"] += len(citing) - len(positions)
     noted["citations: dropped, citing_paper_unknown"] += int(np.count_nonzero(~in_release))
     owners, cited = distinct_pairs(positions[in_release], cited[is_other][in_release])
@@ -261,7 +261,7 @@ def _references_of(keys: Keys, table: pa.Table, noted: Counter[str]) -> pa.Large
 def _count_inbound(keys: Keys, table: pa.Table) -> npt.NDArray[np.int32]:
     """Return the number of distinct papers that cite each paper, int32 ``[keys]``."""
     cited, citing = (table.column(name).combine_chunks().to_numpy() for name in ("key", "other"))
-    positions, in_release = places(keys, cited)
+    positions, in_release = find_sorted(keys, cited)
     owners, _ = distinct_pairs(positions[in_release], citing[in_release])
     return np.bincount(owners, minlength=len(keys)).astype(np.int32)
 

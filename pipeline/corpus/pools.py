@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.csr import Ints, places, ranges
+from pipeline.core.csr import Ints, find_sorted, ranges
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.progress import warn
 from pipeline.core.rng import priorities, smallest
@@ -194,7 +194,7 @@ def _left_out(corpus: Corpus, config: PoolConfig, source: Mask) -> tuple[str, st
 
 def _pairs_to_exclude(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:
     """Return (query, row) pairs, int64 ``[n, 2]``: of queries among the candidates, and of equal titles."""
-    present = np.flatnonzero(places(candidates, queries)[1])
+    present = np.flatnonzero(find_sorted(candidates, queries)[1])
     self_pairs = np.stack([present, queries[present].astype(np.int64)], axis=1)
     if not config.drop_same_title:
         return self_pairs, self_pairs[:0]

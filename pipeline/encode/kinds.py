@@ -59,7 +59,7 @@ class Kind:
         accelerated: whether it is a network that uses GPUs, one process each.
         contextual: whether its vectors are of sentences, each read in its whole text.
         reranks: whether it scores pairs of a query and a paper, and has no vectors.
-        places: settings whose value is a file, a folder, another model or a branch.
+        locators: settings whose value is a file, a folder, another model or a branch.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Kind:
     accelerated: bool = False
     contextual: bool = False
     reranks: bool = False
-    places: tuple[str, ...] = ()
+    locators: tuple[str, ...] = ()
 
     def takes(self, setting: str) -> bool:
         """Whether a setting, such as the precision ``compute``, is part of the specification."""
@@ -229,7 +229,7 @@ def _check_pooling(name: str, values: Mapping[str, Any], folder_pooling: str) ->
 def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     checkpoint = _checkpoint(values)
-    return dataclasses.replace(_pretrained(AspireSpec, name, values, checkpoint), several=True)
+    return dataclasses.replace(_pretrained(AspireSpec, name, values, checkpoint), multi_vector=True)
 
 
 def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
@@ -324,14 +324,14 @@ def _fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
 def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
     values = dict(settings)
     encoder: Model = values.pop("encoder")
-    if encoder.several or not isinstance(encoder.spec, TransformerSpec):
+    if encoder.multi_vector or not isinstance(encoder.spec, TransformerSpec):
         raise InputError(
             f"encoder of {name} must be a transformer with one vector a text, got {encoder.name!r}",
             "Write sentences:encoder=minilm",
         )
     distance = cast("Distance", checked_choice("distance", values.pop("distance", encoder.distance)))
     spec = build_spec(SentencesSpec, {**values, "encoder": encoder.spec})
-    return Model(name, spec, distance, encoder.checkpoint, parts=(encoder,), several=True)
+    return Model(name, spec, distance, encoder.checkpoint, parts=(encoder,), multi_vector=True)
 
 
 def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
@@ -351,14 +351,14 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
 
 _WEIGHTS = ("adapter", "adapter_revision", "revision", "template", "paper_prefix", "query_prefix", "query_paper_prefix")
 register(
-    Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, places=_WEIGHTS)
+    Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, locators=_WEIGHTS)
 )
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_composite, accelerated=True))
 register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))
-register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, places=("queries",)))
+register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, locators=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
-register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_composite, accelerated=True, places=("encoder",)))
+register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_composite, accelerated=True, locators=("encoder",)))
 for _spec, _describe in ((CrossSpec, recipes.of_cross_encoder), (MaxSimSpec, recipes.of_multi_vector_encoder)):
     _resolve = partial(_resolve_reranker, _spec, _describe)
     register(Kind(_spec.kind, _spec, _resolve, _load_reranker, accelerated=True, reranks=True))

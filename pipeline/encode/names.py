@@ -9,7 +9,7 @@
 A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. Only a text with a slash is
 a path, so no name depends on what a folder holds; the path of a folder is a base, whatever its characters. After a name
 with options, ``word=text`` is a further option, unless the text is a system or holds a colon or a slash: then ``word``
-is the label of the next system. A setting that names a file (:attr:`pipeline.encode.kinds.Kind.places`) is always an
+is the label of the next system. A setting that names a file (:attr:`pipeline.encode.kinds.Kind.locators`) is always an
 option.
 """
 
@@ -203,7 +203,7 @@ def _option(piece: str, is_option: bool) -> tuple[str, str] | None:
     if match is None:
         return None
     key, value = match[1], match[2].strip()
-    is_option = is_option or any(key in kind.places for kind in kinds.registered())
+    is_option = is_option or any(key in kind.locators for kind in kinds.registered())
     return (key, value) if is_option or not (re.search("[:/]", value) or is_name(value)) else None
 
 

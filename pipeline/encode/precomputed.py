@@ -36,7 +36,7 @@ VECTORS = ("vector", "embedding", "vectors", "embeddings")
 
 BLOCK_BYTES, BLOCK_ROWS = 2**24, 2_048
 
-Places = npt.NDArray[np.int64]
+LineNumbers = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
 """Function from ids, text ``[n]``, to rows of the corpus, int64 ``[n]``, or -1."""
 
@@ -98,12 +98,12 @@ def _checksums(stamps: tuple[tuple[Path, int, int], ...]) -> dict[Path, str]:
     return dict(zip(paths, fingerprint(paths, Path(paths[0].anchor or ".")).values(), strict=True))
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     """Vectors of corpus papers in one block of a file.
 
     Attributes:
         rows: int64 ``[m]``, in the file's order.
-        places: int64 ``[m]``, line or row in the file, from 1.
+        line_numbers: int64 ``[m]``, line or row in the file, from 1.
         vectors: finite float32 ``[m, dimension]``.
         read: vectors in the block, of corpus papers or not.
         unknown: the first id that is not in the corpus; None if all are.
@@ -111,14 +111,14 @@ class Block(NamedTuple):
     """
 
     rows: npt.NDArray[np.int64]
-    places: Places
+    line_numbers: LineNumbers
     vectors: Matrix
     read: int
     unknown: str | None
     models: Counter[str]
 
 
-def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Yield the vectors of corpus papers in a file, in bounded memory; other vectors are not converted.
 
     Raises:
@@ -131,7 +131,9 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
             if len(block.rows):
                 dimension = dimension or block.vectors.shape[1]
                 if block.vectors.shape[1] != dimension:
-                    raise _wrong(file, block.places[0], "vector", f"{dimension} components", block.vectors.shape[1])
+                    raise _wrong(
+                        file, block.line_numbers[0], "vector", f"{dimension} components", block.vectors.shape[1]
+                    )
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
@@ -153,7 +155,7 @@ class _Line(msgspec.Struct, gc=False):
         return next((key for key in (self.id, self._id, self.paper_id, self.corpusid) if key is not None), None)
 
 
-def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
     decode, decode_vector = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
     lines = read_lines(file.path)
@@ -189,7 +191,7 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
         yield _block(file, numbers, id_array, rows, matrix)._replace(models=models)
 
 
-def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read Parquet or Arrow: a column of ids, text or integers, and one of lists of numbers."""
     start = 1
     for batch in _batches(file.path):
@@ -243,7 +245,7 @@ def _ids_as_text(file: VectorFile, ids: pa.Array) -> pa.Array:
     return pc.cast(ids, pa.large_string())
 
 
-def _matrix(file: VectorFile, column: pa.Array, row_numbers: Places) -> npt.NDArray[Any]:
+def _matrix(file: VectorFile, column: pa.Array, row_numbers: LineNumbers) -> npt.NDArray[Any]:
     """Return a column of lists as a matrix ``[n, dimension]`` of its own type."""
     kind = column.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -269,13 +271,13 @@ class _Array(NamedTuple):
     kind: np.dtype[Any]
 
 
-def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read a ``.npy`` and the ids beside it, one a line."""
     with file.path.open("rb") as handle:
         yield from _pairs(file, _id_lines(file), _open_array(file, handle, file.path.name), rows_of)
 
 
-def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[Block]:
+def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read an ``.npz`` with an array of ids and one of vectors, without unpacking it."""
     with zipfile.ZipFile(file.path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -337,7 +339,7 @@ def _blocks(file: VectorFile, array: _Array) -> Iterator[npt.NDArray[Any]]:
         yield np.frombuffer(data, array.kind).reshape(count, *array.shape[1:])
 
 
-def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf) -> Iterator[Block]:
+def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Yield the vectors of an array whose ids are in ``ids``."""
     if len(array.shape) != 2 or not array.shape[1] or array.kind.kind not in "fiu":
         raise InputError(
@@ -363,8 +365,8 @@ def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf)
 
 
 def _block(
-    file: VectorFile, positions: Places, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
-) -> Block:
+    file: VectorFile, positions: LineNumbers, ids: pa.Array, rows: npt.NDArray[np.int64], vectors: npt.NDArray[Any]
+) -> FileBlock:
     """Check ``vectors``, those of ids with a row, and return a block; ``positions`` and ``rows`` are of all ids."""
     known, unknown = rows >= 0, np.flatnonzero(rows < 0)
     rows, positions = rows[known], positions[known]
@@ -375,7 +377,7 @@ def _block(
         row, column = (int(axis[0]) for axis in np.nonzero(not_finite))
         raise _wrong(file, positions[row], "vector", "finite float32 numbers", vectors[row, column])
     first_unknown = ids[int(unknown[0])].as_py() if len(unknown) else None
-    return Block(rows, positions, finite_vectors, len(ids), first_unknown, Counter())
+    return FileBlock(rows, positions, finite_vectors, len(ids), first_unknown, Counter())
 
 
 def _wrong(file: VectorFile, position: int, name: str, expected: str, got: object) -> InputError:

@@ -19,7 +19,7 @@ from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
-from pipeline.encode.views import WHOLE, View
+from pipeline.encode.views import WHOLE, VectorTransform
 
 _REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
@@ -124,13 +124,13 @@ def resolve(
     return model
 
 
-def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> View:
+def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTransform:
     """Remove the settings of a view of stored vectors from ``settings``; return the view."""
     dimension = 0
     if "dimension" in settings and not (kind and kind.takes("dimension")):
         dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
     quantise = settings.pop("quantise", "")
-    return View(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
+    return VectorTransform(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
 
 
 def kind_of(text: str) -> str:
@@ -242,7 +242,7 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(resolve(name, precision, template) for name in names)
     distances = {part.distance for part in parts}
-    unsuitable = any(part.several or not kinds.find(part.spec.kind).accelerated for part in parts)
+    unsuitable = any(part.multi_vector or not kinds.find(part.spec.kind).accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unsuitable:
         raise InputError(
             f"{typed} must average transformers with one vector a paper and one distance",

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.encode.hub import Checkpoint
-from pipeline.encode.views import WHOLE, View
+from pipeline.encode.views import WHOLE, VectorTransform
 
 Role = Literal["paper", "query_paper", "query"]
 """``paper``: title and abstract of a candidate, or of a query without a prompt of its own. ``query_paper``: of a query
@@ -242,7 +242,7 @@ class Model:
         query_paper_prefix: prefix of papers that are queries; None: the specification's ``paper_prefix``.
         view: how its stored vectors are compared.
         parts: the encoders that a mean averages, or the encoder of sentences; else empty.
-        several: whether a paper has several vectors; the distance of two papers is the smallest of their vectors.
+        multi_vector: whether a paper has several vectors; the distance of two papers is the smallest of their vectors.
         place: file or folder of vectors made elsewhere.
         missing: policy for papers without a vector; None if every paper has one.
         stem: the name without paths, for folders and parts of fused systems: weights in a folder are ``local-`` and
@@ -258,9 +258,9 @@ class Model:
     recipe: str = ""
     passage_prefix: str | None = None
     query_paper_prefix: str | None = None
-    view: View = WHOLE
+    view: VectorTransform = WHOLE
     parts: tuple[Model, ...] = ()
-    several: bool = False
+    multi_vector: bool = False
     place: Path | None = None
     missing: Missing | None = None
     stem: str = ""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import digest
-from pipeline.core.csr import places, ranges
+from pipeline.core.csr import find_sorted, ranges
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
@@ -26,7 +26,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
 from pipeline.encode.spec import Storage
-from pipeline.encode.views import WHOLE, View
+from pipeline.encode.views import WHOLE, VectorTransform
 
 Stored = npt.NDArray[Any]
 """Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
@@ -47,7 +47,7 @@ class _Segment:
         return read_vectors(self.artifact.arrow(shard_name(shard)))
 
 
-class Block(NamedTuple):
+class StoredBlock(NamedTuple):
     """Vectors, float32 ``[m, dimension]``, and their rows, rising, repeated for several vectors a paper."""
 
     rows: Rows
@@ -75,7 +75,7 @@ class VectorStore:
         CorruptError: a segment's list of rows differs from its manifest.
     """
 
-    def __init__(self, folder: Path, segments: Iterable[Artifact], view: View = WHOLE) -> None:
+    def __init__(self, folder: Path, segments: Iterable[Artifact], view: VectorTransform = WHOLE) -> None:
         self._folder, self._view = folder, view
         self._segments = [_Segment(artifact) for artifact in segments]
 
@@ -111,7 +111,7 @@ class VectorStore:
         """Return those of ``rows`` that have no vector."""
         return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
 
-    def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[Block]:
+    def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[StoredBlock]:
         """Yield the vectors of ``rows``, which must rise without repeats, ``size`` papers at a time.
 
         Raises:
@@ -144,12 +144,12 @@ class VectorStore:
         """Return the index of the segment of each row, or -1, int32 ``[rows]``."""
         owners = np.full(len(rows), -1, np.int32)
         for index, segment in enumerate(self._segments):
-            owners[places(segment.rows, rows)[1] & (owners < 0)] = index
+            owners[find_sorted(segment.rows, rows)[1] & (owners < 0)] = index
         return owners
 
     def _block(
         self, rows: Rows, owners: npt.NDArray[np.int32], open_shards: dict[tuple[int, int], tuple[Rows, Stored]]
-    ) -> Block:
+    ) -> StoredBlock:
         """Return one block; its shards stay open for the next block."""
         pieces: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
         for owner in np.unique(owners).tolist():
@@ -177,7 +177,7 @@ class VectorStore:
                 )
             vectors[_span(destination[start : start + len(positions)])] = self._view(widen(stored[_span(positions)]))
             start += len(positions)
-        return Block(repeated[order], vectors)
+        return StoredBlock(repeated[order], vectors)
 
 
 def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:

@@ -100,19 +100,19 @@ class TransformerEncoder(Network, Encoder):
         ]
         start, end = np.array(spans).T
         starts = np.cumsum(end - start) - (end - start)
-        return {"places": self.send(ranges(start, end - start)), "offsets": self.send(starts)}
+        return {"token_positions": self.send(ranges(start, end - start)), "offsets": self.send(starts)}
 
 
 class SpanPooling(nn.Module):  # type: ignore[misc]
     """Pools spans of tokens by the mean of their states: ASPIRE's sentences, and control codes.
 
-    ``places`` has the token positions of all spans in turn, ``offsets`` where each span starts in it.
+    ``token_positions`` has the token positions of all spans in turn, ``offsets`` where each span starts in it.
     """
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Add ``sentence_embedding``, float32 ``[spans, dimension]``."""
         states = features["token_embeddings"].flatten(0, 1)
-        pooled = functional.embedding_bag(features["places"], states, features["offsets"], mode="mean")
+        pooled = functional.embedding_bag(features["token_positions"], states, features["offsets"], mode="mean")
         return {**features, "sentence_embedding": pooled}
 
 

@@ -16,7 +16,7 @@ _UNIT = 1e-2
 """Tolerance of the length of a vector that was normalised before it was stored, also in half precision."""
 
 
-class View(NamedTuple):
+class VectorTransform(NamedTuple):
     """How stored vectors are compared.
 
     Attributes:
@@ -60,7 +60,7 @@ class View(NamedTuple):
         return vectors
 
 
-WHOLE = View()
+WHOLE = VectorTransform()
 """Vectors as they are stored."""
 
 

@@ -173,21 +173,21 @@ class _Columns:
 def _text(path: Path, memory: int) -> Entries:
     """Return the entries of a TREC run, or of a table of query, document and score or rank."""
     columns, split = _Columns(path), splitter(path)
-    places, width, size = dict[str, int](), 0, 0
+    column_numbers, width, size = dict[str, int](), 0, 0
     for number, line in text_lines(path):
         size += len(line)
         _check_size(path, size * _MEMORY_FACTORS["text"], memory)
         words = split(line)
         if not width:
             width = len(words)
-            if places := header_of(words, _ROLES | {"rank": ("rank",)}):
-                if not {"score", "rank"} & places.keys():
+            if column_numbers := header_of(words, _ROLES | {"rank": ("rank",)}):
+                if not {"score", "rank"} & column_numbers.keys():
                     raise InputError(f"{path}:{number} must name a column of scores, got {line!r:.90}", _COLUMNS[1])
                 continue
         try:
-            if places:
-                query, document = words[places["query"]], words[places["document"]]
-                score = words[places.get("score", places.get("rank", 0))]
+            if column_numbers:
+                query, document = words[column_numbers["query"]], words[column_numbers["document"]]
+                score = words[column_numbers.get("score", column_numbers.get("rank", 0))]
             elif width == 3:
                 query, document, score = words
             else:
@@ -198,7 +198,7 @@ def _text(path: Path, memory: int) -> Entries:
         except (ValueError, IndexError) as error:
             raise InputError(f"{path}:{number} must be {_COLUMNS[0]}, got {line!r:.90}", _COLUMNS[1]) from error
     entries = columns.entries()
-    has_ranks = "score" not in places if places else width == 3
+    has_ranks = "score" not in column_numbers if column_numbers else width == 3
     return _by_rank(entries) if has_ranks and len(entries.scores) else entries
 
 

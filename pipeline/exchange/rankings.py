@@ -22,17 +22,17 @@ from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column
 
-Run = dict[str, dict[str, float]]
+ScoresByQuery = dict[str, dict[str, float]]
 """Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
 FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")} | {"ranx": "lz4"}
 """File name ending of each format of a ranking; ranx reads ``json`` too."""
 
 
-def run_dict(ranking: pa.Table, pool: Pool) -> Run:
+def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
     """Return a ranking as a dictionary of all queries; a query without results has an empty dictionary."""
     query, document, score = _columns(ranking, pool)
-    run: Run = {query_id: {} for query_id in pool.query_ids()}
+    run: ScoresByQuery = {query_id: {} for query_id in pool.query_ids()}
     for position, (paper_id, score_value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
         run[position][paper_id] = score_value
     return run

@@ -11,14 +11,16 @@ import numpy.typing as npt
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Qrels, Run, query_of, select, within
+from pipeline.measure.inputs import Mask, Qrels, RankedRun, query_of, select, within
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
 """``numpy``: the definitions of the table. ``ranx``: the same values within 1e-12, after it has compiled kernels."""
 
 
-def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
+def evaluate(
+    qrels: Qrels, run: RankedRun, measures: Sequence[Measure], engine: str = "numpy"
+) -> npt.NDArray[np.float64]:
     """Return the values of measures for queries.
 
     Args:
@@ -44,7 +46,9 @@ def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = 
     return np.stack([measure.compute(hits) for measure in measures])
 
 
-def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: str = "numpy") -> npt.NDArray[np.float64]:
+def evaluate_all(
+    qrels: Qrels, run: RankedRun, measures: Sequence[Measure], engine: str = "numpy"
+) -> npt.NDArray[np.float64]:
     """Return :func:`evaluate` of all queries, float64 ``[measures, queries]``.
 
     NaN where a query has no paper of the grade that a measure calls relevant.
@@ -60,7 +64,7 @@ def evaluate_all(qrels: Qrels, run: Run, measures: Sequence[Measure], engine: st
     return values
 
 
-def _check_measurable(qrels: Qrels, run: Run, measure: Measure) -> None:
+def _check_measurable(qrels: Qrels, run: RankedRun, measure: Measure) -> None:
     """Raise InputError if run and qrels have different queries, or a query has no paper that is relevant to a measure.
 
     Measures are undefined for such a query; counting it as 0 would lower all means.
@@ -100,7 +104,7 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
     return values
 
 
-def precision_among(qrels: Qrels, run: Run, included: Mask) -> npt.NDArray[np.float64]:
+def precision_among(qrels: Qrels, run: RankedRun, included: Mask) -> npt.NDArray[np.float64]:
     """Return average precision among the papers ``included``, float64 ``[queries]``; NaN without positives.
 
     ``included`` is bool ``[papers of the corpus]``.
@@ -148,7 +152,7 @@ def by_chance(
     total = np.zeros((len(measures), len(candidates)))
     for _ in range(draws):
         order = np.lexsort((random.random(len(rows)), of_query))
-        total += evaluate(numbered, Run(offsets, rows[order]), measures)
+        total += evaluate(numbered, RankedRun(offsets, rows[order]), measures)
     return total / draws
 
 
@@ -172,11 +176,11 @@ Lists = npt.NDArray[np.float64]
 _lock = threading.Lock()
 
 
-def _by_ranx(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
+def _by_ranx(qrels: Qrels, run: RankedRun, measures: Sequence[Measure]) -> npt.NDArray[np.float64]:
     """Return the values by ranx (Bassani 2022), from arrays: no dictionaries, no string ids, no sorting.
 
     * ranx does not define ties and ranks arrays by position. So entries are in the one total order
-      (:class:`pipeline.measure.inputs.Run` checks it), with scores that fall by one a rank.
+      (:class:`pipeline.measure.inputs.RankedRun` checks it), with scores that fall by one a rank.
     * The ideal ranking of its NDCG is the order of the qrels: :class:`pipeline.measure.inputs.Qrels` sorts them by
       descending grade.
     * numba compiles its kernels, 3 to 4 s a measure, unless they are in its cache folder.
@@ -196,7 +200,7 @@ def _by_ranx(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> npt.NDArray
     return values
 
 
-def _blocks(qrels: Qrels, run: Run) -> Iterator[npt.NDArray[np.int64]]:
+def _blocks(qrels: Qrels, run: RankedRun) -> Iterator[npt.NDArray[np.int64]]:
     """Yield blocks of queries with results, whose lists have equal length.
 
     Padded lists would change precision and F1 without a cutoff, which divide by the length.
@@ -210,7 +214,7 @@ def _blocks(qrels: Qrels, run: Run) -> Iterator[npt.NDArray[np.int64]]:
             yield queries[start : start + step]
 
 
-def _run_lists(run: Run, queries: npt.NDArray[np.int64]) -> Lists:
+def _run_lists(run: RankedRun, queries: npt.NDArray[np.int64]) -> Lists:
     depth = int(run.offsets[queries[0] + 1] - run.offsets[queries[0]])
     lists = np.empty((len(queries), depth, 2))
     lists[:, :, 0] = run.rows[run.offsets[queries][:, None] + np.arange(depth)]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.csr import pack
-from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of, within
+from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of, within
 
 Integers = npt.NDArray[np.int64]
 
@@ -76,7 +76,7 @@ class Hits:
     negatives: Integers | int = 0
 
     @classmethod
-    def of(cls, qrels: Qrels, run: Run) -> Hits:
+    def of(cls, qrels: Qrels, run: RankedRun) -> Hits:
         """Return the hits of a run of the same queries."""
         ideal = Relevant(query_of(qrels.offsets), within(qrels.offsets) + 1, qrels.grades.astype(np.int64))
         hits = cls(_retrieved(qrels, run), ideal, qrels.positives(), run.retrieved())
@@ -145,7 +145,7 @@ class Hits:
         )
 
 
-def _retrieved(judged: Qrels, run: Run) -> Relevant:
+def _retrieved(judged: Qrels, run: RankedRun) -> Relevant:
     """Return the judged papers that a run of the same queries retrieved, at their ranks."""
     query = query_of(judged.offsets)
     ranks = ranks_of(run, query, judged.rows)

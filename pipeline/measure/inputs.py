@@ -28,7 +28,7 @@ _CONTRACT = "Sort by query, then score descending, then paper id descending, wit
 
 
 @dataclass(frozen=True)
-class Run:
+class RankedRun:
     """Retrieved papers of queries, best first.
 
     Attributes:
@@ -40,7 +40,7 @@ class Run:
     rows: Rows
 
     @classmethod
-    def from_table(cls, table: pa.Table, queries: Queries) -> Run:
+    def from_table(cls, table: pa.Table, queries: Queries) -> RankedRun:
         """Return a run from a table of schema :data:`pipeline.core.schema.RANKING`, after checking it.
 
         Measures count ranks by position and ignore scores, so the table must be in the one total order. Queries
@@ -65,10 +65,10 @@ class Run:
         """Return the number of papers that each query retrieved, int64 ``[queries]``."""
         return np.diff(self.offsets)
 
-    def among(self, included: Mask) -> Run:
+    def among(self, included: Mask) -> RankedRun:
         """Return the run of the papers ``included``, bool ``[papers of the corpus]``."""
         mask = included[self.rows]
-        return Run(_select_offsets(self.offsets, mask), self.rows[mask])
+        return RankedRun(_select_offsets(self.offsets, mask), self.rows[mask])
 
     @functools.cached_property
     def depth(self) -> int:
@@ -132,7 +132,7 @@ class Qrels:
         return Qrels(_select_offsets(self.offsets, mask), self.rows[mask], self.grades[mask])
 
 
-def check_candidates(run: Run, pool: Pool) -> None:
+def check_candidates(run: RankedRun, pool: Pool) -> None:
     """Check that a run contains only candidates of its pool that are not excluded for the query (protocol 2).
 
     Raises:
@@ -141,9 +141,9 @@ def check_candidates(run: Run, pool: Pool) -> None:
     offsets, excluded = pool.exclusions
     query = query_of(run.offsets)
     for invalid, problem in (
-        (places(run.rows, pool.candidates) < 0, "is not a candidate of"),
+        (positions_in(run.rows, pool.candidates) < 0, "is not a candidate of"),
         (
-            places(csr.pack(query, run.rows), csr.pack(query_of(offsets), excluded)) >= 0,
+            positions_in(csr.pack(query, run.rows), csr.pack(query_of(offsets), excluded)) >= 0,
             "is excluded for this query by",
         ),
     ):
@@ -156,10 +156,10 @@ def check_candidates(run: Run, pool: Pool) -> None:
             )
 
 
-def select(run: Run, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[Run, Qrels]:
+def select(run: RankedRun, qrels: Qrels, queries: npt.NDArray[np.int64]) -> tuple[RankedRun, Qrels]:
     """Return run and qrels of the given queries, in their order."""
     offsets, entries = _take(run.offsets, queries)
-    return Run(offsets, run.rows[entries]), _judged(qrels, queries)
+    return RankedRun(offsets, run.rows[entries]), _judged(qrels, queries)
 
 
 def _judged(qrels: Qrels, queries: npt.NDArray[np.int64]) -> Qrels:
@@ -186,7 +186,7 @@ def within(offsets: Offsets) -> npt.NDArray[np.int64]:
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
-def ranks_of(run: Run, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def ranks_of(run: RankedRun, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the ranks of papers in the lists of their queries, from 1, int64 ``[papers]``; 0 if not retrieved."""
     wanted_pairs = csr.pack(query, row)
     order = np.argsort(wanted_pairs)
@@ -194,14 +194,14 @@ def ranks_of(run: Run, query: npt.NDArray[Any], row: npt.NDArray[Any]) -> npt.ND
     queries, rank = query_of(run.offsets), within(run.offsets) + 1
     for start in range(0, len(run.rows), _BLOCK):
         block = slice(start, start + _BLOCK)
-        position = places(csr.pack(queries[block], run.rows[block]), wanted_pairs)
+        position = positions_in(csr.pack(queries[block], run.rows[block]), wanted_pairs)
         ranks[order[position[position >= 0]]] = rank[block][position >= 0]
     return ranks
 
 
-def places(values: npt.NDArray[Any], rising: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def positions_in(values: npt.NDArray[Any], rising: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the positions of values in a rising array, int64, or -1."""
-    position, present = csr.places(rising, values)
+    position, present = csr.find_sorted(rising, values)
     return np.where(present, position, -1)
 
 

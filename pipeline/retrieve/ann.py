@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipeline.core.csr import pack, places
+from pipeline.core.csr import find_sorted, pack
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock, Vectors
 from pipeline.retrieve.canonical import lengths
 from pipeline.retrieve.dense import ExactEngine, Pairs, Search
 from pipeline.retrieve.engines import IndexSettings
@@ -108,7 +108,7 @@ def _score_all(search: Search, block: Candidates, owners: Positions, positions: 
     """Score pairs in all pools of their candidates that do not exclude them."""
     offsets, rows, pools = search.excluded
     excluded = pack(np.repeat(np.arange(search.queries), np.diff(offsets)), rows)
-    place, found = places(excluded, pack(owners, block.rows[positions]))
+    place, found = find_sorted(excluded, pack(owners, block.rows[positions]))
     members, unbounded = block.members[positions], np.full(len(owners), np.inf, np.float32)
     members[found] &= ~pools[place[found]]
     search.score(block, Pairs(owners, positions, unbounded, -unbounded, members))
@@ -117,7 +117,7 @@ def _score_all(search: Search, block: Candidates, owners: Positions, positions: 
 def approximate_search(
     settings: IndexSettings,
     queries: Vectors,
-    blocks: Iterable[Block],
+    blocks: Iterable[VectorBlock],
     *,
     count: int,
     metric: Metric,

@@ -22,7 +22,7 @@ from pipeline.core.schema import RANKING
 
 Metric = Literal["l2", "inner_product", "cosine"]
 Vectors = npt.NDArray[np.floating]
-Block = tuple[Rows, Vectors]
+VectorBlock = tuple[Rows, Vectors]
 """Consecutive candidates: rows uint32 ``[m]``, rising over all blocks, and vectors float16 or float32 ``[m, d]``.
 Engines may keep both without copying while they read later blocks, so they must not change."""
 

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.core.csr import offsets_of, pack, places
+from pipeline.core.csr import find_sorted, offsets_of, pack
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import base
-from pipeline.retrieve.base import Block, Done, Groups, Metric, Ranking, Subset, Vectors
+from pipeline.retrieve.base import Done, Groups, Metric, Ranking, Subset, VectorBlock, Vectors
 from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.estimates import Candidates, Estimates, bfloat16_pays, check_lengths, one_thread, unit
 from pipeline.retrieve.topk import EMPTY, MARGIN, Bits, Ints, TopK, from_keys, reaching, sift, to_keys
@@ -124,7 +124,7 @@ class Search:
         np.bitwise_or.at(bits, inverse, np.concatenate(pools))
         self.excluded = offsets_of(distinct >> np.uint64(32), self.queries), distinct.astype(np.uint32), bits
 
-    def blocks(self, blocks: Iterable[Block]) -> Iterator[Candidates]:
+    def blocks(self, blocks: Iterable[VectorBlock]) -> Iterator[Candidates]:
         """Yield blocks of candidates on the device; if queries have several vectors, candidates may too."""
         last_row = -1
         for rows, matrix in blocks:
@@ -257,7 +257,7 @@ class Search:
             StageError: a score exceeds its bound, for instance if the machine multiplies in less than float32.
         """
         if scored is not None:
-            new = ~places(scored, pack(pairs.owners, pairs.positions))[1]
+            new = ~find_sorted(scored, pack(pairs.owners, pairs.positions))[1]
             pairs = Pairs._make(column[new] for column in pairs)
         copied = 0 if self.scores is score_pairs else 64 * self.side.vectors.shape[1]
         size = max(self.resources.memory // 16 // (256 + copied), 1)
@@ -304,7 +304,7 @@ class ExactEngine:
     def search_pools(
         self,
         queries: Vectors | Groups,
-        blocks: Iterable[Block],
+        blocks: Iterable[VectorBlock],
         subsets: Sequence[Subset],
         *,
         metric: Metric,

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 EXACT_ENGINES = ("exact", "faiss")
 
-Kind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+IndexKind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]
+KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 
-_PARAMETERS: dict[Kind, tuple[str, ...]] = {
+_PARAMETERS: dict[IndexKind, tuple[str, ...]] = {
     "ivf": ("cells", "probes"),
     "hnsw": ("links", "build", "search"),
     "ivf-gpu": ("cells", "probes"),
@@ -58,7 +58,7 @@ class IndexSettings:
         seed: seed of k-means.
     """
 
-    kind: Kind
+    kind: IndexKind
     cells: float = 1.0
     probes: float = 0.05
     links: int = 32

@@ -158,7 +158,7 @@ def sift(
     """
     pools, count, found, dense = len(limits), len(rows), 0, len(columns) == 0
     size = len(queries) * count if dense else len(columns)
-    owners, places, bits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
+    owners, kept_positions, bits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
     uppers, lowers = np.empty(size, np.float32), np.empty(size, np.float32)
     lists, counts = np.empty((pools, 2 * depth), np.float32), np.empty(pools, np.int64)
     least, floors = np.empty(pools, np.float32), np.empty(pools + 1, np.float32)
@@ -197,7 +197,7 @@ def sift(
                         raise_least(least, lists, counts, pool, abs(shift[query]))
                         set_floors(floors, least, widest)
             if kept:
-                owners[found], places[found], bits[found] = query, positions[column], kept
+                owners[found], kept_positions[found], bits[found] = query, positions[column], kept
                 uppers[found], lowers[found] = upper, lower
                 found += 1
         for pool in range(pools):
@@ -210,11 +210,11 @@ def sift(
                 if uppers[entry] < least[pool]:
                     kept &= ~(np.uint64(1) << np.uint64(pool))
             if kept:
-                places[found], bits[found] = places[entry], kept
+                kept_positions[found], bits[found] = kept_positions[entry], kept
                 uppers[found], lowers[found] = uppers[entry], lowers[entry]
                 found += 1
-    owners, places, bits = owners[:found].copy(), places[:found].copy(), bits[:found].copy()
-    return owners, places, uppers[:found].copy(), lowers[:found].copy(), bits
+    owners, kept_positions, bits = owners[:found].copy(), kept_positions[:found].copy(), bits[:found].copy()
+    return owners, kept_positions, uppers[:found].copy(), lowers[:found].copy(), bits
 
 
 @compiled

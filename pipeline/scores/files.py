@@ -21,7 +21,7 @@ from pipeline.core.text import unescape
 from pipeline.exchange.entries import MEMORY, Entries, entries_of, labelled_file, name_of, read_entries
 from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import RUNS, as_json, with_facts
@@ -149,7 +149,7 @@ def _score(
     ranking, truncated = rank_entries(packed, run.scores[judged], _DEPTH)
     if truncated:
         raise InputError(f"{name} ranks more than {_DEPTH:,} documents of a query", "Keep the best of each query")
-    indexed_run = Run.from_table(ranking, len(queries))
+    indexed_run = RankedRun.from_table(ranking, len(queries))
     values = evaluate_all(relevant, indexed_run, measures)
     if no_positive == "zero":
         values = np.nan_to_num(values, nan=0.0)

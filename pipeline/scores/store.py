@@ -22,12 +22,12 @@ from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import Qrels, Run, query_of, ranks_of
+from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.search import settings_of
+from pipeline.stages.ranking_file import settings_of
 from pipeline.stages.systems import is_tuned, shown, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
@@ -219,7 +219,7 @@ class Rankings:
 
     pool: Pool
     qrels: Qrels
-    runs: Mapping[str, Run]
+    runs: Mapping[str, RankedRun]
 
     @cached_property
     def ranks(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -239,7 +239,7 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     if pool is None:
         raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
     tables = {run["label"]: artifact(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
-    by_label = {label: Run.from_table(table, pool) for label, table in tables.items()}
+    by_label = {label: RankedRun.from_table(table, pool) for label, table in tables.items()}
     return Rankings(pool, Qrels.from_table(pool.qrels, pool), by_label)
 
 

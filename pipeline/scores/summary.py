@@ -142,8 +142,8 @@ def _summarise_kind(
     scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
 ) -> pl.DataFrame:
     runs = load_runs(scores)
-    wanted = _default_baseline(runs) if baseline == USUAL else baseline
-    base_of = baselines(runs, wanted)
+    requested_baseline = _default_baseline(runs) if baseline == USUAL else baseline
+    base_of = baselines(runs, requested_baseline)
     measures = in_order(scores["measure"].unique())
     if sort is not None and sort not in measures:
         raise InputError(f"{sort} was not scored", f"Score it with --measures, or choose from {', '.join(measures)}")
@@ -179,7 +179,7 @@ def _summarise_kind(
     )
     summary = _mark_best(_frame(every, runs, draws))
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
-    return summary.with_columns(pl.lit(wanted, pl.String).alias("wanted"), marked=marked)
+    return summary.with_columns(pl.lit(requested_baseline, pl.String).alias("wanted"), marked=marked)
 
 
 def _sorted(figures: pl.DataFrame, first: Sequence[str], orders: Mapping[str, Sequence[str]]) -> pl.DataFrame:
@@ -241,24 +241,24 @@ def _deviation(samples: Sequence[Sequence[int]], figures: Sequence[Sequence[floa
     return float(np.mean([np.broadcast_to(of_field, count) for of_field in figures], axis=0).std(ddof=1))
 
 
-def baselines(runs: pl.DataFrame, wanted: str | None) -> dict[str, str]:
+def baselines(runs: pl.DataFrame, requested_baseline: str | None) -> dict[str, str]:
     """Return the label of the row that each row is tested against: the baseline of the same depth.
 
-    ``wanted`` is a name or label; None: no tests.
+    ``requested_baseline`` is a name or label; None: no tests.
     """
     depth_of = {run["label"]: run["depth"] for run in runs.iter_rows(named=True)}
-    matches = [] if wanted is None else labels_of(runs, wanted)
-    if wanted is not None and not matches:
+    matches = [] if requested_baseline is None else labels_of(runs, requested_baseline)
+    if requested_baseline is not None and not matches:
         raise InputError(
-            f"the baseline must be one of {', '.join(depth_of)} on these pools, got {wanted!r}",
-            f"Name it with --model, or score it first: mdcr eval --model {wanted}",
+            f"the baseline must be one of {', '.join(depth_of)} on these pools, got {requested_baseline!r}",
+            f"Name it with --model, or score it first: mdcr eval --model {requested_baseline}",
         )
     base_of: dict[int, str] = {}
     for label in matches:
         other = base_of.setdefault(depth_of[label], label)
         if other != label:
             raise InputError(
-                f"the baseline {wanted!r} must be one row, got {other} and {label}", "Give its whole label"
+                f"the baseline {requested_baseline!r} must be one row, got {other} and {label}", "Give its whole label"
             )
     bases = base_of.values()
     return {label: base_of[depth] for label, depth in depth_of.items() if depth in base_of and label not in bases}

@@ -134,19 +134,19 @@ def _grade_of(value: Any, place: str) -> int:
 
 
 def _text(path: Path) -> Iterator[Judgement]:
-    split, places = splitter(path), dict[str, int]()
+    split, column_numbers = splitter(path), dict[str, int]()
     for position, (number, line) in enumerate(text_lines(path)):
         columns = split(line)
-        if position == 0 and (places := header_of(columns, ROLES)):
-            if "grade" not in places:
+        if position == 0 and (column_numbers := header_of(columns, ROLES)):
+            if "grade" not in column_numbers:
                 raise InputError(f"{path}:{number} must name a column of grades, got {line!r:.90}", _REMEDY)
             continue
-        if len(columns) <= max(places.values()) if places else len(columns) not in (3, 4):
+        if len(columns) <= max(column_numbers.values()) if column_numbers else len(columns) not in (3, 4):
             raise InputError(f"{path}:{number} is not a judgement", _REMEDY)
-        pair = columns[places.get("query", 0)], columns[places.get("document", -2)]
-        if not places and len(columns) == 4 and columns[1] == ENCODED:
+        pair = columns[column_numbers.get("query", 0)], columns[column_numbers.get("document", -2)]
+        if not column_numbers and len(columns) == 4 and columns[1] == ENCODED:
             pair = unescape(pair[0]), unescape(pair[1])
-        yield number, pair, _grade_of(columns[places.get("grade", -1)], f"{path}:{number}")
+        yield number, pair, _grade_of(columns[column_numbers.get("grade", -1)], f"{path}:{number}")
 
 
 def _json(path: Path) -> Iterator[Judgement]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipeline.core.csr import places
+from pipeline.core.csr import find_sorted
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.core.text import Keys, id_keys
 from pipeline.sources.base import MAX_TEXT, PaperBatch, fingerprint
@@ -228,13 +228,13 @@ class Merged(NamedTuple):
         """Drop the merged works of a batch, and redirect references to merged works."""
         papers = batch.papers
         keys = id_keys(papers.column("paper_id"))
-        _, is_merged = places(self.ids, keys)
+        _, is_merged = find_sorted(self.ids, keys)
         if is_merged.any():
             papers, keys = papers.filter(pa.array(~is_merged)), keys[~is_merged]
             batch.dropped["merged_into_another"] += int(np.count_nonzero(is_merged))
         outbound = papers.column("outbound")
         cited = outbound.flatten().to_numpy()
-        positions, cites_merged = places(self.ids, cited)
+        positions, cites_merged = find_sorted(self.ids, cited)
         if cites_merged.any():
             lengths = np.asarray(pc.list_value_length(outbound))
             offsets, distinct = distinct_references(keys, lengths, np.where(cites_merged, self.into[positions], cited))
@@ -261,7 +261,7 @@ def read_merged(paths: tuple[Path, ...]) -> Merged:
     merged_ids, last_lines = np.unique(ids[::-1], return_index=True)
     into = into[::-1][last_lines]
     for _ in range(64):
-        positions, chained = places(merged_ids, into)
+        positions, chained = find_sorted(merged_ids, into)
         chained &= into[positions] != into
         if not chained.any():
             break

@@ -35,7 +35,7 @@ from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene import ANALYZER
-from pipeline.stages.search import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
+from pipeline.stages.ranking_file import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
 
 if TYPE_CHECKING:
     from pipeline.retrieve.bm25.collection import Collection, QueryTerms

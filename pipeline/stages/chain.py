@@ -19,10 +19,10 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.pool import validation_task
+from pipeline.stages.ranking_file import DEFAULT_DEPTH
 from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.search import DEFAULT_DEPTH
 from pipeline.stages.systems import TUNED, Baseline, Bm25, Dense, Fused, ImportedRun, Part, Reranked, System, parts_of
 from pipeline.stages.tune import Tuning, find_tuning
 
@@ -190,7 +190,7 @@ class Chain:
         exact = self._scored(pool, ranking, system.title, embed=tuple(vectors.values()))
         if index is None:
             return exact
-        if model.several:
+        if model.multi_vector:
             raise InputError(
                 f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine=exact"
             )

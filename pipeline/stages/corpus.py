@@ -13,7 +13,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import sha256
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
+from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, checked_name
 from pipeline.corpus.build import build_corpus, extract
@@ -45,7 +45,7 @@ class PartsOfRelease(Sharded):
         count = len(list(self.release.parts())) if spread else 0
         return {f"scratch/{part_record(part_number)}": 1 for part_number in range(count)}
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Read the parts of the jobs' units into sorted runs."""
         parts = list(enumerate(self.release.parts()))
         for job in jobs:
@@ -53,7 +53,7 @@ class PartsOfRelease(Sharded):
             extract(self.release, job_parts, job.out, resources)
         return {}
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Read the remaining parts, merge the runs and resolve the citations."""
         return build_corpus(self.release, out, resources)
 

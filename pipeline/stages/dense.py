@@ -25,13 +25,13 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
-from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
+from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
 from pipeline.encode.spec import Missing, Model, Quantise, Role
 from pipeline.encode.store import VectorStore
-from pipeline.encode.views import WHOLE, View
+from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
     Exclusions,
@@ -45,7 +45,7 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.stages.embed import store_of
-from pipeline.stages.search import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
 
 SKIPPED = "exact, of those with a vector"
 """Name, in the configuration of a ranking, of exact search that skips papers without a vector."""
@@ -75,7 +75,7 @@ class DenseConfig:
         depth: entries per query.
         search: ``exact`` for every exact engine, as all give the same bytes; :data:`SKIPPED`; or the index of an
             approximate search.
-        dimension: number of components compared; 0: all (:class:`pipeline.encode.views.View`).
+        dimension: number of components compared; 0: all (:class:`pipeline.encode.views.VectorTransform`).
         quantise: how components are rounded; empty: not at all.
     """
 
@@ -174,7 +174,7 @@ class DenseSearch(Sharded):
     depth: int
     engine: str
     missing: Missing | None = None
-    view: View = WHOLE
+    view: VectorTransform = WHOLE
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
@@ -188,7 +188,7 @@ class DenseSearch(Sharded):
         count = max(1, min(max_count, len(pool.starts) - 1))
         return {f"scratch/top-{unit_number}-of-{count}.arrow": -(-candidates // count) for unit_number in range(count)}
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Rank the candidates of each unit; pools with the same queries share a pass."""
         passes = self._passes(jobs, resources.memory)
         engines: set[str] = set()
@@ -197,7 +197,7 @@ class DenseSearch(Sharded):
             engines.add(self._pass(parts, title, resources))
         return {"engine": ", ".join(sorted(engines)), "pools_in_pass": max(map(len, passes))}
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Merge the units' rankings by the one total order."""
         from pipeline.retrieve.topk import merge
 
@@ -282,7 +282,9 @@ def dense_ranking_task(
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(name, model.distance, depth, BEST_PAIR if model.several else engine, model.missing, model.view)
+    units = DenseSearch(
+        name, model.distance, depth, BEST_PAIR if model.multi_vector else engine, model.missing, model.view
+    )
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
     return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)

@@ -20,7 +20,7 @@ from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
+from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, POOLS, VECTORS
 from pipeline.corpus.reader import Corpus, Rows, Text
@@ -37,9 +37,9 @@ from pipeline.encode.store import (
     write_rows,
 )
 from pipeline.encode.trained import recorded
-from pipeline.encode.views import WHOLE, View
+from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
-from pipeline.stages.search import config_of, open_pool, slug_of
+from pipeline.stages.ranking_file import config_of, open_pool, slug_of
 
 _VERSION, _MEAN_VERSION = 1, 2
 """Versions of the stage: for encoders that pool single tokens or spans, and for those that average all tokens."""
@@ -134,7 +134,7 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
 
 
-def store_of(*segments: Artifact, view: View = WHOLE) -> VectorStore:
+def store_of(*segments: Artifact, view: VectorTransform = WHOLE) -> VectorStore:
     """Open the store of published segments; it holds them even if the folder listing does not show them yet."""
     folder = segments[0].path.parent
     by_name = {segment.name: segment for segment in [*published(folder), *segments]}
@@ -192,7 +192,7 @@ class Embedding(Sharded):
         """Return the devices the model can be loaded on."""
         return kinds.devices(self.model, resources)
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Embed the shards of the job's units, on one device."""
         ((inputs, out, units),) = jobs
         texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
@@ -207,7 +207,7 @@ class Embedding(Sharded):
         shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
         return ShardWriter(out, texts, load, self.role, self.model.spec.storage).write(shards, title)
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Return the counts of the segment."""
         checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
         out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **recorded(self.model))
@@ -226,7 +226,7 @@ class Embedding(Sharded):
         return pool.papers if self.role == "paper" else pool.query_rows
 
 
-def _merged_facts(facts: Sequence[Facts]) -> dict[str, Any]:
+def _merged_facts(facts: Sequence[UnitProvenance]) -> dict[str, Any]:
     """Return the facts of the first process, with the rates of all processes added up."""
     runs = [run for run in facts if run]
     merged: dict[str, Any] = dict(runs[0]) if runs else {}

@@ -18,20 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.csr import places
+from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import vectors as vectors_schema
-from pipeline.core.task import Facts, Inputs, Job, Sharded
+from pipeline.core.task import Inputs, Job, Sharded, UnitProvenance
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.extract import group_batches
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import precomputed
 from pipeline.encode.base import Matrix
-from pipeline.encode.precomputed import Places, VectorFile
+from pipeline.encode.precomputed import LineNumbers, VectorFile
 from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
 
@@ -47,12 +47,12 @@ class _Run(NamedTuple):
 
     file: int
     rows: Rows
-    places: Places
+    line_numbers: LineNumbers
     vectors: Matrix
 
     def part(self, start: int, stop: int) -> _Run:
         """Return the entries from ``start`` to ``stop``."""
-        return _Run(self.file, self.rows[start:stop], self.places[start:stop], self.vectors[start:stop])
+        return _Run(self.file, self.rows[start:stop], self.line_numbers[start:stop], self.vectors[start:stop])
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Import(Sharded):
         """Return the CPU once for each file that can be read at a time."""
         return ["cpu"] * max(1, min(resources.workers, len(self.files)))
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:  # noqa: ARG002
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:  # noqa: ARG002
         """Read the files of the job's units."""
         ((_, out, units),) = jobs
         vector_files = self.files
@@ -104,7 +104,7 @@ class Import(Sharded):
 
         def rows_of(ids: pa.Array) -> npt.NDArray[np.int64]:
             wanted_keys = id_keys(ids)
-            positions, present = places(keys, wanted_keys)
+            positions, present = find_sorted(keys, wanted_keys)
             found: npt.NDArray[np.int64] = np.full(len(present), -1)
             found[present] = order[positions[present]]
             return found
@@ -115,7 +115,7 @@ class Import(Sharded):
                     _read(vector_files[_file_number(unit)], rows_of, out.path / unit, progress)
         return {}
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Merge the batches, shard by shard, and count papers or queries without a vector."""
         vector_files, units = self.files, sorted(out.plan() or {})
         records = [files.read_json(_record(out.path / unit)) for unit in units]
@@ -177,7 +177,9 @@ class Import(Sharded):
     def _merged(self, runs: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
         """Return rows and vectors of one corpus shard, each paper once; InputError if its vectors differ."""
         runs = [run for run in runs if len(run.rows)]
-        rows, places, vectors = (np.concatenate(columns) for columns in zip(*(run[1:] for run in runs), strict=True))
+        rows, line_numbers, vectors = (
+            np.concatenate(columns) for columns in zip(*(run[1:] for run in runs), strict=True)
+        )
         owners = np.repeat([run.file for run in runs], [len(run.rows) for run in runs])
         order = np.argsort(rows, kind="stable")
         rows, vectors = rows[order], vectors[order]
@@ -186,7 +188,7 @@ class Import(Sharded):
         conflicts = repeats[(vectors[repeats] != vectors[repeats - 1]).any(axis=1)]
         if len(conflicts):
             pair = order[[conflicts[0] - 1, conflicts[0]]]
-            locations = [f"{vector_files[owners[entry]].path}:{places[entry]}" for entry in pair]
+            locations = [f"{vector_files[owners[entry]].path}:{line_numbers[entry]}" for entry in pair]
             row = int(rows[conflicts[0]])
             name = corpus.ids(np.array([row]))[0] if self.role == "paper" else f"query {row}"
             raise InputError(
@@ -203,15 +205,15 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
     batches: Iterator[pa.RecordBatch] = iter(())
     schema = _schema(1)
 
-    def batch(group: list[precomputed.Block]) -> pa.RecordBatch:
+    def batch(group: list[precomputed.FileBlock]) -> pa.RecordBatch:
         columns = zip(*(block[:3] for block in group), strict=True)
-        rows, places, vectors = map(np.concatenate, columns)
+        rows, line_numbers, vectors = map(np.concatenate, columns)
         order = np.argsort(rows, kind="stable")
         flat = pa.array(vectors[order].reshape(-1))
         column = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)
-        return pa.RecordBatch.from_arrays([rows[order].astype(np.uint32), column, places[order]], schema=schema)
+        return pa.RecordBatch.from_arrays([rows[order].astype(np.uint32), column, line_numbers[order]], schema=schema)
 
-    def counted() -> Iterator[precomputed.Block]:
+    def counted() -> Iterator[precomputed.FileBlock]:
         nonlocal read_count, unknown
         for block in blocks:
             read_count, unknown = read_count + block.read, unknown or block.unknown

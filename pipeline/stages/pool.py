@@ -28,7 +28,7 @@ from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.search import slug_of
+from pipeline.stages.ranking_file import slug_of
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from pipeline.core.workspace import WEIGHTS as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.exchange.runs import read_run
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run, column
+from pipeline.measure.inputs import Qrels, RankedRun, column
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.stages.search import open_pool, read_ranking, settings_of, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, settings_of, slug_of, write_ranking
 from pipeline.stages.systems import Baseline, ImportedRun
 
 
@@ -213,7 +213,7 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
         fusion = Fusion(_read(inputs, parts), queries, "wsum")
         grid = itertools.product(range(STEP + 1), repeat=len(parts))
         points = [tuple(numerator / STEP for numerator in point) for point in grid if sum(point) == STEP]
-        runs = (Run.from_table(fusion.ranking(depth, point).table(), queries) for point in points)
+        runs = (RankedRun.from_table(fusion.ranking(depth, point).table(), queries) for point in points)
         values = [float(evaluate_all(qrels, run, parse_measures("map"))[0, scored].mean()) for run in runs]
         best = int(np.argmax(values))
         out.arrow("grid.arrow", pa.table([points, values], schema=WEIGHTS), WEIGHTS)

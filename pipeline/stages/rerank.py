@@ -27,7 +27,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Facts, Inputs, Job, Sharded, Task
+from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
@@ -37,7 +37,7 @@ from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
 from pipeline.encode.trained import recorded
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
-from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
 
 UNIT_PAIRS = 4_096
 """Maximum number of pairs per unit, unless one query has more; a killed run resumes after the last finished unit."""
@@ -111,7 +111,7 @@ class Reranking(Sharded):
         """Return the devices the model can be loaded on."""
         return kinds.devices(self.model, resources)
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Score the pairs of some units, on one device."""
         device = self.devices(resources)[0]
         load = kinds.find(self.model.spec.kind).load
@@ -120,9 +120,9 @@ class Reranking(Sharded):
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
             for unit in _units(jobs, self.head):
                 unit.write(_scores(encoder.scores(unit.pairs()), unit, progress))
-        return cast("Facts", encoder.describe())
+        return cast("UnitProvenance", encoder.describe())
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:  # noqa: ARG002
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Concatenate the units' scores and append the other entries below."""
         pool, ranking = open_pool(inputs), read_ranking(inputs["ranking"])
         units = sorted(self.plan(inputs, out, spread=False))

@@ -22,9 +22,9 @@ from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.encode.names import Name
 from pipeline.measure.engines import check_engine, evaluate_all
-from pipeline.measure.inputs import Qrels, Run, check_candidates, column
+from pipeline.measure.inputs import Qrels, RankedRun, check_candidates, column
 from pipeline.measure.measures import DEFAULT, Measure, check_depth, parse_measures, within
-from pipeline.stages.search import config_of, open_pool, slug_of, without_vectors
+from pipeline.stages.ranking_file import config_of, open_pool, slug_of, without_vectors
 
 MISSING_POSITIVES = ("ignore", "count")
 """Positives that the corpus lacks: ``ignore`` drops them, ``count`` keeps them in denominators, as trec_eval does."""
@@ -114,7 +114,7 @@ def score_task(
         _require_sample(opened_pool, sample)
         _require_all_queries(inputs["ranking"], opened_pool)
         table = inputs["ranking"].arrow("ranking.arrow")
-        ranked = Run.from_table(table, opened_pool)
+        ranked = RankedRun.from_table(table, opened_pool)
         judged = Qrels.from_table(_judgements(opened_pool, missing_positives), opened_pool)
         check_candidates(ranked, opened_pool)
         values = evaluate_all(judged, ranked, parsed, engine)
@@ -133,7 +133,7 @@ def score_task(
     return Task("score", 1, FOLDER, f"{slug}-{slug_of(pool)}", config, inputs, run)
 
 
-def counts_of(table: pa.Table, ranked: Run, judged: Qrels) -> Counts:
+def counts_of(table: pa.Table, ranked: RankedRun, judged: Qrels) -> Counts:
     """Return the counts that notes report; ``table`` is a ranking of schema :data:`pipeline.core.schema.RANKING`."""
     judged_queries = judged.positives() > 0
     return {

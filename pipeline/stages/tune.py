@@ -27,7 +27,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
-from pipeline.stages.search import config_of, open_pool, slug_of
+from pipeline.stages.ranking_file import config_of, open_pool, slug_of
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of
 

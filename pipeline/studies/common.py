@@ -127,7 +127,7 @@ def named_by(name: str, systems: Iterable[str]) -> str:
     return name if name in names else next(meant, name)
 
 
-def made(workspace: Workspace, task: Task) -> Artifact:
+def require_made(workspace: Workspace, task: Task) -> Artifact:
     """Return the artifact of a task; InputError if it has not been made."""
     if not workspace.runner.published(task):
         raise InputError(f"{task.name} must be made first", "Run the study without --dry-run")

@@ -35,7 +35,7 @@ from pipeline.scores.store import Rankings, open_rankings, runs_of
 from pipeline.scores.tables import Table, frame_table
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.facets.analyses import cited_of, measured
@@ -82,7 +82,7 @@ class Recipe(CollectionRecipe):
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the collection's corpus, then all rankings."""
     yield [recipe.corpus_task]
-    corpus = recipe.made(workspace)
+    corpus = recipe.require_corpus(workspace)
     judged = [ranking.ranking for ranking in _judged_rankings(workspace, recipe, corpus)]
     yield [*judged, *(score for evaluation in _evaluations(workspace, recipe) for score in evaluation.scores)]
 
@@ -99,7 +99,7 @@ def _evaluations(workspace: Workspace, recipe: Recipe) -> list[Evaluation]:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return tables of the relevance of uncited candidates, of imputed scores, and of how many judgements suffice."""
-    corpus, make = recipe.made(workspace), workspace.runner.make
+    corpus, make = recipe.require_corpus(workspace), workspace.runner.make
     judged_pools = {
         (ranking.facet, ranking.system): (
             Pool(make(ranking.pool), Corpus(corpus)), ranked_papers(read_ranking(make(ranking.ranking)))

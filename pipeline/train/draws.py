@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.csr import Ints, Keys, offsets_of, pack, places, ranges
+from pipeline.core.csr import Ints, Keys, find_sorted, offsets_of, pack, ranges
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities
 from pipeline.corpus.prefilter import Mask
@@ -60,7 +60,7 @@ class Lists(NamedTuple):
         return chosen
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Queries of one draw.
 
     Attributes:
@@ -99,7 +99,7 @@ class Drawing:
         degrees = np.diff(self._corpus.outgoing.indptr)[positives] if self._mix.hard else 1
         return np.bincount(owner, weights=degrees + np.ones(len(owner)), minlength=queries).astype(np.int64)
 
-    def draw(self, block: Block) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def draw(self, block: QueryBlock) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return positives and negatives of triplets, int64 ``[queries, triplets of a query]``, or -1.
 
         The columns are those of :attr:`Mix.kinds`. Positives repeat in random order; in pairs they do not repeat.
@@ -124,34 +124,34 @@ class Drawing:
                     self._fill(negatives, column, kind, block, cited)
         return positives, negatives
 
-    def _order(self, block: Block, lists: Lists, purpose: str) -> Keys:
+    def _order(self, block: QueryBlock, lists: Lists, purpose: str) -> Keys:
         """Return random priorities of the pairs of a query and a paper."""
         with np.errstate(over="ignore"):
             pairs = self._keys[block.rows][lists.owner] * _SPREAD + self._keys[lists.rows]
         return priorities(pairs, self._seed, f"triplets {purpose}")
 
-    def _cited(self, block: Block) -> Keys:
+    def _cited(self, block: QueryBlock) -> Keys:
         """Return the pairs of queries with themselves and with all papers that they cite, as rising keys."""
         owner, rows = self._corpus.outgoing.of_many(block.rows)
         positions = np.arange(len(block.rows))
         keys = np.concatenate([pack(owner, rows), pack(positions, block.rows), pack(*block.positives)])
         return np.unique(keys)
 
-    def _hard(self, block: Block, cited: Keys) -> Lists:
+    def _hard(self, block: QueryBlock, cited: Keys) -> Lists:
         """Return the papers that cited papers cite but the query does not."""
         owner, rows = block.positives
         through, second = self._corpus.outgoing.of_many(rows)
         owner = owner[through]
-        allowed = self._kept[second] & ~places(cited, pack(owner, second))[1]
+        allowed = self._kept[second] & ~find_sorted(cited, pack(owner, second))[1]
         keys = np.unique(pack(owner[allowed], second[allowed]))
         return Lists((keys >> np.uint64(32)).astype(np.int64), keys.astype(np.uint32))
 
     @staticmethod
-    def _ranked(block: Block, cited: Keys) -> Lists:
-        allowed = ~places(cited, pack(*block.ranked))[1]
+    def _ranked(block: QueryBlock, cited: Keys) -> Lists:
+        allowed = ~find_sorted(cited, pack(*block.ranked))[1]
         return Lists(block.ranked.owner[allowed], block.ranked.rows[allowed])
 
-    def _fill(self, negatives: npt.NDArray[np.int64], column: int, kind: str, block: Block, cited: Keys) -> None:
+    def _fill(self, negatives: npt.NDArray[np.int64], column: int, kind: str, block: QueryBlock, cited: Keys) -> None:
         """Draw one random negative for each query; repeat until the paper is allowed."""
         keys, masks = self._keys[block.rows], self._fields[block.rows]
         remaining = np.arange(len(block.rows))
@@ -162,7 +162,9 @@ class Drawing:
                 return
             drawn = priorities(keys[remaining], self._seed, "triplets", f"{kind} {column} {attempt}")
             rows = self._of_query(masks[remaining], drawn) if kind == "same_field" else _pick(self._candidates, drawn)
-            allowed = ~places(cited, pack(remaining, rows))[1] & ~(negatives[remaining] == rows[:, None]).any(axis=1)
+            allowed = ~find_sorted(cited, pack(remaining, rows))[1] & ~(negatives[remaining] == rows[:, None]).any(
+                axis=1
+            )
             if kind == "other_field":
                 allowed &= self._fields[rows] & masks[remaining] == 0
             negatives[remaining[allowed], column] = rows[allowed]

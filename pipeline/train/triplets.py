@@ -26,8 +26,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import TRAINING
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.stages.search import open_pool
-from pipeline.train.draws import KINDS, Block, Drawing, Lists, Mix, part
+from pipeline.stages.ranking_file import open_pool
+from pipeline.train.draws import KINDS, Drawing, Lists, Mix, QueryBlock, part
 from pipeline.train.neighbours import Neighbours
 
 RECIPES = {
@@ -136,12 +136,12 @@ class _Source(NamedTuple):
     ranked: tuple[Ints, Rows]
     neighbours: Neighbours | None
 
-    def block(self, pool: Pool, config: TripletConfig, start: int, stop: int) -> Block:
+    def block(self, pool: Pool, config: TripletConfig, start: int, stop: int) -> QueryBlock:
         rows = pool.query_rows[start:stop]
         if self.neighbours is not None:
-            return Block(rows, *self.neighbours.bands(rows, [config.positive_ranks, config.ranks]))
+            return QueryBlock(rows, *self.neighbours.bands(rows, [config.positive_ranks, config.ranks]))
         ranked = part(*self.ranked, start, stop) if len(self.ranked[1]) else Lists(np.zeros(0, np.int64), rows[:0])
-        return Block(rows, part(self.offsets, self.positives, start, stop), ranked)
+        return QueryBlock(rows, part(self.offsets, self.positives, start, stop), ranked)
 
 
 def _write(inputs: Inputs, config: TripletConfig, out: Workdir) -> Counts:

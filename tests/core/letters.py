@@ -13,7 +13,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Facts, Inputs, Job, Task
+from pipeline.core.task import Inputs, Job, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
@@ -63,13 +63,13 @@ class Together:
     def devices(self, resources: Resources) -> list[str]:
         return [resources.device] * self.processes
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> Facts:
+    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         say(f"together: {len(jobs)}")
         for inputs, out, units in jobs:
             write_letters(units, inputs, out, self.pause)
         return {"made": [unit for job in jobs for unit in job.units]}
 
-    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[Facts]) -> Counts:
+    def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:
         out.note(made=sorted(unit for part in facts for unit in part["made"]))
         return {"bytes": sum(out.counts(letter)["bytes"] for letter in out.plan() or {})}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Facts, Job, Slice, divide, run_assignment
+from pipeline.core.task import Assignment, Job, Slice, UnitProvenance, divide, run_assignment
 from pipeline.core.workdir import Workdir
 from tests.core.letters import HERE, Together, make, together
 
@@ -33,7 +33,7 @@ def planned(tmp_path: Path) -> Runner:
     return Runner(tmp_path, HERE)
 
 
-def divided(root: Path, executor: Callable[[Assignment], list[Facts]] | None = None) -> Artifact:
+def divided(root: Path, executor: Callable[[Assignment], list[UnitProvenance]] | None = None) -> Artifact:
     return Runner(root, HERE, executor=executor).make(TASK)
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_unit_is_made_again(whole: Artifact, planned: Runner) -> None:
     (planned.work_folder(TASK) / "c").write_text("C")
     left: list[str] = []
 
-    def note(assignment: Assignment) -> list[Facts]:
+    def note(assignment: Assignment) -> list[UnitProvenance]:
         left.extend(assignment.sizes)
         return [run_assignment(assignment)]
 

@@ -29,8 +29,8 @@ from pipeline.encode.spec import Model
 from pipeline.stages import imported
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
-from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import encoder_names, parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import stub
@@ -295,7 +295,7 @@ def test_names_and_options(named: str) -> None:
     assert names[1:] == ["vectors:a=b:distance=cosine,missing=skip,queries=a=b", "rrf(bm25,vectors:x.npy)"]
     assert len(encoder_names(text)) == 2
     model = registry.resolve(f"{named}:distance=l2")
-    assert (model.name, model.distance, model.slug, model.several) == (named, "l2", "vectors", False)
+    assert (model.name, model.distance, model.slug, model.multi_vector) == (named, "l2", "vectors", False)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_every_entry_resolves(cache: Path) -> None:
         if "hub" in entry and name != "minilm":
             assert isinstance(model.spec, TransformerSpec | AspireSpec)
             assert (model.spec.checkpoint, model.spec.revision) == (entry["hub"], commit)
-            assert model.several == isinstance(model.spec, AspireSpec)
+            assert model.multi_vector == isinstance(model.spec, AspireSpec)
             assert model.distance == entry["distance"]
             assert not model.query or model.query in names.entries()
             assert model.checkpoint.ready().name == commit

@@ -12,7 +12,7 @@ import pytest
 import pipeline
 from pipeline.core.errors import InputError
 from pipeline.encode import registry
-from pipeline.encode.views import WHOLE, View, whole
+from pipeline.encode.views import WHOLE, VectorTransform, whole
 from tests.cli.run import flags, mdcr, mdcr_json
 
 VECTORS = np.random.default_rng(5).normal(size=(40, 32)).astype(np.float32)
@@ -21,23 +21,23 @@ ZERO = np.zeros((1, 32), np.float32)
 
 
 def test_first_components_are_kept_and_unit_vectors_stay_so() -> None:
-    np.testing.assert_array_equal(View(8)(VECTORS), VECTORS[:, :8])
+    np.testing.assert_array_equal(VectorTransform(8)(VECTORS), VECTORS[:, :8])
     expected = UNIT[:, :8] / np.linalg.norm(UNIT[:, :8], axis=1, keepdims=True)
-    np.testing.assert_allclose(View(8)(UNIT), expected, atol=1e-6)
-    np.testing.assert_allclose(View(8)(UNIT.astype(np.float16)), expected, atol=2e-3)
-    assert View(32)(VECTORS) is VECTORS
+    np.testing.assert_allclose(VectorTransform(8)(UNIT), expected, atol=1e-6)
+    np.testing.assert_allclose(VectorTransform(8)(UNIT.astype(np.float16)), expected, atol=2e-3)
+    assert VectorTransform(32)(VECTORS) is VECTORS
     assert WHOLE(VECTORS) is VECTORS
     with pytest.raises(InputError, match="dimension must be at most 32, got 33"):
-        View(33).components(32)
+        VectorTransform(33).components(32)
 
 
 def test_rounded_vectors_are_close_and_zero_stays_zero() -> None:
-    coarse = View(quantise="int8")(VECTORS)
+    coarse = VectorTransform(quantise="int8")(VECTORS)
     assert np.abs(coarse - VECTORS).max() <= np.abs(VECTORS).max() / 127 / 2 * 1.0001
     assert max(len(np.unique(row)) for row in coarse) <= 255
-    np.testing.assert_array_equal(View(quantise="binary")(VECTORS), np.where(VECTORS > 0, 1, -1))
+    np.testing.assert_array_equal(VectorTransform(quantise="binary")(VECTORS), np.where(VECTORS > 0, 1, -1))
     for quantise in ("int8", "binary"):
-        assert not View(4, quantise)(ZERO).any()
+        assert not VectorTransform(4, quantise)(ZERO).any()
 
 
 def test_a_view_shares_the_store_and_not_the_name() -> None:
@@ -46,7 +46,7 @@ def test_a_view_shares_the_store_and_not_the_name() -> None:
     assert whole(plain) == plain
     with pytest.raises(InputError, match="must be compared by whole vectors"):
         whole(cut)
-    assert registry.resolve("lsa:dimension=64").view == View()  # LSA has a dimension of its own
+    assert registry.resolve("lsa:dimension=64").view == VectorTransform()  # LSA has a dimension of its own
     for text, message in (
         ("word2vec-tfidf:quantise=int4", "quantise 'int4' is unknown"),
         ("minilm:dimension=0", "pos"),

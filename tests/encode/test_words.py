@@ -64,7 +64,7 @@ def test_tfidf_is_the_cosine_of_plain_weights(tmp_path: Path) -> None:
 
 def test_sentences_are_encoded_one_by_one(folder: Path) -> None:
     plain, (model, encoder) = load(folder)[1], load(f"sentences:encoder={folder}")
-    assert model.several
+    assert model.multi_vector
     papers = [Text("w1 w2", "W3 w4. W5 w6. W7."), Text("w8", ""), Text("", ""), Text("w1", "W9 w1.")]
     split = [["W3 w4.", "W5 w6.", "W7."], ["w8"], [""], ["W9 w1."]]
     positions, vectors = in_order(encoder.encode_batches(papers), encoder.dimension)

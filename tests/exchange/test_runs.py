@@ -18,7 +18,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.rankings import FORMATS, write_ranking
 from pipeline.exchange.runs import read_run
-from pipeline.measure.inputs import Run
+from pipeline.measure.inputs import RankedRun
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import of_pool, random_case, ranking_table
 
@@ -49,7 +49,7 @@ def test_lines_in_any_order_are_ranked_in_ours(pool: Pool, tmp_path: Path) -> No
     ]  # fmt: skip
     expected = {"read": 6, "unknown_queries": 0, "unknown_documents": 0, "excluded": 1, "beyond_depth": 0, "tied": 2}
     assert counts == expected
-    Run.from_table(table, 2)
+    RankedRun.from_table(table, 2)
     cut, counts = read_run(tmp_path / "my.run", pool, 1)
     assert (cut.num_rows, counts["beyond_depth"]) == (2, 3)
 
@@ -60,7 +60,7 @@ def test_entries_tied_in_float32_alone_are_ranked_by_float64(pool: Pool, tmp_pat
     (tmp_path / "my.run").write_text("".join(f"10 Q0 {name} 1 {score} x\n" for name, score in scores.items()))
     table, _ = read_run(tmp_path / "my.run", pool, 500)
     assert [document for _, document, *_ in entries(pool, table)] == ["9", "a%20b", "zz", "~"]
-    Run.from_table(table, 2)
+    RankedRun.from_table(table, 2)
     lowest = np.float32(table.column("score").to_numpy()).min()
     assert lowest == pytest.approx(1, abs=1e-6)
 

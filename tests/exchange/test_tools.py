@@ -23,7 +23,7 @@ from pipeline.exchange.frames import write_frame
 from pipeline.exchange.pools import unjudged, write_pool
 from pipeline.exchange.rankings import run_dict, to_ranx, write_ranking
 from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.beir import Beir
 from pipeline.stages.corpus import corpus_task
@@ -54,7 +54,7 @@ def ranked(pool: Pool, levels: int) -> tuple[list[dict[int, float]], dict[str, n
     run, _ = random_case(levels, queries=QUERIES, rows=len(pool.candidates), depth=50, positives=3, score_levels=levels)
     run = of_pool(pool, run)
     measures = parse_measures(NAMES)
-    qrels, ours = Qrels.from_table(pool.qrels, QUERIES), Run.from_table(ranking_table(run), QUERIES)
+    qrels, ours = Qrels.from_table(pool.qrels, QUERIES), RankedRun.from_table(ranking_table(run), QUERIES)
     return run, dict(zip(map(str, measures), evaluate(qrels, ours, measures), strict=True))
 
 

@@ -32,9 +32,9 @@ def qrels_table(grades: Grades) -> pa.Table:
     return table([(query, row, of[row]) for query, of in enumerate(grades) for row in sorted(of)], JUDGEMENTS)
 
 
-def inputs(run: Run, grades: Grades) -> tuple[measured.Qrels, measured.Run]:
+def inputs(run: Run, grades: Grades) -> tuple[measured.Qrels, measured.RankedRun]:
     qrels = measured.Qrels.from_table(qrels_table(grades), len(grades))
-    return qrels, measured.Run.from_table(ranking_table(run), len(run))
+    return qrels, measured.RankedRun.from_table(ranking_table(run), len(run))
 
 
 def random_case(

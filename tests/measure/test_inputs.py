@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.schema import JUDGEMENTS, RANKING
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.inputs import Qrels, RankedRun, select
 from tests.measure.cases import inputs, qrels_table, ranking_table, table
 
 
@@ -44,15 +44,15 @@ def test_select_keeps_lists_whole() -> None:
 )
 def test_a_ranking_that_breaks_the_contract_is_refused(entries: list[tuple[int, int, float, int]], fault: str) -> None:
     with pytest.raises(InputError, match=fault):
-        Run.from_table(table(entries, RANKING), 2)
+        RankedRun.from_table(table(entries, RANKING), 2)
 
 
 def test_the_same_paper_in_two_rankings_is_none_of_that() -> None:
-    assert Run.from_table(table([(0, 1, 1.0, 1), (1, 1, 1.0, 1)], RANKING), 2).rows.tolist() == [1, 1]
+    assert RankedRun.from_table(table([(0, 1, 1.0, 1), (1, 1, 1.0, 1)], RANKING), 2).rows.tolist() == [1, 1]
 
 
 def test_empty_tables() -> None:
-    assert Run.from_table(ranking_table([]), 3).retrieved().tolist() == [0, 0, 0]
+    assert RankedRun.from_table(ranking_table([]), 3).retrieved().tolist() == [0, 0, 0]
     assert Qrels.from_table(qrels_table([]), 2).positives().tolist() == [0, 0]
 
 

@@ -21,7 +21,7 @@ from pipeline.corpus.reader import Rows, Text
 from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
 from pipeline.retrieve.bm25 import grid
 from pipeline.retrieve.bm25.collection import Collection, QueryTerms
-from pipeline.retrieve.bm25.forward_index import Block, ForwardIndex
+from pipeline.retrieve.bm25.forward_index import ForwardIndex, TermsBlock
 from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.lucene import LuceneIndex, build_index
 from pipeline.stages.bm25 import index_of, terms_tasks
@@ -96,7 +96,7 @@ def by_lucene(
         return [index.search(queries, asked.excluded, k1=k1, b=b, depth=depth, threads=2) for k1, b in points]
 
 
-def pairs_of(block: Block, text: int) -> list[tuple[int, int]]:
+def pairs_of(block: TermsBlock, text: int) -> list[tuple[int, int]]:
     """Return the terms of a text and how often it has each."""
     entries = slice(block.offsets[text], block.offsets[text + 1])
     return list(zip(block.terms[entries].tolist(), block.frequencies[entries].tolist(), strict=True))

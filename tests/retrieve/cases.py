@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Block, Exclusions, Metric, Ranking, Subset
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock
 from pipeline.retrieve.canonical import tensor_scores
 from pipeline.retrieve.dense import ExactEngine, Search
 from pipeline.retrieve.engines import dense_engine
@@ -50,7 +50,7 @@ class Case:
     def rows(self) -> npt.NDArray[np.uint32]:
         return np.arange(len(self.vectors), dtype=np.uint32) * 3 + 7
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[VectorBlock]:
         for start in range(0, len(self.vectors), size):
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
@@ -68,7 +68,7 @@ class Case:
 def search(
     engine: ExactEngine,
     queries: npt.NDArray[np.floating],
-    blocks: Iterable[Block],
+    blocks: Iterable[VectorBlock],
     metric: Metric,
     depth: int,
     excluded: Exclusions,

@@ -12,7 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
 from pipeline.retrieve.ann import approximate_search, recall
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.engines import IndexSettings, Kind, dense_engine, parse_settings
+from pipeline.retrieve.engines import IndexKind, IndexSettings, dense_engine, parse_settings
 from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
 from tests.retrieve.reference import canonical_scores
 
@@ -32,7 +32,7 @@ def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **ho
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: Kind, metric: Metric) -> None:
+def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: IndexKind, metric: Metric) -> None:
     case = make_case("random", candidates=3_000)
     ranking = search(case, IndexSettings(kind), metric, 50)
     assert 0.2 < recall(ranking, expected(case, metric, 50)) <= 1
@@ -51,7 +51,7 @@ def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: Kind, me
     ("kind", "metric", "candidates", "depth"),
     [*(("ivf", metric, 2_000, 70) for metric in METRICS), ("ivf", "l2", 30, 500), ("hnsw", "l2", 30, 500)],
 )
-def test_looking_everywhere_finds_everything(kind: Kind, metric: Metric, candidates: int, depth: int) -> None:
+def test_looking_everywhere_finds_everything(kind: IndexKind, metric: Metric, candidates: int, depth: int) -> None:
     case = make_case("random", candidates=candidates)
     assert same(search(case, IndexSettings(kind, probes=1.0), metric, depth), expected(case, metric, depth))
 
@@ -173,7 +173,7 @@ def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytes
 @pytest.mark.skipif(ann.gpus() == 0, reason="Faiss sees no GPU")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
-def test_indexes_on_a_gpu(kind: Kind, metric: Metric) -> None:
+def test_indexes_on_a_gpu(kind: IndexKind, metric: Metric) -> None:
     case = make_case("random", candidates=5_000)
     if kind == "cagra" and not hasattr(ann.load(), "GpuIndexCagra"):
         with pytest.raises(InputError, match="has no CAGRA. .*pip uninstall faiss-gpu && .*pip install faiss-gpu-cuvs"):

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, terms_of_words
-from pipeline.retrieve.bm25.forward_index import Block
+from pipeline.retrieve.bm25.forward_index import TermsBlock
 from pipeline.retrieve.lucene import Lucene
 from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
 from tests.retrieve.test_lucene import WEIRD
@@ -30,7 +30,7 @@ def counted(cached: CachedAnalyzer, texts: Sequence[str], together: int = 10**9)
     return read(cached.block(parts))
 
 
-def read(block: Block) -> list[Counter[str]]:
+def read(block: TermsBlock) -> list[Counter[str]]:
     spelled = block.vocabulary.to_pylist()
     assert len(set(spelled)) == len(spelled)
     bags = []

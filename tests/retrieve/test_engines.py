@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Block, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.base import Metric, Ranking, Subset, VectorBlock, no_exclusions
 from pipeline.retrieve.dense import ExactEngine
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import (
@@ -179,7 +179,7 @@ def test_memory_is_bounded_by_the_setting() -> None:
     dimension, candidates, memory = 64, 150_000, 6 << 20
     engine = dense_engine("exact")
 
-    def blocks() -> Iterator[Block]:
+    def blocks() -> Iterator[VectorBlock]:
         rng = np.random.default_rng(0)
         for start in range(0, candidates, 5_000):
             yield np.arange(start, start + 5_000, dtype=np.uint32), rng.standard_normal((5_000, dimension), np.float32)
@@ -194,7 +194,7 @@ def test_memory_is_bounded_by_the_setting() -> None:
     assert peak < memory + own_block + (2 << 20) < candidates * dimension * 4 / 2
 
 
-def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> Block:
+def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> VectorBlock:
     return np.array(rows, np.uint32), np.ones((vectors, dimension), np.float32)
 
 

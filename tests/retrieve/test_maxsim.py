@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Block, Exclusions, Groups, Metric, Ranking, Subset, no_exclusions
+from pipeline.retrieve.base import Exclusions, Groups, Metric, Ranking, Subset, VectorBlock, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
 from tests.retrieve.reference import brute_force
@@ -28,7 +28,7 @@ def grouped(vectors: np.ndarray, rng: np.random.Generator, most: int) -> Several
     return [vectors[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[Block]:
+def blocks(groups: Several, rows: np.ndarray, size: int) -> Iterator[VectorBlock]:
     for start in range(0, len(groups), size):
         part = groups[start : start + size]
         yield np.repeat(rows[start : start + size], [len(vectors) for vectors in part]), np.concatenate(part)

@@ -15,8 +15,8 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, RANKINGS, TUNINGS
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.stages.ranking_file import RECORDED
 from pipeline.stages.score import score_task
-from pipeline.stages.search import RECORDED
 from tests.builders import make_corpus, make_pool
 from tests.measure.cases import Run, ranking_table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Facts, Slice, Task
+from pipeline.core.task import Assignment, Slice, Task, UnitProvenance
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
 
@@ -23,7 +23,7 @@ def make(root: Path, task: Task, *, repair: bool = False, resources: Resources =
 def planning(root: Path) -> Runner:
     """Return a runner that makes no unit: it raises :class:`PlannedError` where one is missing."""
 
-    def refuse(assignment: Assignment) -> list[Facts]:
+    def refuse(assignment: Assignment) -> list[UnitProvenance]:
         raise PlannedError
 
     return Runner(root, HERE, executor=refuse)

@@ -13,7 +13,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.chain import Chain
 from pipeline.stages.pool import pool_task
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import parse_systems
 from tests.builders import make_corpus
 from tests.stages.making import make

@@ -117,7 +117,7 @@ def test_workers_and_a_kill_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 7)
     write, written = forward_index.write_block, list[int]()
 
-    def stop(out: Workdir, number: int, block: forward_index.Block) -> None:
+    def stop(out: Workdir, number: int, block: forward_index.TermsBlock) -> None:
         written.append(number if len(written) != 4 else -1)
         if written[-1] == -1:
             raise KeyboardInterrupt

@@ -19,10 +19,10 @@ from pipeline.encode import kinds, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.encode.store import VectorStore
-from pipeline.encode.views import View
+from pipeline.encode.views import VectorTransform
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, StubSpec, unit_vector
 from tests.encode.tiny import save_bert, words
@@ -266,7 +266,10 @@ def test_queries_with_a_prompt_of_their_own_have_a_second_vector(tmp_path: Path)
     np.testing.assert_allclose(store_of(queries).grouped(rows).vectors, encoder.encode(prompted), atol=1e-6)
     np.testing.assert_allclose(store_of(papers).grouped(rows).vectors, encoder.encode(texts), atol=1e-6)
     vectors = {"paper": papers, "query": queries}
-    for model in (asked, *(dataclasses.replace(asked, view=view) for view in (View(8), View(0, "binary")))):
+    for model in (
+        asked,
+        *(dataclasses.replace(asked, view=view) for view in (VectorTransform(8), VectorTransform(0, "binary"))),
+    ):
         ranking = make(tmp_path, dense_ranking_task(corpus, pool, vectors, model, depth=5))
         view = model.view
         found = [

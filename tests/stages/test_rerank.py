@@ -19,8 +19,8 @@ from pipeline.encode.reranker import CrossEncoder
 from pipeline.stages import rerank
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.rerank import rerank_task
-from pipeline.stages.search import read_ranking
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_cross_encoder, words

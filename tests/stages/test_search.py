@@ -42,7 +42,7 @@ def dense(
     engine: str = "exact",
     several: bool = False,
 ) -> Task:
-    model = dataclasses.replace(registry.resolve("stub"), distance=metric, several=several)
+    model = dataclasses.replace(registry.resolve("stub"), distance=metric, multi_vector=several)
     return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
 
 
@@ -175,7 +175,7 @@ def test_a_query_whose_vectors_are_zero_has_no_results(
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:02}", "title": t} for n, t in enumerate(titles)], shard_rows=11)
     pool = make_pool(tmp_path, corpus, [0, 1, 4, 7, 9])
     engine = "faiss" if how == "faiss" else "exact"
-    task = dense(corpus, pool, metric=metric, depth=29, engine=engine, several=how == "several")
+    task = dense(corpus, pool, metric=metric, depth=29, engine=engine, multi_vector=how == "several")
     if how == "ivf":
         model = dataclasses.replace(registry.resolve("stub"), distance=metric)
         vectors, settings = embed_tasks(corpus, pool, model), IndexSettings("ivf", probes=1)
@@ -193,8 +193,8 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     monkeypatch.setattr("tests.encode.stub.StubEncoder", SeveralEncoder)
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
     pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
-    made = Runner(tmp_path, HERE).make_all([dense(corpus, pool, depth=20, several=True) for pool in pools])
-    model = dataclasses.replace(registry.resolve("stub"), several=True)
+    made = Runner(tmp_path, HERE).make_all([dense(corpus, pool, depth=20, multi_vector=True) for pool in pools])
+    model = dataclasses.replace(registry.resolve("stub"), multi_vector=True)
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
         opened = Pool(pool, Corpus(corpus))

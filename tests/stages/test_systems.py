@@ -97,7 +97,7 @@ def test_systems_with_labels_are_split(text: str, names: list[str]) -> None:
 
 
 def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in {place for kind in kinds.registered() for place in kind.places}:
+    for key in {place for kind in kinds.registered() for place in kind.locators}:
         assert len(parse(f"scincl:storage=float16,{key}=refs/pr/1")) == 1
         assert len(parse(f"scincl,{key}=refs/pr/1")) == 2
     (tmp_path / "a=b:c=d").mkdir()

@@ -15,8 +15,8 @@ from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
 from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.rankings import baseline_task
-from pipeline.stages.search import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.train import draws, triplets
 from pipeline.train.queries import queries_task

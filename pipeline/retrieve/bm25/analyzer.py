@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.bm25.forward_index import Block
+from pipeline.retrieve.bm25.forward_index import TermsBlock
 from pipeline.retrieve.lucene import Lucene
 
 _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'.:,;\"#*" + bytes(range(128, 256))
@@ -66,7 +66,7 @@ class CachedAnalyzer:
         self._offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self._terms: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
 
-    def block(self, texts: Iterable[pa.Array]) -> Block:
+    def block(self, texts: Iterable[pa.Array]) -> TermsBlock:
         """Return the terms of a block of texts, given as chunks of large strings.
 
         Terms are numbered in the order of their first use in the block.
@@ -103,7 +103,7 @@ class CachedAnalyzer:
             encoded = vocabulary.dictionary_encode()
             entries, vocabulary = encoded.indices.to_numpy().astype(np.uint32)[entries], encoded.dictionary
         starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
-        return Block(starts, entries, np.concatenate(frequencies), np.concatenate(lengths), vocabulary)
+        return TermsBlock(starts, entries, np.concatenate(frequencies), np.concatenate(lengths), vocabulary)
 
     def _spell(self, terms: npt.NDArray[np.int64]) -> pa.Array:
         return pa.array(list(self._vocabulary), pa.large_string()).take(pa.array(terms))

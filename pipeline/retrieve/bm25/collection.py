@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.compiled import compiled
-from pipeline.core.csr import places, ranges
+from pipeline.core.csr import find_sorted, ranges
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Exclusions
 from pipeline.retrieve.bm25 import formula
@@ -204,7 +204,7 @@ def excluded_positions(rows: Rows, excluded: Exclusions, first: int, last: int) 
     """Return the exclusions of queries ``first`` to ``last`` as positions in rising ``rows``: CSR of int64."""
     offsets = excluded[0][first : last + 1] - excluded[0][first]
     removed = excluded[1][excluded[0][first] : excluded[0][last]]
-    position, present = places(rows, removed)
+    position, present = find_sorted(rows, removed)
     return np.concatenate([[0], np.cumsum(present)])[offsets], position[present]
 
 

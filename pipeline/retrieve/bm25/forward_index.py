@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.csr import places, slices
+from pipeline.core.csr import find_sorted, slices
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
@@ -33,7 +33,7 @@ BLOCK_CHARACTERS = 2**26
 VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
 
 
-class Block(NamedTuple):
+class TermsBlock(NamedTuple):
     """The terms of texts.
 
     Attributes:
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
     rows: Rows
     positions: npt.NDArray[np.int64]
-    block: Block
+    block: TermsBlock
 
 
 def blocks(characters: npt.NDArray[np.integer]) -> list[slice]:
@@ -91,7 +91,7 @@ def block_tokens(out: Workdir, number: int) -> int:
     return int(out.counts(_terms_name(number))["tokens"])
 
 
-def write_block(out: Workdir, number: int, block: Block) -> None:
+def write_block(out: Workdir, number: int, block: TermsBlock) -> None:
     """Write one block of a segment, with frequencies in the smallest sufficient type."""
     out.arrow(_vocabulary_name(number), pa.table([block.vocabulary], schema=VOCABULARY), VOCABULARY)
     frequency = np.min_scalar_type(block.frequencies.max(initial=1))
@@ -133,7 +133,7 @@ class _Segment:
                 "Remove that folder and run the same command again",
             )
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> TermsBlock:
         name = _terms_name(number)
         terms, frequencies, lengths = (column.chunk(0) for column in self._artifact.arrow(name).columns)
         vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
@@ -151,7 +151,7 @@ class _Segment:
                 f"{name} of {self._artifact.path} does not hold the terms of its {papers:,} papers",
                 "Remove that folder and run the same command again",
             )
-        return Block(offsets, term_numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
+        return TermsBlock(offsets, term_numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
 
 
 class ForwardIndex:
@@ -201,7 +201,7 @@ class ForwardIndex:
         """Return the index of the segment of each row, or -1, and its position there."""
         owners, positions = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
         for index, segment in enumerate(self._segments):
-            position, present = places(segment.rows, rows)
+            position, present = find_sorted(segment.rows, rows)
             found = present & (owners < 0)
             owners[found], positions[found] = index, position[found]
         return owners, positions

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
-from pipeline.core.csr import pack, places
+from pipeline.core.csr import find_sorted, pack
 from pipeline.retrieve.base import Exclusions, check_queries
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, PostingsBlock, QueryTerms, excluded_positions
@@ -144,7 +144,7 @@ def _relevant_keys(
         np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
     )
     for part in collection.parts:
-        position, present = places(part.rows, relevant[1])
+        position, present = find_sorted(part.rows, relevant[1])
         found = np.flatnonzero(present)
         score_pairs(queries, part, norms, query[found], position[found], found, np.zeros_like(collection.idf), keys)
     keys[np.isin(pack(query, relevant[1]), pack(query_of_excluded, excluded[1]))] = 0

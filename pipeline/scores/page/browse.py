@@ -21,7 +21,7 @@ from pipeline.core import csr
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.inputs import Run, query_of, ranks_of, within
+from pipeline.measure.inputs import RankedRun, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
@@ -195,7 +195,7 @@ def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: 
     return intervals
 
 
-def _first_entries(run: Run, top: int) -> _Rows:
+def _first_entries(run: RankedRun, top: int) -> _Rows:
     """Return the rows of the best entries, int64 ``[queries, top]``, padded with -1."""
     query, rank = query_of(run.offsets), within(run.offsets)
     best, within_top = np.full((len(run.offsets) - 1, top), -1, np.int64), rank < top

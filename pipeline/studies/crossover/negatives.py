@@ -21,7 +21,7 @@ from pipeline.corpus.pools import drawable, write_pool
 from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.measure.inputs import Qrels, query_of
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.common import ExternalPoolConfig
 from pipeline.studies.large_scale.analyses import STRATUM, with_strata
 

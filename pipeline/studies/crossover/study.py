@@ -35,7 +35,7 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import drawn, formatted, in_points, made, views_of
+from pipeline.studies.common import drawn, formatted, in_points, require_made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
 from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
 
@@ -92,7 +92,7 @@ def _tuning(workspace: Workspace, recipe: Recipe) -> list[Task]:
 def _sparse(workspace: Workspace, recipe: Recipe) -> str:
     """Return the name of the sparse system, with its tuned parameters; InputError if it has not been tuned."""
     for task in _tuning(workspace, recipe):
-        tuning = Tuning.of(made(workspace, task))
+        tuning = Tuning.of(require_made(workspace, task))
         return f"bm25:k1={tuning.k1:g},b={tuning.b:g}"
     return recipe.sparse
 

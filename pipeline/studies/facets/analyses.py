@@ -21,7 +21,7 @@ from pipeline.core.install import pip_extra
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -183,7 +183,7 @@ def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: st
     ``judged`` has ``query``, ``row`` and ``grade``, ``ranked`` has ``query`` and ``row``.
     """
     queries = len(pool.query_rows)
-    run = Run(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
+    run = RankedRun(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
     return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
 
 

@@ -28,7 +28,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
@@ -86,7 +86,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 
 def _pools_task(workspace: Workspace, recipe: Recipe) -> Task:
-    corpus = recipe.made(workspace)
+    corpus = recipe.require_corpus(workspace)
     collection = collection_task(corpus, recipe.release)
     facets = list(dict.fromkeys(facet for _, facet in recipe.release.query_facets()))
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
@@ -164,7 +164,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     source_counts = Counter(name for pool in pools.values() for names in pool["cand_source"] for name in names)
     frame = pl.DataFrame(list(source_counts.items()), {"source": pl.String, "candidates": pl.UInt32}, orient="row")
     notes = [f"{name.replace('_', ' ')}: {value:,}." for name, value in artifact.manifest.counts.items()]
-    queries = Corpus(recipe.made(workspace)).query_texts.column("query_id").to_pylist()
+    queries = Corpus(recipe.require_corpus(workspace)).query_texts.column("query_id").to_pylist()
     texts = {f"test-pid2pool-{recipe.corpus}.json": json.dumps(pools), **annotation_files(pools, queries, recipe)}
     return StudyResult(
         [frame_table("sources", "Candidates by source (one may have several)", frame, notes)],

@@ -34,7 +34,7 @@ from pipeline.retrieve.base import Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Annotations, Csfcube, query_id, read_annotations
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.common import ExternalPoolConfig, made
+from pipeline.studies.common import ExternalPoolConfig, require_made
 
 FOLDER = "corpora/facets"
 SPLITS = "evaluation_splits.json"
@@ -68,9 +68,9 @@ class CollectionRecipe:
         """The task that makes the corpus."""
         return corpus_task(self.corpus, self.release)
 
-    def made(self, workspace: Workspace) -> Artifact:
+    def require_corpus(self, workspace: Workspace) -> Artifact:
         """Return the corpus, which must have been made."""
-        return made(workspace, self.corpus_task)
+        return require_made(workspace, self.corpus_task)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.stages.search import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Dense, parse_systems
 from pipeline.studies.facets import pools
 from pipeline.studies.facets.pools import FACET, WHOLE
@@ -172,7 +172,7 @@ def _sentences_task(
     With a collection, queries are papers, so their sentences are encoded within the abstract; the collection selects
     the sentences of the facet. Without one, the queries are the sentences of the facet alone.
     """
-    if not model.several:
+    if not model.multi_vector:
         raise InputError(
             f"{model.name} must have several vectors a paper, got one", "Write ot(sentences:encoder=minilm)"
         )

@@ -19,8 +19,8 @@ from pipeline.exchange.frames import as_csv
 from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry, TextTable
 from pipeline.scores.tables import label_of, percent
 from pipeline.sources.csfcube import FACETS, checked_facet
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
-from pipeline.stages.search import read_ranking
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import named_by
 from pipeline.studies.facets import analyses, pools, scoring
@@ -57,7 +57,7 @@ class Recipe(CollectionRecipe):
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the corpus, then the scores of every system on every facet."""
     yield [recipe.corpus_task]
-    corpus = recipe.made(workspace)
+    corpus = recipe.require_corpus(workspace)
     scores = [_score_task(recipe, corpus, ranking) for ranking in _rankings(workspace, recipe, corpus)]
     yield [pools.collection_task(corpus, recipe.release), *scores]
 
@@ -83,7 +83,7 @@ def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the tables, the figures, the browser of queries, and the ranked pools as files."""
-    corpus, make = recipe.made(workspace), workspace.runner.make
+    corpus, make = recipe.require_corpus(workspace), workspace.runner.make
     facet_rankings = _rankings(workspace, recipe, corpus)
     collection_artifact = make(pools.collection_task(corpus, recipe.release))
     collection = Collection.read(collection_artifact)

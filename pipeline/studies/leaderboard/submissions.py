@@ -29,7 +29,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.exchange.rankings import write_ranking
 from pipeline.exchange.runs import read_run
 from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run, select
+from pipeline.measure.inputs import Qrels, RankedRun, select
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import MAX_DEPTH
 from pipeline.scores.store import artifact, open_pool, stored, values
@@ -178,7 +178,7 @@ def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run
     pool = Pool(pool_artifact, Corpus(corpora[pool_artifact.manifest.inputs["corpus"]]))
     measures, count = parse_measures(sorted(claim.scores)), len(pool.query_rows)
     qrels, table = Qrels.from_table(pool.qrels, count), read_run(file, pool, claim.depth)[0]
-    run_of_pool, judged = select(Run.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
+    run_of_pool, judged = select(RankedRun.from_table(table, count), qrels, np.flatnonzero(qrels.positives()))
     for measure, recomputed in zip(measures, evaluate(judged, run_of_pool, measures), strict=True):
         claimed = np.array(claim.scores[str(measure)])
         if claimed.shape != recomputed.shape or not np.allclose(claimed, recomputed, rtol=0, atol=_EQUAL):

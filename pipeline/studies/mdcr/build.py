@@ -27,8 +27,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import PrefilterConfig, has_text, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.measure.inputs import Mask, Qrels, places, query_of
-from pipeline.stages.search import read_ranking
+from pipeline.measure.inputs import Mask, Qrels, positions_in, query_of
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, TRUE, Rows, file_names
 
 Candidates = Mapping[str, Rows]
@@ -118,7 +118,7 @@ class CandidateSampler:
 
         def free(rows: Rows) -> Mask:
             other_title = (titles[rows] != titles[query]) | (titles[query] == 0)
-            return np.asarray(other_title & (places(rows, taken) < 0))
+            return np.asarray(other_title & (positions_in(rows, taken) < 0))
 
         def eligible(rows: Rows) -> Mask:
             return np.asarray(self._eligible[rows] & free(rows))
@@ -146,7 +146,7 @@ def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
     """
     cited = outgoing.of(query).astype(np.int64)
     owner, target = outgoing.of_many(cited)
-    position = places(target, cited)
+    position = positions_in(target, cited)
     links = np.stack([owner, position], axis=1)[position >= 0]
     directed = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)  # a pair may cite each other
     counts = np.bincount(directed[:, 0], minlength=len(cited))
@@ -172,8 +172,8 @@ def graph_candidates(
     candidates = np.empty(0, np.int64)
     for paper in visited:
         cites, cited_by = outgoing.of(paper), incoming.of(paper)
-        near = np.concatenate([cites, cited_by[places(cited_by, cites) < 0]]).astype(np.int64)
-        near = near[places(near, taken) < 0]
+        near = np.concatenate([cites, cited_by[positions_in(cited_by, cites) < 0]]).astype(np.int64)
+        near = near[positions_in(near, taken) < 0]
         near = np.sort(near[eligible(near)], kind="stable")  # merges two rising runs in linear time
         needed = count - len(candidates)
         if len(near) >= needed:

@@ -30,7 +30,7 @@ from pipeline.scores.tables import Cell, Table, Value, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems, parts_of, stored_names
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, check_baseline, made, named_by
+from pipeline.studies.common import Measurement, check_baseline, named_by, require_made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, read_evaluation
@@ -97,7 +97,7 @@ class Plan(NamedTuple):
 def plan(workspace: Workspace, recipe: Recipe) -> Plan:
     """Return the evaluations of the study; the benchmark must have been made."""
     fields, task = study.benchmark(workspace, recipe)
-    benchmark = made(workspace, task)
+    benchmark = require_made(workspace, task)
     test_fields = [field for field in fields if field.split == "test"]
     negative_systems = tuple(benchmark.manifest.counts["model_negatives"])
     draws = {str(number): (number, negative_systems) for number in range(recipe.rebuilds + 1)}

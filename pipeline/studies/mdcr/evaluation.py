@@ -27,11 +27,11 @@ from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.corpus import task_of
+from pipeline.stages.ranking_file import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.score import score_task
-from pipeline.stages.search import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.systems import Bm25, Fused, Reranked, System, needs_tuning, parse_systems, parts_of, weighted
 from pipeline.stages.tune import tunings_for
-from pipeline.studies.common import check_baseline, made
+from pipeline.studies.common import check_baseline, require_made
 from pipeline.studies.mdcr.lists import (
     DEPTH,
     MEASURES,
@@ -86,7 +86,7 @@ def validation_pools(workspace: Workspace, folder: Path, test_lists: BenchmarkLi
             raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
         if shared := test_queries & set(lists[field]):
             raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
-    corpus = made(workspace, corpus_task(folder, "val"))
+    corpus = require_made(workspace, corpus_task(folder, "val"))
     validation_lists = {field: lists[field] for field in test_lists}
     return dict(zip(test_lists, benchmark_pools(corpus, "val", validation_lists), strict=True))
 
@@ -146,7 +146,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
     """Return the corpus of the benchmark, which must exist, and the evaluation of each system on each field."""
     folder = Path(recipe.input)
-    corpus = made(workspace, corpus_task(folder, recipe.split))
+    corpus = require_made(workspace, corpus_task(folder, recipe.split))
     lists = read_lists(folder, recipe.split)
     validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
     pools = benchmark_pools(corpus, recipe.split, lists)

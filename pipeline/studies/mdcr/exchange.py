@@ -22,7 +22,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.exchange import mteb
 from pipeline.exchange.pools import write_pool
 from pipeline.measure.engines import evaluate
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
 from pipeline.studies.mdcr.evaluation import Recipe, batches, benchmark_pools, corpus_task, evaluated, read_evaluation
@@ -75,7 +75,7 @@ def score(lists: BenchmarkLists, score_of: Mapping[str, float]) -> pl.DataFrame:
         judged = entries.select(query=query, row=row, grade="positive").filter("grade").cast({"grade": pl.Int16})
         query_count = entries["query"].n_unique()
         ranking = in_order(pack(query, row), scores, query_count)
-        run = Run(np.searchsorted(ranking.query, np.arange(query_count + 1)), ranking.row)
+        run = RankedRun(np.searchsorted(ranking.query, np.arange(query_count + 1)), ranking.row)
         values = evaluate(Qrels.from_table(judged.to_arrow(), query_count), run, parse_measures(MEASURES))
         means = dict(zip(MEASURES, values.mean(axis=1).tolist(), strict=True))
         rows.append({"field": entries["field"][0], "queries": query_count, **means})

@@ -28,7 +28,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table, write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import by_chance, evaluate
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
@@ -160,7 +160,7 @@ class Lists:
         """Return measures of a ranking of the candidates of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         is_kept = np.isin(pack(ranking.query, ranking.row), self.pairs(types))
-        run = Run(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
+        run = RankedRun(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
         return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
     def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:

@@ -25,7 +25,7 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, needs_tuning, parse_systems, stored_names, weighted
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import made
+from pipeline.studies.common import require_made
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.lists import SPLITS
@@ -102,7 +102,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
         for field, pool_of in pools.items():
             named = recipe.systems
             if recipe.tune:
-                tuning = Tuning.of(made(workspace, tune_task(corpus, pool_of["val"])))
+                tuning = Tuning.of(require_made(workspace, tune_task(corpus, pool_of["val"])))
                 named = re.sub(r"\bbm25\b(?!:)", f"bm25:k1={tuning.k1:g},b={tuning.b:g}", named)
             evaluations = workspace.evaluations(pool_of[split], named, depth=recipe.depth, tunings=())
             rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)

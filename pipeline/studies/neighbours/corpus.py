@@ -202,7 +202,7 @@ class Members(NamedTuple):
         return cls(originals, rows, original_of, names[rows])
 
 
-Kind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
+PoolKind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class NeighbourPoolConfig(ExternalPoolConfig):
         queries: number of titles, or of neighbours of each class, that are queries (all if there are fewer).
     """
 
-    kind: Kind = "titles"
+    kind: PoolKind = "titles"
     name: str = ""
 
     @property

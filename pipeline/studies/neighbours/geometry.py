@@ -20,7 +20,7 @@ from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import store_of
-from pipeline.stages.search import open_pool, read_ranking, slug_of
+from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of
 from pipeline.studies.neighbours.corpus import Members
 
 STANDARDISED = "indexes/standardised"

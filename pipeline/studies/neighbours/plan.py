@@ -22,12 +22,18 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import Dense, encoders, parse_systems
-from pipeline.studies.common import made
-from pipeline.studies.neighbours.corpus import Kind, NeighbourPoolConfig, NeighboursConfig, neighbours_task, pool_task
+from pipeline.studies.common import require_made
+from pipeline.studies.neighbours.corpus import (
+    NeighbourPoolConfig,
+    NeighboursConfig,
+    PoolKind,
+    neighbours_task,
+    pool_task,
+)
 from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
 
-DEPTHS: dict[Kind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 30}
+DEPTHS: dict[PoolKind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 30}
 """Depth of the rankings of each kind of pool; T100, NN10_Ret and AOP-20 need no more."""
 
 STANDARDISED = " standardised"
@@ -94,7 +100,7 @@ class Recipe:
         if self.quality:
             read_quality(self.quality, [system.name for system in systems])
         for model in encoders(systems):
-            if model.several:
+            if model.multi_vector:
                 raise InputError(f"{model.name} must have one vector a paper", "Leave it out of --model")
             if model.distance != "cosine":
                 raise InputError(
@@ -139,9 +145,9 @@ class RankedPool(NamedTuple):
     vectors: Task | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PoolKind:
         """The kind of the pool."""
-        kind: Kind = self.pool.config.kind
+        kind: PoolKind = self.pool.config.kind
         return kind
 
 
@@ -161,7 +167,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
 
 def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
     """Return the corpus of neighbours of one corpus; both must exist."""
-    return made(workspace, _neighbours_task(workspace, recipe, name))
+    return require_made(workspace, _neighbours_task(workspace, recipe, name))
 
 
 def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
@@ -186,7 +192,7 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
     return rankings
 
 
-def _pools(recipe: Recipe, corpus: Artifact, kind: Kind) -> list[Task]:
+def _pools(recipe: Recipe, corpus: Artifact, kind: PoolKind) -> list[Task]:
     """Return the pools of one kind; there is an overlap for each class with at least one neighbour."""
     counts = corpus.manifest.counts["neighbours"]
     names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
@@ -212,5 +218,5 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
 
 
 def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:
-    corpus = made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
+    corpus = require_made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
     return neighbours_task(corpus, recipe.settings)

@@ -55,7 +55,7 @@ def classify(
     train: Vectors,
     labels: Indicator,
     test: Vectors,
-    several: bool,
+    multi_label: bool,
     workers: int,
     counts: Counter[str],
     seed: int = SEED,
@@ -69,7 +69,7 @@ def classify(
       labels, a label that so few papers have, or lack, is fitted with C = 1.
     - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted for none, or for all.
     """
-    if several:
+    if multi_label:
         return np.stack([_predict_label(train, column, test, workers, counts, seed) for column in labels.T], axis=1)
     target = labels.argmax(axis=1)
     sizes = np.bincount(target, minlength=labels.shape[1])
@@ -105,7 +105,7 @@ def few_shot(
     train: Vectors,
     labels: Indicator,
     test: Vectors,
-    several: bool,
+    multi_label: bool,
     row: tuple[int, int],
     task: str,
     workers: int,
@@ -119,17 +119,19 @@ def few_shot(
     label (all of a rarer one, counted as ``labels_below_shot``), drawn like in the published evaluation, and C is
     chosen.
     """
-    subsets = _draw_per_label(labels, *row) if several else _draw_parts(labels, *row, task)
-    calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts, seed) for rows, counts in subsets)
-    yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
+    subsets = _draw_per_label(labels, *row) if multi_label else _draw_parts(labels, *row, task)
+    calls = (
+        joblib.delayed(_shot)(train[rows], labels[rows], test, multi_label, counts, seed) for rows, counts in subsets
+    )
+    yield from joblib.Parallel(workers if multi_label else 1, return_as="generator")(calls)  # one fit is milliseconds
 
 
 def _shot(
-    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str], seed: int
+    train: Vectors, labels: Indicator, test: Vectors, multi_label: bool, counts: Counter[str], seed: int
 ) -> tuple[Indicator, Counter[str]]:
     """Return the predicted classes of one repetition, and its counts."""
-    if several:
-        return classify(train, labels, test, several, 1, counts, seed), counts
+    if multi_label:
+        return classify(train, labels, test, multi_label, 1, counts, seed), counts
     predicted = _predict(LinearSVC(random_state=seed), train, labels.argmax(axis=1), test)
     return _one_hot(predicted, labels.shape[1]), counts
 

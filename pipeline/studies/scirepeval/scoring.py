@@ -16,7 +16,7 @@ from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, Run
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import Floats
@@ -161,7 +161,7 @@ def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequ
     starts = np.arange(int(query.max(initial=-1)) + 2)
     ranked, judged = np.lexsort((-row, -scores, query)), np.lexsort((row, -grade, query))
     ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
-    run = Run(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
+    run = RankedRun(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
     qrels = Qrels(np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16))
     return evaluate_all(qrels, run, parse_measures(measures))
 

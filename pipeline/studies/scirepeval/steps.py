@@ -65,7 +65,7 @@ def encoders(name: str, extra_file: str = "") -> Encoders:
     ot_encoder = _transport_encoder(name)
     row = multi_format(extra_file).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
-    if ot_encoder and not models["proximity"].several:
+    if ot_encoder and not models["proximity"].multi_vector:
         raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")
     if "query" in row:
         models["search"] = dataclasses.replace(models["search"], query=row["query"])
@@ -80,7 +80,7 @@ def _transport_encoder(name: str) -> str:
 
 def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
     """Return how a system with several vectors per paper compares papers (appendix C); None for one vector."""
-    if not model.several:
+    if not model.multi_vector:
         return None
     if entry.format != "proximity" or entry.kind == "authors":
         raise InputError(

@@ -21,7 +21,7 @@ from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
-from pipeline.studies.common import drawn, made
+from pipeline.studies.common import drawn, require_made
 from pipeline.studies.recipe import KEPT, check_choice
 from pipeline.studies.scirepeval import report, steps
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlation_heat, correlation_table
@@ -137,7 +137,7 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
-    plan = _plan(made(workspace, papers), recipe)
+    plan = _plan(require_made(workspace, papers), recipe)
     for tasks in (plan.leaks, plan.figures, plan.repeats):
         yield from ([task] for task in tasks.values())
 

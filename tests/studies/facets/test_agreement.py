@@ -15,7 +15,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.csfcube import Csfcube
 from pipeline.stages.corpus import corpus_task
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.facets.analyses import agreement, by_citation, citations, tau
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
 from pipeline.studies.facets.rankings import file_task

@@ -16,7 +16,7 @@ from pipeline.corpus.prefilter import count_marks, describe_gaps
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.estimates import Components, components, rank_correlation
 from pipeline.measure.hits import Hits
-from pipeline.measure.inputs import Qrels, Run, query_of
+from pipeline.measure.inputs import Qrels, RankedRun, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval
 from pipeline.studies.common import Measurement, share, text
@@ -46,16 +46,16 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     corpus = make_corpus(root, papers, [*cited, (ids[0], ids[20])])
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
     runs = {name: made_up_run(random) for name in ("a", "b")}
-    runs["empty"] = Run(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
+    runs["empty"] = RankedRun(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
     return PoolRankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs, "dataset", {})
 
 
-def made_up_run(random: np.random.Generator) -> Run:
+def made_up_run(random: np.random.Generator) -> RankedRun:
     rows = [random.permutation(np.arange(QUERIES, PAPERS))[:DEPTH] for _ in range(QUERIES)]
-    return Run(np.arange(QUERIES + 1) * DEPTH, np.concatenate(rows).astype(np.uint32))
+    return RankedRun(np.arange(QUERIES + 1) * DEPTH, np.concatenate(rows).astype(np.uint32))
 
 
-def lists(run: Run) -> list[list[int]]:
+def lists(run: RankedRun) -> list[list[int]]:
     return [run.rows[a:b].tolist() for a, b in zip(run.offsets, run.offsets[1:], strict=False)]
 
 

@@ -19,7 +19,7 @@ from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
-from pipeline.stages.search import read_ranking
+from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, read_evaluation
 from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, Lists, candidates_of, read_lists
