@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from pipeline.cluster.jobs import wait_for_workers
-from pipeline.core.artifact import Artifact
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.door import FILLED, MAY_BE_EMPTY, POSITIVE, checked_methods
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
@@ -20,7 +20,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.settings import convert
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus, name_corpus
+from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView, RankingView
@@ -317,10 +317,13 @@ class Workspace:
         Raises:
             InputError: the system has not ranked the pool.
         """
+        from pipeline.stages.tune import shown_on
+
         (evaluation,) = self.evaluations(pool, one_name(system), **settings)[-1:]
         if not self.runner.published(evaluation.ranking):
             raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
-        return RankingView(self.runner.make(evaluation.ranking), pool, system)
+        name = shown_on(pool.pool.artifact, evaluation.system, published(self.root / TUNINGS))
+        return RankingView(self.runner.make(evaluation.ranking), pool, name)
 
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: ids in order, and a memory-mapped float32 ``[papers, dimension]``.

@@ -64,6 +64,9 @@ def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:
 def test_names_that_are_taken_are_refused() -> None:
     with pytest.raises(InputError, match="cannot be called 'minilm'"):
         names.register("minilm", hub="other/model")
+    for taken in ("bm25", "newest", "most-cited"):
+        with pytest.raises(InputError, match=f"cannot be called '{taken}'"):
+            names.register(taken, like="lsa")
     with pytest.raises(InputError, match="there is no encoder 'minilmm'. Did you mean 'minilm'"):
         names.register("another", like="minilmm")
     with pytest.raises(InputError, match="there is a measure 'map' already"):

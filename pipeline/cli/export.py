@@ -10,11 +10,11 @@ from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
-from pipeline.core.config import file_name
+from pipeline.core.config import file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import disk_errors
 from pipeline.core.progress import say
-from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, find_corpus
+from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
@@ -22,6 +22,7 @@ from pipeline.exchange import frames, mteb, pools, rankings
 from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
 from pipeline.stages.systems import system_names
+from pipeline.stages.tune import shown_on
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)
 """Options that choose scores, in addition to ``--model``."""
@@ -69,16 +70,21 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write each ranking as a file of its name."""
+    """Write each ranking as a file of the name of its system in tables, of its pool and of its identity."""
     runner = read.repaired(options)
-    tasks = [evaluation.ranking for evaluation in read.evaluations(options, runner)]
+    evaluations = read.evaluations(options, runner)
+    system_of = {evaluation.ranking.id: evaluation.system for evaluation in evaluations}
+    tasks = [evaluation.ranking for evaluation in evaluations]
     made = read.make(runner, tasks, options, stores=True)  # pools too
     corpus = Corpus(find_corpus(runner.root, options.corpus))
     pool_artifacts = {artifact.id: artifact for artifact in published(runner.root / POOLS)}
+    tunings = list(published(runner.root / TUNINGS))
     for artifact in made:
-        path = folder / f"{artifact.name}.{rankings.FORMATS[options.format]}"
         pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], corpus)
-        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, artifact.name, options.format)
+        label = shown_on(pool.artifact, system_of[artifact.id], tunings)
+        stem = folder_name(f"{file_name(label.casefold(), kept='._+-')}-{pool.artifact.manifest.slug}", artifact.id)
+        path = folder / f"{stem}.{rankings.FORMATS[options.format]}"
+        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
         yield path
 
 

@@ -167,6 +167,14 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
     judgements = [(position_of[query], row_of.get(paper, -1), grade) for query, paper, grade in queries.judgements]
     in_corpus = [judgement for judgement in judgements if judgement[1] >= 0]
     missing = [(query, grade) for query, row, grade in judgements if row < 0 and grade >= 1]
+    if judgements and not in_corpus:
+        judged = {paper for _, paper, _ in queries.judgements}
+        first_id = files.read_arrow(min(out.path.glob("papers-*.arrow"))).column("paper_id")[0].as_py()
+        raise InputError(
+            f"0 of {len(judged):,} judged documents are in the corpus: judged is {min(judged)!r:.60}, but papers have "
+            f"ids such as {first_id!r:.60}",
+            "Give the judgements of this collection, or the ids that they use",
+        )
     out.arrow("queries.arrow", pa.table([queries.query_ids, queries.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
     if isinstance(queries, ContextSet):
         papers_of = _rows_of({citing for citing, _ in queries.origins}, out.path)

@@ -140,7 +140,7 @@ def register(name: str, **entry: Any) -> None:
     existing = entries()
     if "like" in entry:
         require(entry["like"], str, "like")
-    if not re.fullmatch(r"\w[\w.-]*", name) or name in existing.keys() - _REGISTERED.keys():
+    if not re.fullmatch(r"\w[\w.-]*", name) or name in known_names() - _REGISTERED.keys():
         raise InputError(f"an encoder cannot be called {name!r}", "Give a word that is not a system yet")
     if (like := entry.pop("like", None)) is not None and like not in existing:
         raise InputError(f"there is no encoder {like!r}", nearest(like, existing))

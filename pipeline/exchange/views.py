@@ -63,7 +63,7 @@ class RankingView:
     Attributes:
         artifact: the stored ranking.
         pool: the ranked pool.
-        system: name of the system.
+        system: name of the system in tables.
     """
 
     artifact: Artifact
@@ -85,7 +85,7 @@ class RankingView:
 
     def to_trec(self, path: str | Path) -> Path:
         """Write the ranking as a TREC run and return the path; white space in ids is escaped (docs/interchange.md)."""
-        rankings.write_ranking(Path(path), self._table, self.pool.pool, self.artifact.name)
+        rankings.write_ranking(Path(path), self._table, self.pool.pool, self.system)
         return Path(path)
 
     def to_ranx(self) -> Any:

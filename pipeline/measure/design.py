@@ -114,7 +114,9 @@ ESTIMATE = {
     "value": pl.Float64, "low": pl.Float64, "high": pl.Float64, "items": pl.Int64, "units": pl.Int64,
     "interval": pl.String,
 }  # fmt: skip
-"""Columns of an estimate: the mean with its interval, the numbers of items and of drawn units, the kind of interval."""
+"""Columns of an estimate: the mean with its interval, the numbers of items and of drawn units, the kind of interval.
+
+``low`` and ``high`` are null where the kind is ``none``: one item has no interval."""
 
 DIFFERENCE = {
     "difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64, "p": pl.Float64,
@@ -186,7 +188,7 @@ def estimate(
             for items, pair, of_set in zip(sets, pairs, parts_of, strict=True)
         ])
     )  # fmt: skip
-    frame = frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    frame = _with_ends(frame.join(differences, on=keys, how="left", nulls_equal=True, maintain_order="left"))
     return corrected(frame, family)
 
 
@@ -341,7 +343,7 @@ def _estimates(items: _Items, seed: int, draws: Draws, keep_draws: bool) -> pl.D
         counts = (~np.isnan(values).all(axis=1)).sum(axis=1)
         value, low, high = np.array([interval(of_row, seed, name) for of_row in values]).T
         facts = {"items": counts, "units": counts, "interval": [interval_kind(int(count)) for count in counts]}
-        return pl.DataFrame({"value": value, "low": low, "high": high, **facts}, ESTIMATE).fill_nan(None)
+        return _with_ends(pl.DataFrame({"value": value, "low": low, "high": high, **facts}, ESTIMATE).fill_nan(None))
     mean = _mean(items, seed, draws)
     count, groups = sum(values.shape[2] for values in items.groups.values()), len(items.groups)
     drawn = count if items.units is None else len({*chain(*items.units.values())})
@@ -350,8 +352,14 @@ def _estimates(items: _Items, seed: int, draws: Draws, keep_draws: bool) -> pl.D
         kind = "percentile"
     facts = {"items": [count] * len(items.rows), "units": drawn, "interval": kind}
     ends = {"value": mean.value, "low": mean.low, "high": mean.high}
-    frame = pl.DataFrame(ends | facts, ESTIMATE).with_columns(pl.col("low", "high").fill_nan(None))
+    frame = _with_ends(pl.DataFrame(ends | facts, ESTIMATE).with_columns(pl.col("low", "high").fill_nan(None)))
     return frame.with_columns(draws=pl.Series(list(map(pl.Series, mean.draws)))) if keep_draws else frame
+
+
+def _with_ends(estimates: pl.DataFrame) -> pl.DataFrame:
+    """Return estimates with null ends of intervals, also of differences, where there is no interval."""
+    ends = pl.col("^(difference_)?(low|high)$")
+    return estimates.with_columns(pl.when(pl.col("interval") != "none").then(ends))
 
 
 def _pairs(

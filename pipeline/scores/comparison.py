@@ -23,7 +23,7 @@ from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Table, TableRow, label_of, percent
+from pipeline.scores.tables import Column, Table, TableRow, label_of, percent, points
 
 _TITLE = 64
 """Maximum characters of a title."""
@@ -70,7 +70,7 @@ def _build_table(
             label,
             (
                 *(f"{100 * row[name]:.1f}" for name in values.values()),
-                f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
+                points(row[name] for name in ("difference", "low", "high")),
                 "–" if row["effect"] is None else f"{row['effect']:+.2f}",
                 f"{row['p_adjusted']:.4f}",
                 *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),

@@ -18,10 +18,10 @@ from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.caption import flatten, scope
 from pipeline.scores.compare import FINDINGS, compare
-from pipeline.scores.layout import runs_of
+from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
 from pipeline.scores.sources import trainings_of
-from pipeline.scores.tables import Cell, Column, Table, label_of, percent
+from pipeline.scores.tables import Cell, Column, Table, label_of, percent, points
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import LIMITS_K1
 
@@ -64,8 +64,7 @@ def findings(summary: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, dr
     if not bases:
         single = rows["label"].n_unique() == 1
         against = ["One system: there is nothing to test it against." if single else "No difference was tested."]
-    figures = f"{best['queries']:,} queries give {label_of(best['measure'])} to ± {_half_width(best):.1f} points"
-    limits = [figures, *_limits(of_rows, best, tested)]
+    limits = [_precision(best, label_of(best["measure"])), *_limits(of_rows, best, tested)]
     elsewhere = _elsewhere(summary, best_row(tested) if bases else best)
     return (_first(summary, best, of_rows), *against, *elsewhere, f"Limits: {'; '.join(limits)}.")
 
@@ -101,7 +100,7 @@ def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str
     if named:
         texts = [f"{name} by {_listed(named[name])}" for name in FINDINGS if name in named]
         sentences.append(f"By the other measures, {row['second']} against {row['first']}: {'; '.join(texts)}.")
-    limits = [f"{row['queries']:,} queries give the difference to ± {_half_width(row):.1f} points"]
+    limits = [_precision(row, "the difference")]
     limits += _limits(runs, row, pl.DataFrame([row], schema=differences.schema).with_columns(alpha=1 - row["level"]))
     return (*sentences, f"Limits: {'; '.join(limits)}.")
 
@@ -174,8 +173,8 @@ def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -
     others = [f"also by {_and(names.pop(best['label']))}"] if best["label"] in names and systems > 1 else []
     others += [f"by {_and(measures)} it is {label}" for label, measures in names.items() if systems > 1]
     return (
-        f"{best['label']} has {label_of(best['measure'])} {percent(best['value'])} [{percent(best['low'])}, "
-        f"{percent(best['high'])}] ({where}, {best['queries']:,} queries){rank}"
+        f"{best['label']} has {label_of(best['measure'])} {cell_of(best).plain} "
+        f"({where}, {best['queries']:,} queries){rank}"
         f"{', ' if others else ''}{'; '.join(others)}."
     )
 
@@ -187,7 +186,8 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[s
         change = _change(row, scores, draws)
         finding = _finding(row, change["difference"])
         details = [_interval(change), f"p {_p(row['p_adjusted'])}"]
-        if finding != _EQUIVALENT and (finding == _UNKNOWN) != (change["low"] <= 0 <= change["high"]):
+        shown = None if change["low"] is None else change["low"] > 0 or change["high"] < 0
+        if finding != _EQUIVALENT and shown not in (None, finding != _UNKNOWN):
             details.append("test and interval disagree")
         if finding == _UNKNOWN and change["error"] is not None:
             details.append(f"detectable {100 * smallest_shown(change['error'], row['alpha'] / row['tests']):.1f}")
@@ -286,11 +286,14 @@ def _gaps(gaps: Sequence[Mapping[str, Mapping[str, int]]]) -> list[str]:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    return f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+    return points(row[name] for name in ("difference", "low", "high"))
 
 
-def _half_width(row: Mapping[str, Any]) -> float:
-    return 50 * float(row["high"] - row["low"])
+def _precision(row: Mapping[str, Any], figure: str) -> str:
+    """Return what limits a figure: its queries, with half the width of its interval."""
+    if row["low"] is None:
+        return f"{row['queries']:,} query gives {figure} no interval"
+    return f"{row['queries']:,} queries give {figure} to ± {50 * (row['high'] - row['low']):.1f} points"
 
 
 def _p(value: float) -> str:

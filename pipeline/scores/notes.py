@@ -26,7 +26,7 @@ from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
 from pipeline.scores.store import open_pool, open_rankings
 from pipeline.scores.summary import of_fewer_samples
-from pipeline.scores.tables import percent
+from pipeline.scores.tables import Cell
 from pipeline.stages.systems import TUNED
 
 _FEW = 10
@@ -313,10 +313,7 @@ def _map_texts(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
         means = estimate(tall(groups, pl.DataFrame({"label": labels})), design, seed).select(
             "label", "value", "low", "high"
         )
-        figures = (
-            f"{label} {percent(value)} [{percent(low)}, {percent(high)}]"
-            for label, value, low, high in means.iter_rows()
-        )
+        figures = (f"{label} {Cell(value, low, high)}" for label, value, low, high in means.iter_rows())
         scope_text = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
         yield f"{scope_text}: {', '.join(figures)}"
 

@@ -95,9 +95,10 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     """Return one view of a chart as a figure.
 
     Over categories, each system has a dot with its interval. Over positions, it has points with a band, and a line
-    between the points or its own curve.
+    between the points or its own curve. Systems of a single position stand side by side, each with its interval.
     """
     series, over_categories = chart.views[view], len(chart.categories) > 0
+    single = not over_categories and len({x for line in series for x in line.x}) == 1
     height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if over_categories else 2.8
     figure, axes = _new_axes(figure_class, height)
     for number, line in enumerate(series):
@@ -105,10 +106,15 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
         values, low, high = (
             [100 * v for v in ends] for ends in (line.values, _ends(line.low, line), _ends(line.high, line))
         )
+        errors = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+        apart = (number + 0.5) / len(series) - 0.5
         if over_categories:
-            positions = [x + 0.7 * ((number + 0.5) / len(series) - 0.5) for x in line.x]
-            errors = [[abs(v - e) for v, e in zip(values, ends, strict=True)] for ends in (low, high)]
+            positions = [x + 0.7 * apart for x in line.x]
             axes.errorbar(values, positions, xerr=errors, ls="", ms=3, lw=0.8, **style)
+            continue
+        if single and not line.curve:
+            moved = [x * 10 ** (0.1 * apart) if chart.log else x + 0.1 * apart for x in line.x]
+            axes.errorbar(moved, values, yerr=errors, ls="", ms=4, lw=1.2, **style)
             continue
         axes.fill_between(line.x, low, high, color=style["color"], alpha=0.15, lw=0)
         axes.plot(line.x, values, ls="" if line.curve else "-", lw=1.2, ms=4, **style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -56,6 +57,11 @@ class Cell:
     def difference(self) -> str:
         """The difference to the published figure in parentheses; empty without one."""
         return "" if self.published is None else f"({100 * (self.value - self.published):+.1f})"
+
+    @property
+    def plain(self) -> str:
+        """The value with its interval alone."""
+        return f"{percent(self.value)} {self.interval}".rstrip()
 
     def __str__(self) -> str:
         return f"{percent(self.value)}{self.marks} {self.spread}".rstrip()
@@ -202,6 +208,13 @@ def frame_table(
 def percent(value: float) -> str:
     """Return a fraction in percent with one decimal, without the sign."""
     return f"{100 * value:.1f}"
+
+
+def points(figures: Iterable[float | None], digits: int = 1) -> str:
+    """Return a difference of fractions and its interval, if known, as text in points: ``+1.2 [+0.8, +1.6]``."""
+    known = [figure for figure in figures if figure is not None and not math.isnan(figure)]
+    value, *ends = (f"{100 * figure:+.{digits}f}" for figure in known)
+    return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def label_of(measure: str) -> str:

@@ -125,10 +125,12 @@ def _grade_of(value: Any, place: str) -> int:
         value = float(value)
     is_number = isinstance(value, Real) and value is not True and value is not False
     if not is_number or not abs(value) <= _MAX_GRADE or value != int(value):
+        is_fraction = is_number and abs(value) <= _MAX_GRADE
+        example = ", such as 6 for 0.6," if is_fraction else " in this range,"
         raise InputError(
             f"{place} is not a judgement: a grade must be a whole number from -{_MAX_GRADE:,} to {_MAX_GRADE:,}, "
             f"got {value!r:.60}",
-            "Write whole grades, such as 6 for 0.6, or leave the judgement out",
+            f"Write whole grades{example} or leave the judgement out",
         )
     return int(value)
 

@@ -24,12 +24,13 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, TUNINGS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.encode.names import Name
 from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
 from pipeline.stages.ranking_file import config_of, open_pool, slug_of
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, parts_of
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, is_tuned, parts_of, shown
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -240,6 +241,12 @@ def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any
         return tuning.manifest.config["pool"]["size"] == pool.get("size"), *counts, tuning.id
 
     return Tuning.of(max(applicable, key=size)) if applicable else None
+
+
+def shown_on(pool: Artifact, system: Name, tunings: Iterable[Artifact]) -> str:
+    """Return the name of a stored system in tables of a pool: ``bm25`` is the tuned one where the pool has a tuning."""
+    tuning = find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
+    return shown(system, tuned=is_tuned(system) or tuning is not None)[0]
 
 
 def served(root: Path, tuning: Artifact) -> tuple[list[int | str], list[str]]:

@@ -30,7 +30,7 @@ from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import Table, grid
+from pipeline.scores.tables import Table, grid, points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED, UNTUNED, stored_names, uses
@@ -193,12 +193,6 @@ def text(row: Measurement, scale: float = 100) -> str | None:
         return None
     value, low, high = (f"{scale * figure:.{1 if scale > 1 else 2}f}" for figure in row[2:5])
     return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
-
-
-def points(figures: Iterable[float], digits: int = 1) -> str:
-    """Return a difference of fractions and its interval as text, in points: ``+1.2 [+0.8, +1.6]``."""
-    value, low, high = (f"{100 * figure:+.{digits}f}" for figure in figures)
-    return f"{value} [{low}, {high}]"
 
 
 def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:

@@ -17,6 +17,7 @@ from pipeline.cli import main
 from pipeline.core.errors import InputError
 from pipeline.scores.files import evaluate
 from pipeline.scores.layout import tables
+from pipeline.scores.summary import summarise
 from tests.cli.run import mdcr
 
 TREC_EVAL = {
@@ -299,6 +300,9 @@ def test_what_one_query_shows_and_queries_without_judgements_are_said(
     assert "mine: 2 queries of the run have no judgement and are left out" in printed.err
     assert "none interval" not in printed.out
     assert "One query: no interval." in " ".join(printed.out.split())
+    assert "[" not in printed.out.partition("Percent")[0]
+    frame = summarise(evaluate(path, tmp_path / "qrels.txt"))
+    assert frame["low"].to_list() == frame["high"].to_list() == [None] * len(frame)
 
 
 def test_reports_of_files_of_one_name_are_apart(tmp_path: Path) -> None:

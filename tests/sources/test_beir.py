@@ -36,6 +36,13 @@ def write_beir(folder: Path, more: Any = ([], [], []), *, ending: str = "jsonl")
     return folder
 
 
+def test_judgements_of_another_collection_are_refused(tmp_path: Path, build: Callable[[Any], Artifact]) -> None:
+    folder = write_beir(tmp_path / "beir")
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq9\td1-0-120\t1\nq1\td2-0-99\t1\n")
+    with pytest.raises(InputError, match="0 of 2 judged documents are in the corpus: judged is 'd1-0-120'.*'d1'"):
+        build(Beir(folder))
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz"])
 @pytest.mark.parametrize("doubled", [False, True])
 def test_documents_queries_and_judgements(

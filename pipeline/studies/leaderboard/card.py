@@ -26,10 +26,10 @@ from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
 from pipeline.scores.store import artifact, open_pool, open_rankings
-from pipeline.scores.tables import Table, frame_table
+from pipeline.scores.tables import Table, frame_table, points
 from pipeline.stages.systems import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, interval_table, points
+from pipeline.studies.common import Measurement, interval_table
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe

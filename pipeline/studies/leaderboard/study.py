@@ -132,7 +132,8 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
             cost, figures = cost_of[system], (*benchmark.figures[:, index], *ranked[:, index])
             row = {
                 "system": system, "kind": benchmark.kind, "benchmark": benchmark.name, **shared,
-                **dict(zip(_FIGURES, map(float, figures), strict=True)), "group": groups[index],
+                **{name: None if np.isnan(of) else float(of) for name, of in zip(_FIGURES, figures, strict=True)},
+                "group": groups[index],
                 "queries": benchmark.values.shape[1], "leak": leak(cost, benchmark.year),
                 "command": benchmark.commands[index],
             }  # fmt: skip

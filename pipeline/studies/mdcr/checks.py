@@ -196,7 +196,7 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
     for position, system in enumerate(precisions.systems):
         deviations = {"rebuilds": float(rebuild_means[position].std(ddof=1)) if rebuilds > 1 else None}
         for name, mean in means.items():
-            value, low, high = mean.select("value", "low", "high").row(position)
+            value, low, high = mean.select("value", "low", "high").fill_null(np.nan).row(position)
             rows.append(Measurement(system, name, value, low, high, deviations.get(name)))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
@@ -233,7 +233,8 @@ def order_table(precisions: Precisions, rebuilds: int) -> Table:
     }  # fmt: skip
     for position, (label, (first, second)) in enumerate(zip(labels, pairs, strict=True)):
         for name, of_draw in differences.items():
-            figures = of_draw.select("difference", "difference_low", "difference_high").row(position)
+            ends = of_draw.select("difference", "difference_low", "difference_high").fill_null(np.nan)
+            figures = ends.row(position)
             rows.append(Measurement(label, name, *figures))
             if name == "benchmark":
                 effect = of_draw["effect"][position]
@@ -298,7 +299,9 @@ def bias_table(precisions: Precisions) -> Table:
                 gain = tall(
                     {field: values[None] for field, values in change.items()}, pl.DataFrame({"system": [system]})
                 )
-                figures = estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").row(0)
+                figures = (
+                    estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").fill_null(np.nan).row(0)
+                )
                 rows.append(Measurement(system, name, *figures))
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
