@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -135,7 +135,7 @@ def _combinations(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return [values for values in combinations if values in occurring]
 
 
-def cell_of(row: dict[str, Any]) -> Cell:
+def cell_of(row: Mapping[str, Any]) -> Cell:
     """Return a row of a summary as a cell."""
     equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
     marks = "†" * row["marked"] + "≈" * equivalent
