@@ -12,6 +12,7 @@ import httpx
 
 from pipeline.cli.output import print_json
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
@@ -97,8 +98,8 @@ def _api_key(options: argparse.Namespace) -> str | None:
     if options.api_key_file is None:
         return os.environ.get("S2_API_KEY")
     try:
-        return str(options.api_key_file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:  # the path is not printed: it may be a key by mistake
+        return given(options.api_key_file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, InputError) as error:  # the path is not printed: it may be a key by mistake
         raise InputError("the file of --api-key-file cannot be read as text", "Give the path of a file") from error
 
 

@@ -354,7 +354,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.baseline:
         label, baseline = labelled_file(options.baseline)
         if baseline.is_file():
-            others = [run for run in runs if labelled_file(run)[1].resolve() != baseline.resolve()]
+            others = [run for run in runs if files.resolved(labelled_file(run)[1]) != files.resolved(baseline)]
             runs, options.baseline = [options.baseline, *others], label
     if not runs:
         raise InputError("--run must be given", "Give a file of TREC, JSON, ranx or Parquet")

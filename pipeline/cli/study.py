@@ -18,7 +18,7 @@ from pipeline.cli.arguments import CLUSTER, RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
-from pipeline.core.files import disk_errors
+from pipeline.core.files import disk_errors, resolved
 from pipeline.core.progress import say
 from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
@@ -144,7 +144,7 @@ def score_benchmark(options: argparse.Namespace) -> None:
         with disk_errors(options.export_scores):
             export_scores(workspace, recipe, options.export_scores)
         say(f"scores: {options.export_scores}")
-    present(workspace, chosen, f"{options.benchmark.resolve().name}-{split}", recipe, options, None)
+    present(workspace, chosen, f"{resolved(options.benchmark).name}-{split}", recipe, options, None)
 
 
 def _score_file(options: argparse.Namespace, split: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.core import files
 from pipeline.core.errors import InputError, require_known
 
 _SHARED = ("account", "partition", "python", "qos", "setup", "time")
@@ -35,11 +35,7 @@ class SlurmSettings:
         Raises:
             InputError: the file cannot be read, or has another table.
         """
-        try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
-        except (OSError, ValueError, RecursionError) as error:  # bad TOML or encoding, huge numbers, deep nesting
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"--slurm={path} cannot be read ({reason})", "Give the path of a TOML file") from error
+        tables = files.given_toml(path, "the settings of Slurm", "Give the path of a TOML file") if path else {}
         for name, table in tables.items():
             require_known(name, ("slurm", "driver"), f"{path} has a table {name!r}, which is unknown")
             if not isinstance(table, dict):

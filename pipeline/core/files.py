@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import struct
+import tomllib
 import zipfile
 import zlib
 from collections import Counter
@@ -66,6 +67,11 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def resolved(path: Path) -> Path:
+    """Return an absolute path without links; a link to itself stays, where :meth:`pathlib.Path.resolve` fails."""
+    return Path(os.path.realpath(path))
+
+
 ZIP_ERRORS = (OSError, EOFError, RuntimeError, UnicodeDecodeError, struct.error, zlib.error, zipfile.BadZipFile)
 """What :mod:`zipfile` raises for archives that are damaged, encrypted, or of another method."""
 
@@ -92,6 +98,26 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def given(path: Path) -> Path:
+    """Return the path of a file from outside, which may be missing.
+
+    Raises:
+        InputError: it is a folder, or a pipe or a device, which may have no end.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} must be a file, got a folder, a pipe or a device", "Name a file")
+    return path
+
+
+def given_toml(path: Path, what: str, remedy: str) -> dict[str, Any]:
+    """Return the content of a TOML file from outside; InputError, which says ``what`` it is, if it cannot be read."""
+    try:
+        return tomllib.loads(given(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # bad TOML or encoding, huge numbers, deep nesting
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{what} {path} cannot be read ({reason})", remedy) from error
+
+
 class _Repeating(dict[str, Any]):
     """A JSON object with a repeated key."""
 
@@ -115,7 +141,7 @@ def given_json(path: Path, content: bytes | None = None) -> Any:
         return repeated
 
     try:
-        content = path.read_bytes() if content is None else content
+        content = given(path).read_bytes() if content is None else content
         value = json.loads(content, object_pairs_hook=as_object)
         if b"\\u" in content:
             json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
 from pipeline.encode import shape
 
@@ -150,7 +151,7 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         InputError: the folder holds no such model.
         CorruptError: it lies in an artifact of ``mdcr train`` and differs from the manifest.
     """
-    folder = folder.expanduser().resolve()
+    folder = files.resolved(folder.expanduser())
     if trained := trained_in(folder):
         trained.verify()
     _check(folder, layout)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
+from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.text import ENCODED, unescape
 from pipeline.core.text import number as decimal
@@ -111,7 +112,7 @@ def read_entries(path: Path, memory: int = MEMORY) -> Entries:
     readers = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines, "lz4": _ranx}
     reader = readers.get(ending(path), _parquet if ending(path) in ("parquet", "parq") else _text)
     try:
-        entries = reader(path, memory)
+        entries = reader(given(path), memory)
     except (CorruptError, EmptyFileError) as error:
         raise InputError(error.what, "Write the run again") from error
     except FileNotFoundError as error:
@@ -314,8 +315,13 @@ def _nested(path: Path, run: Any) -> Entries:
 def _members(path: Path, value: Any, description: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, _Object):
         raise _shape_error(f"{path}: {description}", "an object, as in {query: {document: score}}", value)
-    for name, member in value:
-        yield id_of(name, f"{path}: {description}"), member
+    seen = set[str]()
+    for key, member in value:
+        name = id_of(key, f"{path}: {description}")
+        if name in seen:
+            raise InputError(f"{path}: {description} must have each key once, got {name!r} twice", "Keep one of them")
+        seen.add(name)
+        yield name, member
 
 
 def _number(value: Any, subject: str) -> float:

@@ -12,6 +12,7 @@ import polars as pl
 
 from pipeline.core.config import parse_count
 from pipeline.core.errors import DriftError, InputError
+from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.text import from_csv_cell, number
 from pipeline.data import DATA
@@ -132,7 +133,7 @@ def _number(text: str) -> float:
 
 def _read_golden_table(path: Path) -> list[dict[str, str]]:
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        lines = [line for line in given(path).read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error})", "Give a CSV file in UTF-8") from error
     rows = [{k: from_csv_cell(v) if isinstance(v, str) else v for k, v in row.items()} for row in csv.DictReader(lines)]

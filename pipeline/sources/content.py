@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
+from pipeline.core.files import given
 
 _READ_BYTES = 2**16
 _BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
@@ -248,9 +249,7 @@ def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[
         CorruptError: it is truncated or damaged.
         InputError: its first bytes are those of an archive, a page, or a binary format.
     """
-    if path.exists() and not path.is_file():  # a pipe has no end, a device no size
-        raise InputError(f"{path} must be a file, got a folder, a pipe or a device", "Name a file")
-    with path.open("rb") as handle:
+    with given(path).open("rb") as handle:
         head = handle.read(_BLOCK_BYTES)
     if not head.strip(b"\0"):
         raise EmptyFileError(f"{path} holds no data", "Fetch it again")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.core.progress import warn
 from pipeline.sources.base import MAX_TEXT, Batch
@@ -228,7 +229,7 @@ def year_of(value: Any) -> int | None:
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file; CorruptError if it is not Parquet, or truncated."""
     try:
-        return pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(given(path), memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 

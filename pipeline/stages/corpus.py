@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.files import sha256
+from pipeline.core.files import given, resolved, sha256
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
@@ -66,7 +66,7 @@ def corpus_task(name: str, release: Release) -> Task:
     """
     checked_name(name)
     beside = {"contexts": release.contexts, "citations": release.citations}
-    sums: dict[str, Any] = {name: sha256(Path(path)) for name, path in beside.items() if path}
+    sums: dict[str, Any] = {name: sha256(given(Path(path))) for name, path in beside.items() if path}
     if sums and (renamed := {name: release.names[name] for name in LINK_COLUMNS if release.names[name] != name}):
         sums["link_columns"] = renamed
     if release.markup != "keep":  # the identity of corpora with markup does not mention it
@@ -112,7 +112,7 @@ def corpus_tasks(
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
     for beside in {"contexts", "citations"} & options.keys():
-        options[beside] = str(Path(options[beside]).resolve())
+        options[beside] = str(resolved(Path(options[beside])))
     rules = [rule.strip() for rule in (duplicates_by or "doi,title").split(",")]
     tasks = task_names(options["task"]) if "task" in options else []
     found = {}
@@ -122,7 +122,7 @@ def corpus_tasks(
         found[full_name] = task_of({
             "name": full_name,
             "source": source,
-            "input": folder and str(folder.resolve()),  # other machines have other working folders
+            "input": folder and str(resolved(folder)),  # other machines have other working folders
             "options": {**options, "task": task} if task else options,
             "duplicates": None if duplicates == "keep" else {"action": duplicates, "rules": rules},
         })  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
+from pipeline.core.files import given
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
@@ -203,7 +204,7 @@ def read_ids(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def _read_list(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = given(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the exclusion list {path} cannot be read ({error})", "Give one paper id a line") from error
     return sorted({line.strip() for line in lines} - {""})

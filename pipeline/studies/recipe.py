@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
+from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import convert
@@ -90,11 +91,8 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     If ``cls`` has a field ``rules``, the file may also give any setting of pools. Where a list is expected, a number is
     read as a list of one; in a list of texts, an integer is read as text.
     """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
-        raise InputError(f"the recipe {path} cannot be read ({error})", remedy) from error
+    remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
+    values = files.given_toml(path, "the recipe", remedy)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
     for name in changes:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace, selection
+from pipeline.core.files import resolved
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
@@ -42,7 +43,7 @@ class Recipe:
 
 def _corpora(recipe: Recipe) -> dict[str, Task]:
     """Return the task of each corpus, by MTEB task."""
-    shared = {"source": "mteb", "input": str(Path(recipe.input).expanduser().resolve()), "duplicates": None}
+    shared = {"source": "mteb", "input": str(resolved(Path(recipe.input).expanduser())), "duplicates": None}
     return {
         task: task_of({**shared, "name": corpus_name(task), "options": {"task": task}})
         for task in task_names(recipe.tasks)

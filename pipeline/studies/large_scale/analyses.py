@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.core.files import given
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.prefilter import MARKS, PrefilterConfig, has_text
@@ -269,7 +270,7 @@ def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
     trained = np.zeros(len(corpus), bool)
     for file in files:
         try:
-            ids = Path(file).expanduser().read_text(encoding="utf-8-sig").split()
+            ids = given(Path(file).expanduser()).read_text(encoding="utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
         rows = corpus.rows_of(ids)

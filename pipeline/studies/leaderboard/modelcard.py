@@ -165,8 +165,8 @@ def push(card: Path, target: str, encoder: Sequence[Path]) -> str:
     try:
         if folder.is_dir():
             _check_weights(folder, encoder)
-            file = (folder / CARD).resolve()
-            text = _read(file, folder / CARD) if file.is_file() else ""
+            file = files.given(files.resolved(folder / CARD))
+            text = _read(file, folder / CARD) if file.exists() else ""
             _write(file, replaced(text, _read(card, card), str(folder / CARD)) if text else _read(card, card))
             return str(folder / CARD)
         text = replaced(_read(Path(hf_hub_download(target, CARD)), target), _read(card, card), target)

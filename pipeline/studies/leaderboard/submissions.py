@@ -119,7 +119,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(path) as archive:
+        with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(files.given(path)) as archive:
             submission = msgspec.json.decode(_member(archive, _MANIFEST, path), type=Submission)
             runs, names = submission.runs, [f"{number}.trec.gz" for number in range(len(submission.runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):

@@ -16,6 +16,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.files import resolved
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -68,8 +69,8 @@ class Recipe:
 def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
     data = data_file(folder, split)
-    name = file_name(f"{folder.resolve().name}-{split}", kept="._-", most=40)
-    return task_of({"name": name, "source": "jsonl", "input": str(data.resolve()), "options": {}, "duplicates": None})
+    name = file_name(f"{resolved(folder).name}-{split}", kept="._-", most=40)
+    return task_of({"name": name, "source": "jsonl", "input": str(resolved(data)), "options": {}, "duplicates": None})
 
 
 def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list[Task]:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
+from pipeline.core.files import resolved
 from pipeline.measure.design import Design, estimate, tall
 from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Draws
@@ -71,7 +72,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         reason = f"no list has more than {DEPTH} candidates"
         notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short_fields)}: {reason}.")
     (table,) = result.tables
-    title, fields = f"{Path(recipe.input).resolve().name}, {recipe.split}", with_paper(table.frame, "benchmark")
+    title, fields = f"{resolved(Path(recipe.input)).name}, {recipe.split}", with_paper(table.frame, "benchmark")
     table = replace(table, name="fields", title=title, notes=(*table.notes, *notes), frame=fields)
     tables = [table, types_table(types, baseline), *published_table(fields)]
     return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,12 +44,7 @@ def multi_format(extra_file: str = "") -> dict[str, dict[str, str]]:
     """Return the rows of ``formats.toml``, extended and overridden by those of ``extra_file``."""
     table: dict[str, dict[str, str]] = {}
     for path in (Path(__file__).with_name("formats.toml"), *([Path(extra_file).expanduser()] if extra_file else [])):
-        try:
-            table |= tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(
-                f"formats must be a TOML file, got {path} ({error})", "Write it like formats.toml"
-            ) from error
+        table |= files.given_toml(path, "the setting formats: the TOML file", "Write it like formats.toml")
     for name, row in table.items():
         if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
             raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")

@@ -14,6 +14,7 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.files import resolved
 from pipeline.core.task import Task
 from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
@@ -59,7 +60,7 @@ class Recipe:
         """The published files."""
         if not self.input:
             raise InputError("the recipe must name the folder of the published files, got none", "Give it with --input")
-        return Folder(Path(self.input).expanduser().resolve())
+        return Folder(resolved(Path(self.input).expanduser()))
 
     @property
     def names(self) -> list[str]:
@@ -89,7 +90,7 @@ class Recipe:
     @property
     def lists(self) -> dict[str, Path]:
         """The training lists by name."""
-        lists = {Path(text).name: Path(text).expanduser().resolve() for text in self.training_lists}
+        lists = {Path(text).name: resolved(Path(text).expanduser()) for text in self.training_lists}
         for path in lists.values():
             if not path.is_file():
                 raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
