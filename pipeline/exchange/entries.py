@@ -282,7 +282,10 @@ def _ranx(path: Path, memory: int) -> Entries:
     with lz4.frame.open(path) as inner, lz4.frame.open(inner) as outer:
         data = outer.read(memory // _MEMORY_FACTORS["lz4"] + 1)
     _check_size(path, len(data) * _MEMORY_FACTORS["lz4"], memory)
-    return _nested(path, _as_object(cbor2.loads(data)))
+    try:
+        return _nested(path, _as_object(cbor2.loads(data)))
+    except cbor2.CBORError as error:
+        raise CorruptError(f"{path} is damaged ({error})") from error
 
 
 def _check_size(path: Path, needed: int, memory: int) -> None:
