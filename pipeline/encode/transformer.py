@@ -18,8 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from pipeline.core.csr import ranges
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import shape
-from pipeline.encode.adapter import activate, choose_pals, name_pals
+from pipeline.encode import bottleneck, shape
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
 from pipeline.encode.network import (
@@ -33,6 +32,7 @@ from pipeline.encode.network import (
     opening,
     torch_device,
 )
+from pipeline.encode.pals import choose_pals, name_pals
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, Tokeniser, Tokens
 
@@ -74,7 +74,7 @@ class TransformerEncoder(Network, Encoder):
         folder = model.checkpoint.ready()
         modules = open_modules(folder, model.spec)
         if model.adapter is not None:
-            activate(modules[0].model.eval(), model.adapter.ready())
+            bottleneck.activate(modules[0].model.eval(), model.adapter.ready())
         with loading(folder):
             encoder = cls(model.spec, modules, modules[0].tokenizer, device, resources.workers)
             encoder.try_out(encoder.prepare([SAMPLE]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from transformers import set_seed
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import optional
-from pipeline.encode import hub, shape
-from pipeline.encode.adapter import PalsConfig, PalsModel
+from pipeline.encode import bottleneck, hub, shape
+from pipeline.encode.network import loading
+from pipeline.encode.pals import PalsConfig, PalsModel
 from pipeline.encode.spec import MODULES, Model, TransformerSpec
 from pipeline.encode.transformer import open_modules
 from pipeline.train.recipe import CODES, Format, Name, adapter_of
@@ -30,7 +32,8 @@ _NAMES = sorted(CODES.values())
 _PALS_WIDTH = {True: 204, False: 24}
 """Hidden size of a PAL, by whether the network is large; six heads share it."""
 
-_ADAPTER = "seq_bn[reduction_factor=16]"
+_REDUCTION = 16
+"""Hidden size of the network over the width of an adapter."""
 _LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": "all-linear"}
 
 
@@ -110,31 +113,31 @@ class Architecture:
         return modules
 
     def _adapters(self, modules: list[Any]) -> list[Any]:
-        optional("adapters", "adapters", "train").init(self.network)
         for code in _NAMES:
-            self.network.add_adapter(code, config=_ADAPTER)
-        self.network.train_adapter(_NAMES)
-        self._switch = self.network.set_active_adapters
+            bottleneck.add_adapter(self.network, code, self.network.config.hidden_size // _REDUCTION)
+        self._train_only(".adapters.")
+        self._switch = partial(bottleneck.switch, self.network)
         return modules
 
     def _fusion(self, modules: list[Any]) -> list[Any]:
-        adapters = optional("adapters", "fusion", "train")
-        adapters.init(self.network)
         for code in _NAMES:
             source = self._folder / "adapters" / code
             if not (source / hub.ADAPTER.config).is_file():
                 raise InputError(
                     f"fusion must start from adapters, got none in {source}", "Give base the folder of such a run"
                 )
-            with hub.identity_files_only(source, hub.ADAPTER) as temporary:
-                self.network.load_adapter(str(temporary), load_as=code)
-        compositions = {code: adapters.composition.Fuse(*_NAMES, name=f"{code}_fusion") for code in _NAMES}
-        for composition in compositions.values():
-            self.network.add_adapter_fusion(composition)
-        for name, weight in self.network.named_parameters():
-            weight.requires_grad = "adapter_fusion_layer" in name
-        self._switch = lambda code: self.network.set_active_adapters(compositions[code])
+            with loading(source):
+                bottleneck.load_adapter(self.network, source, code)
+        for code in _NAMES:
+            bottleneck.add_fusion(self.network, f"{code}_fusion", _NAMES)
+        self._train_only(".adapter_fusion_layer.")
+        self._switch = lambda code: bottleneck.switch(self.network, f"{code}_fusion")
         return modules
+
+    def _train_only(self, part: str) -> None:
+        """Freeze all weights but those whose name has ``part``."""
+        for name, weight in self.network.named_parameters():
+            weight.requires_grad = part in name
 
     def _pals(self, modules: list[Any]) -> list[Any]:
         config = self.network.config
@@ -190,9 +193,9 @@ class Architecture:
             (folder / path.name).write_bytes(path.read_bytes())
         (folder / "adapters").mkdir(exist_ok=True)
         for code in _NAMES:
-            self.network.save_adapter(str(folder / "adapters" / code), code)
+            bottleneck.save(self.network, folder / "adapters" / code, code)
             if self.name == "fusion":
-                self.network.save_adapter_fusion(str(folder / f"{code}_fusion"), f"{code}_fusion")
+                bottleneck.save(self.network, folder / f"{code}_fusion", f"{code}_fusion")
         self._describe(folder, pooling=self._pooling(), adapter=adapter_of(self.name, CODES["proximity"]))
 
     def _pooling(self) -> str:

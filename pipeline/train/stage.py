@@ -141,7 +141,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _train(name, base, config, folder, inputs, out, resources)
 
-    return Task("train", 2, MODELS, name, config, inputs, run, derived=derived)
+    return Task("train", 3, MODELS, name, config, inputs, run, derived=derived)
 
 
 def _train(

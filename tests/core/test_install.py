@@ -50,7 +50,7 @@ def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> No
     texts = {path: path.read_text() for path in paths}
     naming = r"(?:pip_extra\(\"|-e '\.\[|optional\(\"\w+\", f?\"[^\"]*\", \")(\w[\w-]*)"
     named = re.findall(naming, "\n".join(texts.values()))
-    assert {"facets", "neighbours", "demo", "ray", "specter2"} <= set(named) <= extras.keys()
+    assert {"facets", "neighbours", "demo", "ray", "train"} <= set(named) <= extras.keys()
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
 
 

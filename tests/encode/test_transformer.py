@@ -1,4 +1,4 @@
-"""Transformers: texts, batches, precision and devices; adapters, their fusions, and what does not fit a model."""
+"""Transformers: texts, batches, precision and devices, and what does not fit a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
@@ -27,9 +27,7 @@ from tests.encode.tiny import (
     SPECIAL,
     WORDS,
     load,
-    save_adapter,
     save_bert,
-    save_fusion,
     save_pals,
     smallest_cosine,
     words,
@@ -126,50 +124,6 @@ def test_weights_that_are_missing_or_damaged(tmp_path: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(InputError, match="cannot be loaded"):
         load(folder)
-
-
-def test_an_adapter_that_changes_nothing_or_does_not_fit_is_an_error(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("adapters")
-    idle = save_adapter(tmp_path / "idle", folder, idle=True)
-    with pytest.raises(InputError, match="changes nothing"):
-        load(f"{folder}:adapter={idle}")
-    (idle / "pytorch_adapter.bin").write_bytes(b"not weights")
-    with pytest.raises(InputError, match="cannot be loaded"):
-        load(f"{folder}:adapter={idle}")
-    with pytest.raises(InputError, match="holds no adapter"):
-        load(f"{folder}:adapter={folder}")
-
-
-def test_a_fusion_is_what_adapters_computes(folder: Path, tmp_path: Path) -> None:
-    adapters = pytest.importorskip("adapters")
-    fusion = save_fusion(tmp_path / "model", folder)
-    fused, texts = f"{folder}:adapter={fusion}", TEXTS[:14]
-    model, encoder = load(fused)
-    vectors = encoder.encode(texts)
-    network = adapters.AutoAdapterModel.from_pretrained(folder)
-    names = ["[CLF]", "[PRX]", "[QRY]", "[RGN]"]
-    for name in names:
-        network.load_adapter(f"{tmp_path}/model/adapters/{name}", load_as=name)
-    network.load_adapter_fusion(str(fusion))
-    network.set_active_adapters(adapters.composition.Fuse(*names))
-    tokenizer, expected = AutoTokenizer.from_pretrained(folder), []
-    for text in texts:
-        inputs = tokenizer(text.title + "[SEP]" + text.abstract, truncation=True, max_length=512, return_tensors="pt")
-        with torch.inference_mode():
-            expected.append(network.eval()(**inputs).last_hidden_state[0, 0].numpy())
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    alone = load(f"{folder}:adapter={tmp_path}/model/adapters/[CLF]")[1].encode(texts)
-    assert np.abs(vectors - alone).max() > 0.01
-    weights = tmp_path / "model" / "adapters" / "[RGN]" / "pytorch_adapter.bin"
-    weights.write_bytes(weights.read_bytes() + b"0")
-    assert registry.resolve(fused).spec != model.spec  # an adapter is part of the identity
-    state = torch.load(fusion / "pytorch_model_adapter_fusion.bin")
-    torch.save(dict(list(state.items())[1:]), fusion / "pytorch_model_adapter_fusion.bin")
-    with pytest.raises(InputError, match=r"must have weights of .*adapter_fusion_layer.*query\.weight"):
-        load(fused)
-    weights.with_name("adapter_config.json").unlink()
-    with pytest.raises(InputError, match=r"must have adapter \[RGN\] beside it"):
-        registry.resolve(fused)
 
 
 @pytest.mark.parametrize(

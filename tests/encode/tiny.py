@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from pipeline.core.resources import Resources
-from pipeline.encode import kinds, registry
+from pipeline.encode import bottleneck, kinds, registry
 from pipeline.encode.spec import Model
 
 CPU = Resources(workers=2, device="cpu")
@@ -124,17 +124,14 @@ def words(count: int, start: int = 0) -> str:
 
 def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3, name: str = "tiny") -> Path:
     """Save a bottleneck adapter for the BERT in ``base``, with random weights or with such that change nothing."""
-    import adapters
-
     network = BertModel.from_pretrained(base, add_pooling_layer=False)
-    adapters.init(network)
-    network.add_adapter(name, config=adapters.SeqBnConfig(reduction_factor=4))
+    bottleneck.add_adapter(network, name, network.config.hidden_size // 4)
     torch.manual_seed(seed)
     for path, weight in network.named_parameters():
         if f"adapters.{name}" in path:
             torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
-    folder.mkdir(parents=True, exist_ok=True)
-    network.save_adapter(str(folder), name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    bottleneck.save(network, folder, name)
     return folder
 
 
@@ -175,20 +172,14 @@ def save_pals(folder: Path, seed: int = 7) -> Path:
 
 def save_fusion(root: Path, base: Path) -> Path:
     """Save four adapters and a fusion of them in the published layout; return the folder of the fusion."""
-    import adapters
-    from adapters.composition import Fuse
-
     names = sorted(CODES)
     for number, name in enumerate(names):
         save_adapter(root / "adapters" / name, base, seed=number, name=name)
-    network = adapters.AutoAdapterModel.from_pretrained(base)
-    for name in names:
-        network.load_adapter(str(root / "adapters" / name), load_as=name)
-    fuse = Fuse(*names)
-    network.add_adapter_fusion(fuse)
+    network = BertModel.from_pretrained(base, add_pooling_layer=False)
+    bottleneck.add_fusion(network, "[CLF]_fusion", names)
     torch.manual_seed(9)
     for name, weight in network.named_parameters():
         if "adapter_fusion_layer" in name:
             torch.nn.init.normal_(weight, std=0.5)
-    network.save_adapter_fusion(str(root / "[CLF]_fusion"), fuse)
+    bottleneck.save(network, root / "[CLF]_fusion", "[CLF]_fusion")
     return root / "[CLF]_fusion"

@@ -50,7 +50,7 @@ def adapters(base: Path, folder: Folder, tmp_path_factory: pytest.TempPathFactor
     """Return the folder of a model with trained adapters, as fusion starts from, and the run; they are wide."""
     place = tmp_path_factory.mktemp("adapters")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(architectures, "_ADAPTER", "seq_bn[reduction_factor=2]")
+        patch.setattr(architectures, "_REDUCTION", 2)
         run = trained(base, folder, place / "work", architecture="adapters", **HOW["adapters"])
         (place / "model").mkdir()
         run[0].save(place / "model")

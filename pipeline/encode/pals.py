@@ -1,8 +1,7 @@
-"""Adapters, adapter fusions and PALs in a transformer, as SciRepEval publishes them (Singh et al. 2023).
+"""Projected attention layers (PALs: Stickland and Murray 2019), as SciRepEval publishes them (Singh et al. 2023).
 
-The package ``adapters`` loads bottleneck adapters and their fusions. Projected attention layers (PALs: Stickland and
-Murray 2019) are one set of small layers for each task format. A PAL projects the input of a BERT layer down, attends,
-and projects up; the layer adds the result before its last normalisation.
+PALs are one set of small layers for each task format. A PAL projects the input of a BERT layer down, attends, and
+projects up; the layer adds the result before its last normalisation.
 """
 
 from __future__ import annotations
@@ -19,49 +18,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import optional
-from pipeline.encode import hub, shape
-from pipeline.encode.network import loading
+from pipeline.encode import shape
 from pipeline.encode.spec import CHOICES
-
-_PROBE = tuple(range(1, 9))
-"""Token ids of every model, to check that an adapter changes the output."""
-
-_AGAIN = "Download it again"
-
-
-def activate(network: Any, folder: Path) -> None:
-    """Load the adapter in ``folder``, or the fusion and its adapters, into ``network`` and activate it.
-
-    Raises:
-        InputError: the package is not installed, the adapter does not fit the network, or it changes nothing.
-    """
-    adapters = optional("adapters", "an adapter", "specter2")
-    from adapters.loading import AdapterFusionLoader
-
-    plain_states, report = _states(network), {"missing_keys": list[str]()}
-    fusion = (folder / hub.FUSION.config).is_file()
-    with loading(folder, remedy="Give an adapter that was trained on this model"):
-        adapters.init(network)
-        for adapter_folder in hub.fused_adapters(folder) if fusion else [folder]:
-            with hub.identity_files_only(adapter_folder, hub.ADAPTER) as temporary:
-                name = adapter_folder.name if fusion else None
-                network.load_adapter(str(temporary), load_as=name, set_active=not fusion, loading_info=report)
-        if fusion:
-            with hub.identity_files_only(folder, hub.FUSION) as temporary:
-                AdapterFusionLoader(network).load(str(temporary), loading_info=report, set_active=True)
-    if report["missing_keys"]:
-        raise InputError(f"the adapter in {folder} must have weights of {report['missing_keys'][0]}, got none", _AGAIN)
-    if network.active_adapters is None or torch.equal(_states(network), plain_states):
-        raise InputError(f"the adapter in {folder} changes nothing", _AGAIN)
-
-
-def _states(network: Any) -> torch.Tensor:
-    ids = torch.tensor([_PROBE])
-    with torch.inference_mode():
-        states: torch.Tensor = network.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-    return states
-
 
 _TENSORS = int(transformers.__version__.partition(".")[0]) > 4
 """Whether a layer returns a tensor; transformers 4 wraps it in a tuple."""
