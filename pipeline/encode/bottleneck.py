@@ -197,7 +197,7 @@ def load_adapter(network: Any, folder: Path, name: str) -> None:
 
 
 def save(network: Any, folder: Path, name: str) -> None:
-    """Write the adapter or the fusion of that name into a new folder, as the package ``adapters`` does."""
+    """Write the adapter or the fusion of that name into a folder, as the package ``adapters`` does."""
     fusion = any(name in output.adapter_fusion_layer for _, output in _outputs(network))
     layout = hub.FUSION if fusion else hub.ADAPTER
     marks, first = f".{_MODULES[layout.config]}.{name}.", next(_outputs(network))[1]
@@ -209,7 +209,7 @@ def save(network: Any, folder: Path, name: str) -> None:
     else:
         factor = network.config.hidden_size / first.adapters[name].adapter_up.in_features
         described["config"] = {**PFEIFFER, "non_linearity": "relu", "reduction_factor": factor}
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / layout.config).write_text(json.dumps(described, indent=2, sort_keys=True), encoding="utf-8")
     torch.save(state, folder / layout.weights[-1])
 
@@ -246,12 +246,10 @@ def _fill(network: Any, folder: Path, layout: hub.Layout, name: str) -> None:
         if match := re.fullmatch(rf"(?:.*\.)?(encoder\.layer\.\d+\.output\.{module})\.[^.]+\.(.+)", key):
             state[f"{match[1]}.{name}.{match[2]}"] = weight
     report = network.load_state_dict(state, strict=False)
-    missing = [key for key in report.missing_keys if f".{module}.{name}." in key]
-    if missing or report.unexpected_keys:
-        what = (
-            f"must have weights of {missing[0]}, got none" if missing else f"has weights of {report.unexpected_keys[0]}"
-        )
-        raise InputError(f"the adapter in {folder} {what}", _AGAIN)
+    if missing := [key for key in report.missing_keys if f".{module}.{name}." in key]:
+        raise InputError(f"the adapter in {folder} must have weights of {missing[0]}, got none", _AGAIN)
+    if spare := report.unexpected_keys:
+        raise InputError(f"the adapter in {folder} has weights of {spare[0]}, which the model lacks", _AGAIN)
 
 
 def _states(network: Any) -> torch.Tensor:

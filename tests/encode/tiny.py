@@ -130,7 +130,6 @@ def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3,
     for path, weight in network.named_parameters():
         if f"adapters.{name}" in path:
             torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     bottleneck.save(network, folder, name)
     return folder
 
