@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pipeline.core.config import format_count
 from pipeline.core.csr import Ints, find_sorted, ranges
-from pipeline.core.errors import InsufficientDataError
-from pipeline.core.progress import warn
+from pipeline.core.errors import InsufficientDataError, spelled
+from pipeline.core.progress import say, warn
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
 from pipeline.core.workdir import Workdir
@@ -115,6 +115,14 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
     pairs = np.concatenate([query * len(corpus) + identical[query], excluding * len(corpus) + rows])
     excluded = np.divmod(np.unique(pairs), len(corpus))
     _check_given(corpus, pairs)
+    if len(query):
+        judged_pairs = judgements.column("query").to_numpy().astype(np.int64) * len(corpus)
+        relevant = (judged_pairs + judgements.column("row").to_numpy())[grades > 0]
+        lost = np.count_nonzero(np.isin(query * len(corpus) + identical[query], relevant))
+        say(
+            f"left out: {len(query):,} candidates with the id of their query, {lost:,} of them positives; "
+            + spelled("--keep-identical-id keeps them")
+        )
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]
     write_pool(out, queries, np.arange(len(corpus)), judged, excluded)

@@ -1,12 +1,14 @@
 """BEIR folders: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/*.tsv`` (Thakur et al. 2021), and TREC folders.
 
-A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, lists papers that rankings exclude.
+A file ``exclusions.tsv`` (query-id, corpus-id), which ``mdcr export`` writes, lists papers that rankings exclude. An id
+that is a query's and a document's excludes nothing, but in folders of :data:`IGNORE_IDENTICAL`.
 Documents and queries may also be tables (``corpus.tsv``, ``collection.tsv``: id, text, or id, title, text). Judgements
 may also be TREC qrels (query, iteration, document, grade, separated by spaces). All files may be gzip.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,10 @@ from pipeline.sources.content import read_lines
 from pipeline.sources.judgements import DOCUMENT, QUERY, read_judgements
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
+
+IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
+"""Data sets of BEIR, by the name of their folder, whose protocol ranks no document with the query's own id: those of
+``ignore_identical_ids`` in mteb, where queries are documents, or were numbered with them."""
 
 _ID = ("_id", "id", *QUERY[:-1], *DOCUMENT[:-1])
 """Names of the first column of a table of texts in its header."""
@@ -57,10 +63,12 @@ class Beir(FileRelease):
         return self.folder / "exclusions.tsv"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the split."""
+        """Return the files' checksums and the split, and whether the protocol ignores identical ids if it does."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
         paths += [self._exclusions_path] * self._exclusions_path.is_file()
-        return {"files": fingerprint(paths, self.folder), "split": self.judged}
+        identity = {"files": fingerprint(paths, self.folder), "split": self.judged}
+        name = re.sub(r"[-_ ]", "", self.folder.resolve().name.casefold())
+        return {**identity, "ignore_identical_ids": True} if name in IGNORE_IDENTICAL else identity
 
     def files(self) -> list[Path]:
         """Return the file of documents."""

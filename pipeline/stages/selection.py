@@ -56,7 +56,7 @@ class Selection:
         contexts = corpus is not None and Corpus(corpus).has_contexts()
         if corpus is not None and Corpus(corpus).has_query_texts() and not contexts and self.is_default:
             common_settings = {name: given[name] for name in ("seed", "drop_identical_id") if name in given}
-            ignored = corpus.manifest.config.get("release", {}).get("ignore_identical_ids", True)
+            ignored = corpus.manifest.config.get("release", {}).get("ignore_identical_ids", False)
             settings = {"drop_identical_id": ignored, **common_settings}
             return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **settings)]
         fields = given.pop("field", (None,))

@@ -13,11 +13,13 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.beir import Beir, read_judgements
+from tests.cli.run import mdcr
 from tests.releases import write_lines
 
 DOCUMENTS = [{"_id": "d2", "title": "T", "text": "x  y"}, {"_id": "d1", "text": "only text"}, {"_id": ""}]
 QUERIES = [("q9", "later"), ("q1", " first "), ("q5", "unjudged")]
 QRELS = [("q9", "d1", 1), ("q1", "d2", 2), ("q1", "d1", 0), ("q1", "gone", 1)]
+KEEP = "--keep-identical-id"
 DOUBLES = (
     [{"_id": "d2", "title": "T", "text": "x y"}, {"_id": "d1", "text": "other"}],
     [("q1", "first"), ("q9", "another")],
@@ -145,3 +147,19 @@ def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: P
     (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": {}}) + "\n")
     with pytest.raises(InputError, match=r"queries.jsonl:1 is not a query \(text not a text"):
         Beir(folder).queries()
+
+
+@pytest.mark.parametrize(("name", "options", "excluded"), [("cisi", "", 0), ("Quora", "", 2), ("quora", KEEP, 0)])
+def test_equal_ids_exclude_only_where_the_protocol_says_so(
+    tmp_path: Path, name: str, options: str, excluded: int
+) -> None:
+    """Queries d1 and d2 are other things than the documents of these ids; d2 is relevant to the query d2."""
+    more = ([], [("d1", "a"), ("d2", "b")], [("d1", "d2", 1), ("d2", "d2", 1)])
+    folder = write_beir(tmp_path / name, more)
+    made = mdcr(tmp_path, "corpus", "--source", "beir", "--input", str(folder), "--corpus", "c")
+    assert made.returncode == 0, made.stderr
+    built = mdcr(tmp_path, "pool", "--corpus", "c", *options.split())
+    line = "left out: 2 candidates with the id of their query, 1 of them positives; --keep-identical-id keeps them"
+    assert (line in built.stderr) == bool(excluded), built.stderr
+    (manifest,) = (tmp_path / "corpora" / "pools").glob("*/manifest.json")
+    assert json.loads(manifest.read_bytes())["counts"]["excluded_self"] == excluded

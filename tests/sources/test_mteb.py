@@ -161,6 +161,28 @@ def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None
         assert ours(tmp_path, made["corpus"], system, drop_identical_id=kept) != close(theirs)
 
 
+@pytest.mark.parametrize(("task", "ignored"), [("SCIDOCS", 0), ("ArguAna", 1)])
+def test_the_folder_of_beir_gives_the_pool_of_mteb(tmp_path: Path, task: str, ignored: int) -> None:
+    """The query d07 has the id of a document, which one of the two protocols ignores."""
+    tables = drawn()
+    write_task(tmp_path / "data" / task, tables)
+    folder = tmp_path / "beir" / task.lower()
+    for name in ("corpus", "queries"):
+        write_lines(folder / f"{name}.jsonl", tables[name])
+    (folder / "qrels").mkdir()
+    rows = ["\t".join(map(str, row.values())) for row in tables["default"]]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
+    workspace, pools = mdcr_api.open(tmp_path), []
+    for name, options in (("mteb", {"task": task, "input": tmp_path / "data"}), ("beir", {"input": folder})):
+        workspace.build(name, corpus=name, **options)
+        pool = workspace.pool(name).pool
+        files = [path for path in sorted(pool.artifact.folder.glob("*.arrow"))]
+        pools.append({path.name: pa.ipc.open_file(path).read_all().to_pylist() for path in files})
+        assert pool.artifact.manifest.counts["excluded_self"] == ignored
+    assert pools[0] == pools[1]
+    assert len(pools[0]) > 2
+
+
 def test_subsets_splits_and_instructions(tmp_path: Path) -> None:
     tables = {
         name if name != "default" else "qrels": rows for name, rows in drawn(lists=True, instructions=True).items()
