@@ -131,7 +131,7 @@ class PoolConfig:
         True,
         "of queries that are texts: whether the candidate with the query's own id is removed",
         option="keep-identical-id",
-        flag="texts as queries: keep the candidate with the query's own id (default: but for benchmarks whose protocol removes it)",
+        flag="texts as queries: keep the candidate with the query's own id where the benchmark's protocol removes it",
     )
 
     def __post_init__(self) -> None:

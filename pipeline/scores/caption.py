@@ -83,10 +83,11 @@ def unusual(settings: Mapping[str, Any]) -> list[str]:
     """Return the rules of a pool that differ from the protocol, as texts."""
     applied, defaults = flatten(settings), flatten(canonical(PoolConfig()))
     rules = [
-        _rule_text(name, applied[name])
-        for name in (*_RULES, "drop_identical_id")
-        if name in applied and applied[name] != defaults.get(name)
+        _rule_text(name, applied[name]) for name in _RULES if name in applied and applied[name] != defaults.get(name)
     ]
+    rules += ["without the document of the query's id"] * (
+        has_own_queries(settings) and applied.get("drop_identical_id", False)
+    )
     return rules + [f"without {name} ({digest[:6]})" for name, digest in applied.get("exclude", ())]
 
 

@@ -175,7 +175,7 @@ def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Pa
 def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_path: Path) -> None:
     cited = [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")]
     of = make_corpus(tmp_path, 8, cited, name="scifact", query_texts={name: f"question {name}" for name in "abc"})
-    given = made.pool(tmp_path, of, queries_are="texts", year=None, queries="all", size="all")
+    given = made.pool(tmp_path, of, queries_are="texts", year=None, queries="all", size="all", drop_identical_id=False)
     for system in ("bm25", "lsa"):
         made.score(tmp_path, of, given, system)
     runs, draws = labelled(choose(stored(tmp_path), tmp_path)), Draws(resamples=50)

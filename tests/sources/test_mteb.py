@@ -176,7 +176,7 @@ def test_the_folder_of_beir_gives_the_pool_of_mteb(tmp_path: Path, task: str, ig
     for name, options in (("mteb", {"task": task, "input": tmp_path / "data"}), ("beir", {"input": folder})):
         workspace.build(name, corpus=name, **options)
         pool = workspace.pool(name).pool
-        files = [path for path in sorted(pool.artifact.folder.glob("*.arrow"))]
+        files = pool.artifact.path.glob("*.arrow")
         pools.append({path.name: pa.ipc.open_file(path).read_all().to_pylist() for path in files})
         assert pool.artifact.manifest.counts["excluded_self"] == ignored
     assert pools[0] == pools[1]

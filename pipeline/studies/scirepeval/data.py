@@ -119,8 +119,8 @@ def queries(entry: Entry, folder: Folder) -> dict[str, str]:
 
 
 def load_labelled(entry: Entry, folder: Folder) -> Labelled:
-    """Return a task of classification or regression."""
-    keys = Keys(entry.name, docs(entry, folder))
+    """Return a task of classification or regression; labels of papers without a text are left out and counted."""
+    keys = Keys(docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
         ranks = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
@@ -131,6 +131,9 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     else:
         split_rows = (rows(folder.files(TEST, entry.test, split), ("paper_id", "label")) for split in entry.splits)
         train, test = ([(str(row["paper_id"]), row["label"]) for row in labelled_rows] for labelled_rows in split_rows)
+    for part in (train, test):
+        judged, part[:] = len(part), [pair for pair in part if pair[0] in keys]
+        keys.counts["labels_without_text"] += judged - len(part)
     keys.counts |= Counter(train=len(train), test=len(test))
     for name, pairs in (("training", train), ("test", test)):
         if not pairs:
@@ -173,20 +176,27 @@ def _indicator(lists: Sequence[Sequence[Any]], several: bool) -> npt.NDArray[np.
 def load_judged(entry: Entry, folder: Folder) -> Judged:
     """Return a ranking task; ``keys.counts`` has the numbers of queries, judgements and left-out judgements.
 
-    The first of several judgements of a pair counts, as in the published evaluation.
+    The first of several judgements of a pair counts, and one without the text of a paper or a query does not, as in the
+    published evaluation.
     """
-    keys, texts = Keys(entry.name, docs(entry, folder)), queries(entry, folder)
+    keys, texts = Keys(docs(entry, folder)), queries(entry, folder)
     groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
     pairs, *soft_pairs = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
     for split_pairs in soft_pairs:
         renamed = split_pairs.rename({"grade": "soft"})
         pairs = pairs.join(renamed, on=["query", "candidate"], how="left", maintain_order="left").fill_null(0)
-    for query, candidate in pairs.select("query", "candidate").iter_rows():
-        if entry.format == "search" and query not in texts:
-            raise InputError(f"query {query!r} of task {entry.name} must have a text, got none", "Fetch it again")
-        for paper in (query, candidate):  # papers of a reviewer are checked when they are scored
-            if paper not in texts and (not groups or (paper == query) != (query in groups)):
-                keys[paper]
+    judgements = len(pairs)
+    pairs = pairs.filter([
+        (query in texts if texts else query in keys or query in groups)
+        and (candidate in keys or (bool(groups) and query not in groups))  # a reviewer without papers is not ranked
+        for query, candidate in pairs.select("query", "candidate").iter_rows()
+    ])  # fmt: skip
+    keys.counts["judgements_without_text"] = judgements - len(pairs)
+    for reviewer, papers in groups.items():
+        groups[reviewer] = [paper for paper in papers if paper in keys]
+        keys.counts["reviewer_papers_without_text"] += len(papers) - len(groups[reviewer])
+    if not len(pairs):
+        raise InputError(f"no judgement of task {entry.name} has texts, of {judgements}", "Fetch the texts again")
     keys.counts["queries"] = pairs["query"].n_unique()
     keys.counts["judgements"] = len(pairs)
     return Judged(pairs, keys, texts, groups)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,8 +17,9 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import Counts
+from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.text import normalise, same_title_form
@@ -102,9 +106,22 @@ _BLOCK = 8_192
 
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
-    """Yield the papers of a task; the first of several with one id."""
-    keys = Keys(entry.name)
-    return (doc for doc in data.docs(entry, folder) if keys.add(doc))
+    """Yield the papers of a task, the first of several with one id; of a damaged file, those before the damage."""
+    keys = Keys()
+    with left_out(entry):
+        yield from (doc for doc in data.docs(entry, folder) if keys.add(doc))
+
+
+@contextlib.contextmanager
+def left_out(entry: Entry) -> Iterator[None]:
+    """Leave out a task whose files are damaged, with a line, so that the others are still evaluated."""
+    try:
+        yield
+    except (CorruptError, InputError) as error:
+        _warn_once(f"left out: task {entry.name}: {error.what}. {error.remedy}")
+
+
+_warn_once = functools.lru_cache(maxsize=None)(warn)
 
 
 @dataclass(frozen=True)
@@ -137,9 +154,15 @@ class TaskPapers(Release):
             f"{entry.name}/{name}": normalise(text)
             for entry in self.entries
             if entry.kind == "search"
-            for name, text in data.queries(entry, self.folder).items()
+            for name, text in self._queries(entry).items()
         }
-        return QuerySet(sorted(texts), [texts[name] for name in sorted(texts)], []) if texts else None
+        has_any = any(entry.kind == "search" for entry in self.entries)
+        return QuerySet(sorted(texts), [texts[name] for name in sorted(texts)], []) if has_any else None
+
+    def _queries(self, entry: Entry) -> dict[str, str]:
+        with left_out(entry):
+            return data.queries(entry, self.folder)
+        return {}
 
 
 @dataclass(frozen=True)
@@ -184,17 +207,19 @@ def vector_tasks(
 
 
 def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vectors: Mapping[Role, Task]) -> Task:
-    """Return the task that evaluates one system on one task of the benchmark."""
+    """Return the task that evaluates one system on one task of the benchmark; one with damaged files has no figures."""
     entry = config.task
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "papers": vectors["paper"]}
     if entry.kind == "search":
         inputs["queries"] = vectors["query"]
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
-        rows = [figure._asdict() for figure in figures]
+        rows, counts = list[dict[str, Any]](), Counter(damaged=1)
+        with left_out(entry):
+            figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
+            rows = [figure._asdict() for figure in figures]
         out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
-        return {**counts, "figures": len(figures)}
+        return {**counts, "figures": len(rows)}
 
     slug = f"{entry.name}-{vectors['paper'].folder.rpartition('/')[2].rpartition('-')[0]}"
     return Task("scirepeval", 3, FOLDER, slug, config, inputs, run)
@@ -252,8 +277,12 @@ def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[st
     config = LeaksConfig(entry, fingerprint(train, folder.root), checksums)
 
     def run(_inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        test, sources = _leak_sources(entry, folder, bool(train), lists)
-        rows = [{"training": name, "papers": len(test), **_leaked(test, papers)} for name, papers in sources.items()]
+        rows = list[dict[str, Any]]()
+        with left_out(entry):
+            test, sources = _leak_sources(entry, folder, bool(train), lists)
+            rows = [
+                {"training": name, "papers": len(test), **_leaked(test, papers)} for name, papers in sources.items()
+            ]
         out.arrow("leaks.arrow", pa.Table.from_pylist(rows, schema=LEAKS), LEAKS)
         return {"sources": len(rows)}
 

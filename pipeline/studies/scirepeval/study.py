@@ -205,7 +205,13 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     make = workspace.runner.make
     corpus = make(_corpus_task(recipe))
     plan = _plan(corpus, recipe)
-    artifacts = {key: make(task) for key, task in plan.figures.items()}
+    all_artifacts = {key: make(task) for key, task in plan.figures.items()}
+    damaged = {entry for (entry, _), artifact in all_artifacts.items() if not artifact.manifest.counts["figures"]}
+    evaluated = [entry for entry in recipe.chosen() if entry not in damaged]
+    if not evaluated:
+        names = ", ".join(sorted(entry.name for entry in damaged))
+        raise InputError(f"no task could be evaluated of {names}", "The lines above say why; fetch the files again")
+    artifacts = {key: artifact for key, artifact in all_artifacts.items() if key[0] not in damaged}
     leaks = {name: make(task) for name, task in plan.leaks.items()}
     sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
     with_confusion = report.read_figures(artifacts, recipe.folder)
@@ -213,7 +219,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
     means = report.means(with_confusion)
     system_means = means.filter(pl.col("system").is_in(recipe.names))
-    samples = [entry.name for entry in recipe.chosen() if recipe.folder.state(entry) == "sample"]
+    samples = [entry.name for entry in evaluated if recipe.folder.state(entry) == "sample"]
     tables = [
         report.averages(system_means, _published_names(recipe), recipe.edition, samples),
         report.tasks(figures),
@@ -234,15 +240,17 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         heat = correlation_heat(figures, "")
         draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
         drawings.append(StudyFigure("correlations", draw))
-    if repeats := [report.read_figures({key[:2]: make(task)}, recipe.folder) for key, task in plan.repeats.items()]:
-        tables.append(report.seeds(figures, repeats))
-    formats = {entry.format for entry in recipe.chosen()}
+    repeats = {key: make(task) for key, task in plan.repeats.items() if key[0] not in damaged}
+    if repeats:
+        fits = [report.read_figures({key[:2]: artifact}, recipe.folder) for key, artifact in repeats.items()]
+        tables.append(report.seeds(figures, fits))
+    formats = {entry.format for entry in evaluated}
     embedded = {
         (name, kind): (steps.encoders(name, recipe.formats)[kind], make(plan.vectors[name][kind]["paper"]))
         for name, kind in itertools.product(recipe.names, FORMATS)
         if kind in formats
     }
-    tables += [report.efficiency(embedded), report.leaks(leaks), report.counts(artifacts, recipe.names)]
+    tables += [report.efficiency(embedded), report.leaks(leaks), report.counts(all_artifacts, recipe.names)]
     parts = [*charts, *report.heats(figures, confusion, ", ".join(sources))]
     return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(system_means))
 

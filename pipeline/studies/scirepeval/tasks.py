@@ -260,13 +260,11 @@ def _text(value: Any) -> str:
 class Keys(dict[str, str]):
     """The key of each paper of one task, by its id; the first of two texts of an id counts.
 
-    The key of an unknown id raises an InputError. ``counts`` has the numbers of papers, of those without text, and of
-    repeated papers with another text.
+    ``counts`` has the numbers of papers, of those without text, and of repeated papers with another text.
     """
 
-    def __init__(self, task: str, docs: Iterable[Doc] = ()) -> None:
+    def __init__(self, docs: Iterable[Doc] = ()) -> None:
         super().__init__()
-        self._task = task
         self.counts: Counter[str] = Counter(papers=0, papers_without_text=0, papers_with_another_text=0)
         for doc in docs:
             self.add(doc)
@@ -278,6 +276,3 @@ class Keys(dict[str, str]):
         self.counts["papers_without_text"] += is_new and not (doc.title or doc.abstract)
         self.counts["papers_with_another_text"] += first_key != doc.key
         return is_new
-
-    def __missing__(self, paper: str) -> str:
-        raise InputError(f"paper {paper!r} of task {self._task} must have a text, got none", "Fetch the texts again")

@@ -163,13 +163,13 @@ LABELS, TRAIN_LABELS = (JUDGED.format("{}", split) for split in ("test", "train"
         ("cite_count", LABELS, [{"paper_id": "p42", "label": "1_0"}], "p42.*cite_count.*got '1_0'"),
         ("drsm", LABELS, [{"paper_id": "p42", "label": ["a"]}], "'p42' of task drsm must be given"),
         ("fos", LABELS, [{"paper_id": "p42", "label": "[" * 10**5}], "'p42' of task fos must be given"),
-        ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "'p999' of task drsm must have a text"),
+        ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "drsm must have test papers, got none"),
         ("drsm", LABELS, [{"paper_id": "p42", "label": None}], "'p42' of task drsm must be given"),
         ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
         ("fos", LABELS.replace("/0000", "-00000-of-00001"), [{"id": "p42", "label": [1]}], "'paper_id', got id, label"),
-        ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "'q9' of task trec_covid"),
+        ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "no judgement of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0.5}], "grade of query 'q0'"),
-        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "'p59' of task trec_covid"),
+        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "no judgement of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
         (
             "biomimicry",
@@ -229,6 +229,21 @@ def test_stated_rules_are_counted(tmp_path: Path) -> None:
     judged = load_judged(TASKS["trec_covid"], folder)
     assert judged.keys.counts["judgements_repeated"] == 1
     assert judged.pairs.rows() == [("q0", "p10", 1), ("q0", "p11", 0)]  # the first of two counts
+
+
+def test_ids_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    labels = [{"paper_id": paper, "label": paper[-1]} for paper in ("p40", "p41", "p999", "p42")]
+    pairs = [("q0", "p10", 1), ("q0", "p999", 1), ("q9", "p10", 1), ("q1", "q0", 1)]
+    judged = [dict(zip(("query_id", "cand_id", "score"), pair, strict=True)) for pair in pairs]
+    papers = [dict(zip(("query_id", "cand_id", "score"), pair, strict=True)) for pair in [*pairs, ("p1", "p2", 1)]]
+    changes = {LABELS.format("drsm"): labels, LABELS.format("trec_covid"): judged}
+    folder = Folder(write(tmp_path, changes={**changes, LABELS.format("scidocs_cite"): papers}))
+    drsm = load_labelled(TASKS["drsm"], folder)
+    assert (drsm.counts["labels_without_text"], drsm.counts["test"], len(drsm.test_labels)) == (1, 3, 3)
+    for name, left_out, kept in (("trec_covid", 3, ("q0", "p10", 1)), ("scidocs_cite", 4, ("p1", "p2", 1))):
+        found = load_judged(TASKS[name], folder)
+        assert found.pairs.rows() == [kept]
+        assert (found.keys.counts["judgements_without_text"], found.keys.counts["judgements"]) == (left_out, 1)
 
 
 def test_a_task_of_one_item_has_no_interval() -> None:
