@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.core.config import format_count
 from pipeline.core.csr import Ints, find_sorted, ranges
-from pipeline.core.errors import InsufficientDataError, spelled
+from pipeline.core.errors import InsufficientDataError
 from pipeline.core.progress import say, warn
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
@@ -121,7 +121,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         lost = np.count_nonzero(np.isin(query * len(corpus) + identical[query], relevant))
         say(
             f"left out: {len(query):,} candidates with the id of their query, {lost:,} of them positives; "
-            + spelled("--keep-identical-id keeps them")
+            "--keep-identical-id keeps them"
         )
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
     judged = [column.to_numpy() for column in judgements.columns]

@@ -160,9 +160,10 @@ class TaskPapers(Release):
         return QuerySet(sorted(texts), [texts[name] for name in sorted(texts)], []) if has_any else None
 
     def _queries(self, entry: Entry) -> dict[str, str]:
+        found: dict[str, str] = {}
         with left_out(entry):
-            return data.queries(entry, self.folder)
-        return {}
+            found = data.queries(entry, self.folder)
+        return found
 
 
 @dataclass(frozen=True)
