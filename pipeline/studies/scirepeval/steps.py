@@ -160,9 +160,9 @@ class TaskPapers(Release):
         return QuerySet(sorted(texts), [texts[name] for name in sorted(texts)], []) if has_any else None
 
     def _queries(self, entry: Entry) -> dict[str, str]:
-        found: dict[str, str] = {}
+        found = dict[str, str]()
         with left_out(entry):
-            found = data.queries(entry, self.folder)
+            found |= data.queries(entry, self.folder)
         return found
 
 
