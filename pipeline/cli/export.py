@@ -18,10 +18,10 @@ from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpu
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
+from pipeline.encode.names import split_names
 from pipeline.exchange import frames, mteb, pools, rankings
 from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
-from pipeline.stages.systems import system_names
 from pipeline.stages.tune import shown_on
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)
@@ -128,7 +128,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     workspace = Workspace(runner)
     for task in read.selection(options).pools(find_corpus(runner.root, options.corpus)):
         pool = workspace.view(task)
-        for name in system_names(options.model):
+        for name in split_names(options.model):
             path = folder / f"{pool.name}-{file_name(name.casefold())}.{options.format}"
             yield workspace.write_vectors(pool, name, path, precision=options.precision)
 

@@ -44,7 +44,7 @@ from pipeline.scores.sources import cut_note
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, exported, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.systems import stored_names
+from pipeline.stages.titles import stored_names
 
 _CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
 """Options that choose scores, in addition to those of pools and ``--model``."""

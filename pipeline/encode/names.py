@@ -15,6 +15,7 @@ option.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -91,14 +92,49 @@ class Name:
 
 def parse(text: str, *, single: bool = False) -> list[Name]:
     """Return names separated by commas; with ``single``, everything after the first option is options."""
-    names: list[Name] = []
-    for piece in _pieces(text):
-        option = _option(piece, single) if names and names[-1].options else None
-        if option is None:
-            names.append(_name(piece))
-        else:
-            names[-1] = replace(names[-1], options=(*names[-1].options, option))
-    return names
+    return _names(text, 0, [], single=single)
+
+
+def split_names(text: str) -> list[str]:
+    """Return each name in a text as typed."""
+    return list(map(str, parse(text)))
+
+
+def walk(text: str) -> Iterator[Name]:
+    """Yield the names in a text and all names inside them."""
+    return (inner for name in parse(text) for inner in name.walk())
+
+
+class WrongNameError(InputError):
+    """A name that cannot be resolved (exit code 2); ``name`` is the innermost part that is wrong."""
+
+    def __init__(self, error: InputError, name: Name) -> None:
+        super().__init__(error.what, error.remedy)
+        self.name = name
+
+
+@contextlib.contextmanager
+def inside(name: Name) -> Iterator[None]:
+    """Raise an InputError as one of this name, unless it is of a name inside."""
+    try:
+        yield
+    except InputError as error:
+        if type(error) is not InputError:
+            raise
+        raise WrongNameError(error, name) from error
+
+
+@contextlib.contextmanager
+def pointing(text: str) -> Iterator[None]:
+    """Add the position in a text to the error of a name in it."""
+    try:
+        yield
+    except WrongNameError as error:
+        positions: list[tuple[int, Name]] = []
+        _names(text, 0, positions)
+        position = min((start for start, name in positions if name == error.name), default=0)
+        where = f", at character {position + 1} of {text!r:.200}" if position else ""
+        raise InputError(f"{error.what}{where}", error.remedy) from error
 
 
 def parse_one(text: str) -> Name:
@@ -169,14 +205,31 @@ def _depths(text: str) -> Iterator[tuple[int, str, int]]:
     return zip(itertools.count(), text, depths, strict=False)
 
 
-def _pieces(text: str) -> list[str]:
-    """Split at the commas outside parentheses."""
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the start and the text of each piece between commas outside parentheses, stripped."""
     commas = (position for position, character, depth in _depths(text) if character == "," and depth == 0)
-    pieces = (text[start + 1 : end].strip() for start, end in itertools.pairwise((-1, *commas, len(text))))
-    return [piece for piece in pieces if piece]
+    for before, end in itertools.pairwise((-1, *commas, len(text))):
+        if piece := text[before + 1 : end].strip():
+            yield text.index(piece, before + 1), piece
 
 
-def _name(piece: str) -> Name:
+def _names(text: str, start: int, positions: list[tuple[int, Name]], *, single: bool = False) -> list[Name]:
+    """Return the names in a text that begins at ``start``; ``positions`` receives them and all names inside."""
+    names, starts = list[Name](), list[int]()
+    for position, piece in _pieces(text):
+        option = _option(piece, single) if names and names[-1].options else None
+        if option is None:
+            names.append(_name(piece, start + position, positions))
+            starts.append(start + position)
+        else:
+            names[-1] = replace(names[-1], options=(*names[-1].options, option))
+    for position, name in zip(starts, names, strict=True):
+        unlabelled = position + text[position - start :].index("=") + 1 if name.label else position
+        positions += [(position, name), (unlabelled, replace(name, label=""))]
+    return names
+
+
+def _name(piece: str, start: int, positions: list[tuple[int, Name]]) -> Name:
     labelled = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", piece)
     label, text = ("", piece) if labelled is None or hub.is_folder(piece) else labelled.groups()
     if text.startswith(RUN) or hub.is_folder(text):
@@ -187,7 +240,8 @@ def _name(piece: str) -> Name:
     options = ((option[2], option[3].strip()),) if option else ()
     if end and not remainder:
         word, _, inner = text[: end - 1].partition("(")
-        return Name(word, tuple(parse(inner)), options, label)
+        inner_start = start + len(piece) - len(text) + len(word) + 1
+        return Name(word, tuple(_names(inner, inner_start, positions)), options, label)
     return Name(text[:end] + remainder, None, options, label)
 
 

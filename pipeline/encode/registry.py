@@ -89,7 +89,14 @@ def resolve(
         InputError: there is no such model, the folder holds no model, or an option is invalid.
         StageError: the model is not on this machine, and the hub cannot be reached.
     """
-    typed = _parse_encoder(text)
+    if isinstance(text, str):
+        with grammar.pointing(text):
+            return resolve(grammar.parse_one(text), precision, template, reranker=reranker)
+    with grammar.inside(text):
+        return _resolve(_encoder(text), precision, template, reranker=reranker)
+
+
+def _resolve(typed: Name, precision: str | None, template: str | None, *, reranker: bool) -> Model:
     base, options = typed.base, _options(typed)
     if typed.parts is not None:
         return _mean(typed.parts, options, precision, template)
@@ -135,7 +142,7 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTra
 
 def kind_of(text: str) -> str:
     """Return the kind of an encoder; its weights need not be on this machine."""
-    typed = _parse_encoder(text)
+    typed = _encoder(grammar.parse_one(text))
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
@@ -143,7 +150,7 @@ def kind_of(text: str) -> str:
 
 def for_task(text: str, task: str) -> str:
     """Return a name with the option ``task`` added if its entry has a prompt for that task and it has none."""
-    typed = _parse_encoder(text)
+    typed = _encoder(grammar.parse_one(text))
     if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
         return text
     return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
@@ -151,7 +158,7 @@ def for_task(text: str, task: str) -> str:
 
 def part_names(text: str) -> list[str]:
     """Return the encoders that a name averages, or the name itself."""
-    typed = _parse_encoder(text)
+    typed = _encoder(grammar.parse_one(text))
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
@@ -161,7 +168,7 @@ def trainings(text: str) -> dict[str, Training]:
     Systems that learn from no pairs are left out; a model without an entry has unknown training data.
     """
     by_entry: dict[str, Training] = {}
-    for inner in (inner for name in grammar.parse(text) for inner in name.walk()):
+    for inner in grammar.walk(text):
         base = _entry_name(inner.base)
         entry = grammar.entries().get(base, {})
         parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
@@ -334,6 +341,10 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
         return {**reranker, "hub": str(folder)}
     if reranker and not os.path.isdir(place):
         raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
+    is_open = base.count("(") > base.count(")")
+    if re.match(r"\w+\(", base) and (is_open or "/" not in base):
+        problem = "must close its parenthesis" if is_open else "must end after its parenthesis"
+        raise InputError(f"{base!r} {problem}", "Write it like rrf(bm25,scincl)")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     if os.path.isdir(place):
@@ -342,8 +353,7 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     raise InputError(f"there is no model {base!r}", f"{hint}; or give hf:ORGANISATION/NAME or a folder")
 
 
-def _parse_encoder(text: str | Name) -> Name:
-    typed = grammar.parse_one(text) if isinstance(text, str) else text
+def _encoder(typed: Name) -> Name:
     if typed.label or (typed.parts is not None and typed.base != "mean"):
         raise InputError(f"there is no model {str(typed)!r}", "Name an encoder, such as scincl or mean(scincl,specter)")
     return typed

@@ -21,7 +21,8 @@ from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
-from pipeline.stages.systems import parse_precision, stored_names, system_of
+from pipeline.stages.systems import parse_precision
+from pipeline.stages.titles import stored_names, system_of
 
 _OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 

@@ -28,7 +28,7 @@ from pipeline.retrieve.engines import IndexSettings
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
-from pipeline.stages.systems import is_tuned, shown, stored_system, system_of
+from pipeline.stages.titles import is_tuned, shown, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
 _SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")

@@ -26,7 +26,7 @@ from pipeline.scores.choose import labels_of
 from pipeline.scores.given import Scores
 from pipeline.scores.sources import trained_on
 from pipeline.scores.store import IDENTITY, as_json, load_runs
-from pipeline.stages.systems import UNTUNED
+from pipeline.stages.titles import UNTUNED
 
 USUAL = "usual"
 """In place of a baseline: the row of tuned BM25, else of BM25, if exactly one row has that name."""

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.core.artifact import Artifact
@@ -14,7 +15,9 @@ from pipeline.core.errors import InputError, InsufficientDataError, require_know
 from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
+from pipeline.encode.spec import Model
 from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
+from pipeline.retrieve.fusion import Method
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
@@ -23,7 +26,7 @@ from pipeline.stages.ranking_file import DEFAULT_DEPTH
 from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.systems import TUNED, Baseline, Bm25, Dense, Fused, ImportedRun, Part, Reranked, System, parts_of
+from pipeline.stages.systems import TUNED, Baseline, Bm25, Reranker, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
@@ -132,11 +135,11 @@ class Chain:
                 than the rankings.
             InsufficientDataError: a weighted sum has no validation queries.
         """
-        parts = parts_of(systems)
-        if self.engine != "auto" and not any(isinstance(part, Dense) for part in parts):
+        rankers = [leaf.ranker for system in systems for leaf in system.leaves]
+        if self.engine != "auto" and not any(isinstance(ranker, Model) for ranker in rankers):
             problem = f"--engine={self.engine} must have an encoder to search by"
             raise InputError(problem, "Leave it out, or name an encoder")
-        if self.bm25_engine != "postings" and not any(isinstance(part, Bm25) for part in parts):
+        if self.bm25_engine != "postings" and not any(isinstance(ranker, Bm25) for ranker in rankers):
             problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
             raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
@@ -148,29 +151,39 @@ class Chain:
                     raise
                 left_out(error)
                 continue
-            tuned = isinstance(system, Bm25) and system.tuning == "any" and evaluation.tuning is not None
-            ranked = (self._evaluation(pool, Bm25()) if self.untuned and tuned else None, evaluation.exact, evaluation)
+            tuned = system.ranker == Bm25(tuning="any") and evaluation.tuning is not None
+            ranked = (
+                self._evaluation(pool, System.bm25()) if self.untuned and tuned else None,
+                evaluation.exact,
+                evaluation,
+            )
             by_scores |= {evaluated.scores[0].id: evaluated for evaluated in ranked if evaluated is not None}
         return list(by_scores.values())
 
     def _evaluation(self, pool: Task, system: System) -> Evaluation:
-        if isinstance(system, Fused):
-            return self._fused(pool, system)
-        if isinstance(system, ImportedRun):
-            ranking = import_task(self.corpus, pool, system, depth=self.depth, allow_unknown=self.allow_unknown)
-            return self._scored(pool, ranking, system.title)
-        if isinstance(system, Reranked):
-            return self._reranked(pool, system)
-        if isinstance(system, Baseline):
-            return self._scored(pool, baseline_task(self.corpus, pool, system, depth=self.depth), system.title)
-        return self._bm25(pool, system) if isinstance(system, Bm25) else self._dense(pool, system)
+        match system.ranker:
+            case Bm25() as bm25:
+                return self._bm25(pool, bm25)
+            case Model() as model:
+                return self._dense(pool, system, model)
+            case Baseline() as baseline:
+                return self._scored(pool, baseline_task(self.corpus, pool, baseline, depth=self.depth), system.title)
+            case Path() as path:
+                ranking = import_task(
+                    self.corpus, pool, path, system.name, depth=self.depth, allow_unknown=self.allow_unknown
+                )
+                return self._scored(pool, ranking, system.title)
+            case Reranker() as reranker:
+                return self._reranked(pool, system, reranker)
+            case method:
+                return self._fused(pool, system, method)
 
-    def _bm25(self, pool: Task, system: Bm25) -> Evaluation:
+    def _bm25(self, pool: Task, bm25: Bm25) -> Evaluation:
         corpus, depth = self.corpus, self.depth
-        tuning = find_tuning(self.tunings, corpus.id, canonical(pool.config)) if system.tuning != "none" else None
+        tuning = find_tuning(self.tunings, corpus.id, canonical(pool.config)) if bm25.tuning != "none" else None
         if tuning is not None:
-            system = Bm25(tuning.k1, tuning.b, "required")
-        elif system.tuning == "required":
+            bm25 = Bm25(tuning.k1, tuning.b, "required")
+        elif bm25.tuning == "required":
             raise InputError(
                 f"BM25 was not tuned for {pool.slug}",
                 "Run mdcr tune with the same --corpus, --field, --year, --seed and rules and at least as many "
@@ -179,11 +192,11 @@ class Chain:
         tuning_artifact = tuning.artifact if tuning is not None else None
         lucene = self.bm25_engine == "lucene"
         index: Mapping[str, Task] = {"lucene": lucene_task(corpus, pool)} if lucene else terms_tasks(corpus, pool)
-        ranking = bm25_ranking_task(corpus, pool, index, k1=system.k1, b=system.b, depth=depth, tuning=tuning_artifact)
-        return self._scored(pool, ranking, system.title, index=tuple(index.values()), tuning=tuning)
+        ranking = bm25_ranking_task(corpus, pool, index, k1=bm25.k1, b=bm25.b, depth=depth, tuning=tuning_artifact)
+        return self._scored(pool, ranking, bm25.title, index=tuple(index.values()), tuning=tuning)
 
-    def _dense(self, pool: Task, system: Dense) -> Evaluation:
-        model, index = system.model, self.index
+    def _dense(self, pool: Task, system: System, model: Model) -> Evaluation:
+        index = self.index
         vectors = embed_tasks(self.corpus, pool, model)
         engine = self.engine if index is None else "auto"
         ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=engine)
@@ -198,8 +211,8 @@ class Chain:
         title = dataclasses.replace(system.title, index=index.name)
         return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
 
-    def _fused(self, pool: Task, system: Fused) -> Evaluation:
-        if system.method == "wsum" and any(isinstance(part, ImportedRun) for part in system.parts):
+    def _fused(self, pool: Task, system: System, method: Method) -> Evaluation:
+        if method == "wsum" and any(isinstance(part.ranker, Path) for part in system.parts):
             raise InputError(
                 f"{system.name} must fuse systems that can rank validation queries, got an imported run",
                 "Fuse by rank instead: rrf(...)",
@@ -208,7 +221,7 @@ class Chain:
         pairs = list(zip(evaluations, system.parts, strict=True))
         keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in pairs)
         weights = None
-        if system.method == "wsum":
+        if method == "wsum":
             held_out = self._validation_of(pool, system)
             corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
             other_chain = dataclasses.replace(self, corpus=corpus)
@@ -218,9 +231,7 @@ class Chain:
             ]
             weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [evaluation.ranking for evaluation in evaluations]
-        ranking = fusion_task(
-            self.corpus, pool, rankings, method=system.method, parts=keys, depth=self.depth, weights=weights
-        )
+        ranking = fusion_task(self.corpus, pool, rankings, method=method, parts=keys, depth=self.depth, weights=weights)
         return self._scored(
             pool,
             ranking,
@@ -230,16 +241,16 @@ class Chain:
             tuning=next((evaluation.tuning for evaluation in evaluations if evaluation.tuning is not None), None),
         )
 
-    def _reranked(self, pool: Task, system: Reranked) -> Evaluation:
-        if system.head > self.depth:
+    def _reranked(self, pool: Task, system: System, reranker: Reranker) -> Evaluation:
+        if reranker.head > self.depth:
             raise InputError(f"{system.name} must rerank at most --depth {self.depth} entries", "Give a larger --depth")
-        first = self._evaluation(pool, system.first)
+        first = self._evaluation(pool, system.parts[0])
         first = first.exact or first
-        ranking = rerank_task(self.corpus, pool, first.ranking, system.model, head=system.head)
+        ranking = rerank_task(self.corpus, pool, first.ranking, reranker.model, head=reranker.head)
         origin = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
-        return self._scored(pool, ranking, system.of(first.system), **origin)
+        return self._scored(pool, ranking, system.of([first.system]), **origin)
 
-    def _validation_of(self, pool: Task, system: Fused) -> Task:
+    def _validation_of(self, pool: Task, system: System) -> Task:
         """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
         settings = canonical(pool.config)
         if settings["split"] == "validation":
@@ -267,8 +278,9 @@ class Chain:
         return Evaluation(ranking, scores, system, **origin)
 
 
-def _with_parameters_of(evaluation: Evaluation, system: Part) -> Part:
+def _with_parameters_of(evaluation: Evaluation, system: System) -> System:
     """Return a system with the parameters it has in an evaluation; tuned BM25 becomes BM25 with these values."""
-    if not isinstance(system, Bm25):
+    if not isinstance(system.ranker, Bm25):
         return system
-    return Bm25(system.k1, system.b) if evaluation.tuning is None else Bm25(evaluation.tuning.k1, evaluation.tuning.b)
+    parameters = evaluation.tuning or system.ranker
+    return System.bm25(Bm25(parameters.k1, parameters.b))

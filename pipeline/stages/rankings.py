@@ -32,7 +32,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.stages.ranking_file import open_pool, read_ranking, settings_of, slug_of, write_ranking
-from pipeline.stages.systems import Baseline, ImportedRun
+from pipeline.stages.systems import Baseline
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class BaselineConfig:
     depth: int
 
 
-def baseline_task(corpus: Artifact, pool: Task | Artifact, system: Baseline, *, depth: int) -> Task:
+def baseline_task(corpus: Artifact, pool: Task | Artifact, baseline: Baseline, *, depth: int) -> Task:
     """Return the task that ranks a pool's candidates without reading them.
 
     ``most-cited`` counts citations by papers of the corpus from years before the queries' year, or by all papers if the
     queries have no year. ``newest`` ranks the latest year first. ``random`` draws a new order for each query.
     """
     check_depth(depth)
-    config = BaselineConfig(system.order, system.seed if system.order == "random" else 0, depth)
+    config = BaselineConfig(baseline.order, baseline.seed if baseline.order == "random" else 0, depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened_pool = open_pool(inputs)
@@ -119,9 +119,9 @@ class ImportConfig:
 
 
 def import_task(
-    corpus: Artifact, pool: Task | Artifact, system: ImportedRun, *, depth: int, allow_unknown: bool = False
+    corpus: Artifact, pool: Task | Artifact, path: Path, name: str, *, depth: int, allow_unknown: bool = False
 ) -> Task:
-    """Return the task that makes a ranking of a run file.
+    """Return the task that makes a ranking of a run file; ``name`` is that of its system.
 
     Its counts are those of a ranking and of :func:`pipeline.exchange.runs.read_run`.
 
@@ -129,8 +129,7 @@ def import_task(
         InputError: the file cannot be read; when run: the file has changed, or an entry is invalid.
     """
     check_depth(depth)
-    path = system.path
-    config = ImportConfig(system.name, _checksum(path), depth, allow_unknown)
+    config = ImportConfig(name, _checksum(path), depth, allow_unknown)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         opened_pool = open_pool(inputs)
@@ -140,7 +139,7 @@ def import_task(
         ranking = Ranking(*(column(table, name) for name in table.column_names))
         counts = {**write_ranking(ranking, opened_pool, depth, out), **import_counts}
         out.note(file=path.name)
-        say(f"run {system.name}: {_summary(counts)}")
+        say(f"run {name}: {_summary(counts)}")
         return counts
 
     return Task("import", 2, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)

@@ -126,7 +126,7 @@ def _last_year(text: str, setting: str) -> int:
     if text.isdecimal():
         return int(text)
     years = [0]
-    for name in (inner for system in names.parse(text) for inner in system.walk() if inner.parts is None):
+    for name in (name for name in names.walk(text) if name.parts is None):
         trainings = registry.trainings(str(name)).values()
         is_fitted = kinds.find(registry.kind_of(str(name))).fit is not None
         if not is_fitted and not (trainings and all(training.until for training in trainings)):

@@ -30,7 +30,8 @@ from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
 from pipeline.stages.ranking_file import config_of, open_pool, slug_of
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, is_tuned, parts_of, shown
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System
+from pipeline.stages.titles import is_tuned, shown
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -214,7 +215,8 @@ def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
     Raises:
         CorruptError: a tuning's manifest is damaged: without it, a system would rank by other parameters.
     """
-    tuned = any(isinstance(part, Bm25) and part.tuning != "none" for part in parts_of(systems))
+    rankers = (leaf.ranker for system in systems for leaf in system.leaves)
+    tuned = any(isinstance(ranker, Bm25) and ranker.tuning != "none" for ranker in rankers)
     return opened(root / TUNINGS) if tuned else []
 
 

@@ -17,6 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.encode.names import walk
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.statistics import UNKNOWN, Floats, Interval
 from pipeline.scores.average import PROTOCOL, Draws
@@ -33,7 +34,8 @@ from pipeline.scores.summary import flat
 from pipeline.scores.tables import Table, grid, points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED, UNTUNED, stored_names, uses
+from pipeline.stages.systems import TUNED
+from pipeline.stages.titles import UNTUNED, stored_names
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult
 from pipeline.studies.recipe import check_choice
@@ -48,7 +50,7 @@ def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
     if baseline := getattr(recipe, "baseline", ""):
         check_baseline(baseline, recipe.systems)
     for selection in recipe.selections:
-        if uses(recipe.systems, TUNED):
+        if any(name.base == TUNED for name in walk(recipe.systems)):
             corpus = find_corpus(workspace.root, recipe.corpus or None)
             validation = selection.but(split="validation", samples=1)
             yield [tune_task(corpus, pool) for pool in validation.pools(corpus)]

@@ -12,6 +12,7 @@ from scipy.special import softmax
 
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
+from pipeline.encode.names import Name
 
 Sentences = npt.NDArray[np.floating]
 """The vectors of a paper's sentences, ``[sentences, d]``."""
@@ -19,6 +20,11 @@ Pairing = Literal["best pair", "transport"]
 
 _BLUR = 0.05
 """Regularisation of entropic transport: the authors' blur, to the power of 1."""
+
+
+def transported(name: Name) -> str:
+    """Return the encoder of ``ot(ENCODER)``, which compares papers by transport; empty for other names."""
+    return ",".join(map(str, name.parts or ())) if name.base == "ot" else ""
 
 
 def transport_score(query: Sentences, paper: Sentences) -> float:

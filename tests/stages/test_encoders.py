@@ -16,7 +16,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
 from pipeline.encode.spec import Model, TransformerSpec
 from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of, stored_tasks
-from pipeline.stages.systems import Dense, parse_systems
+from pipeline.stages.systems import parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.encode.tiny import save_bert, words
 from tests.stages.making import HERE, flip, make
@@ -51,11 +51,12 @@ def embed(root: Path, corpus: Artifact, model: Model, *pool: list[int]) -> Artif
 
 def test_the_mean_of_two_systems(tmp_path: Path, corpus: Artifact, folder: Path) -> None:
     other = save_bert(tmp_path / "other", seed=4)
-    mean, *others = parse_systems(f"mean({folder},{other}:pooling=mean,max_length=64),bm25,lsa:dimension=8,seed=3")
+    system, *others = parse_systems(f"mean({folder},{other}:pooling=mean,max_length=64),bm25,lsa:dimension=8,seed=3")
     assert len(others) == 2
-    assert isinstance(mean, Dense)
-    assert mean.model.name == f"mean({folder},{other}:max_length=64,pooling=mean)"
-    stores = [store_of(embed(tmp_path, corpus, model)) for model in (mean.model, *mean.model.parts)]
+    mean = system.ranker
+    assert isinstance(mean, Model)
+    assert mean.name == f"mean({folder},{other}:max_length=64,pooling=mean)"
+    stores = [store_of(embed(tmp_path, corpus, model)) for model in (mean, *mean.parts)]
     both, one, two = (store.grouped(np.arange(12)).vectors for store in stores)
     np.testing.assert_allclose(both, (one + two) / 2, atol=1e-6)
     for wrong in (f"mean({folder})", f"mean({folder},lsa)", f"mean({folder},minilm)"):

@@ -17,19 +17,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, registry
-from pipeline.encode.names import Name, parse, parse_one
-from pipeline.stages.systems import (
-    Fused,
-    Reranked,
-    encoder_names,
-    encoders,
-    fused_names,
-    parse_systems,
-    shown,
-    stored_names,
-    stored_system,
-    uses,
-)
+from pipeline.encode.names import Name, parse, parse_one, walk
+from pipeline.stages.systems import Reranker, encoder_names, encoders, parse_systems
+from pipeline.stages.titles import fused_names, shown, stored_names, stored_system
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
@@ -82,6 +72,22 @@ def test_printing_and_parsing_are_inverse(names: list[Name]) -> None:
     assert [Name.of(json.loads(json.dumps(canonical(name)))) for name in names] == names
 
 
+RANKED_ALONE = st.sampled_from(
+    ("bm25", "bm25:tuned", "bm25:k1=1.20,b=0.75", "newest", "random:seed=7", "random:seed=13", "lsa", "lsa:dimension=8")
+)
+COMBINED = st.builds(
+    lambda method, parts: f"{method}({','.join(parts)})",
+    st.sampled_from(("rrf", "wsum")),
+    st.lists(RANKED_ALONE, min_size=2, max_size=4, unique_by=lambda text: text.replace(":seed=13", "")),
+)
+
+
+@given(RANKED_ALONE | COMBINED | COMBINED.map(lambda text: f"mine={text}"))
+def test_a_system_is_printed_as_it_is_parsed(text: str) -> None:
+    (system,) = parse_systems(text)
+    assert parse_systems(str(system.title)) == [system]
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -115,25 +121,32 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rrf(bm25,lsa", "there is no model 'rrf(bm25,lsa'"),
-        ("rrf(bm25,lsa):depth=3", "there is no model 'rrf(bm25,lsa):depth=3'"),
-        ("max(lsa,lsa)", "there is no model 'max(lsa,lsa)'. Name an encoder"),
-        ("bm25(lsa)", "there is no model 'bm25(lsa)'"),
+        ("rrf(bm25,lsa", "'rrf(bm25,lsa' must close its parenthesis"),
+        ("bm25, rrf(lsa,mean(a,b)", "'rrf(lsa,mean(a,b)' must close its parenthesis, at character 7 of 'bm25, rrf(lsa"),
+        ("rrf(bm25,lsa)x", "'rrf(bm25,lsa)x' must end after its parenthesis"),
+        ("rrf(bm25,lsa):depth=3", "rrf(...) takes no options, got depth"),
+        ("max(lsa,lsa)", "max(lsa,lsa) combines no systems. Choose one of: rrf, wsum, rerank, mean"),
+        ("rff(lsa,bm25)", "combines no systems. Did you mean 'rrf'?"),
+        ("bm25(lsa)", "bm25(lsa) combines no systems"),
         ("bm25:1.2", "is not a parameter. Write bm25, bm25:tuned or"),
+        ("bm25:tunned", "is not a parameter. Did you mean 'tuned'?"),
         ("bm25:k1=high", "'k1=high' in 'bm25:k1=high' is not a parameter"),
         ("bm25:k1=nan", "'bm25:k1=nan' is out of range"),
         ("bm25:k1=-1", "'bm25:k1=-1' is out of range"),
         ("bm25:b=2", "'bm25:b=2' is out of range"),
-        ("bm25:k2=1", "BM25 has no parameter 'k2'"),
+        ("bm25:k2=1", "BM25 has no parameter 'k2'. Choose one of: k1, b"),
         (",", "no system was named"),
         ("hf:../../etc", "etc"),
         ("/nonexistent", "nonexistent"),
         ("rrf()", "fuses 0 systems"),
         ("rrf(bm25)", "fuses 1 systems"),
         ("wsum(lsa,rrf(bm25,lsa))", "fuses what is fused already"),
-        ("rrf(bm25,no-such)", "no-such"),
+        ("rrf(bm25,no-such)", "there is no model 'no-such', at character 10 of 'rrf(bm25,no-such)'"),
+        ("lsa, x = rrf(bm25, a=mean(minilm, specterr))", "'specterr', at character 35 of 'lsa, x = rrf("),
+        ("lsa,rrf(bm25,lsa:dimensio=8)", "'dimensio', at character 14 of"),
+        ("lsa,rerank(bm25,cross:nowhere,10)", "folder, at character 17 of"),
         ("rrf(a=lsa,b=lsa)", "names a system twice"),
-        ("a=b=lsa", "there is no model 'b=lsa'"),
+        ("a=b=lsa", "there is no model 'b=lsa', at character 3 of 'a=b=lsa'"),
         ("mine=lsa,mine=lsa:dimension=8", "the label mine must name one system, got several"),
         ("scincl=lsa", "the label scincl is the name of another system"),
         ("bm25=lsa", "the label bm25 is the name of another system"),
@@ -142,7 +155,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("mine=random", "must label an encoder or a fusion; random has a name of its own"),
         ("mine=bm25:k1=1.2,b=0.75", "must label an encoder or a fusion; bm25 has a name of its own"),
         ("mean(mine=/a,/b)", "must name its encoders without labels. Label the whole: mine=mean"),
-        ("mine=lsaa", "there is no model 'lsaa'. Did you mean 'lsa'"),
+        ("mine=lsaa", "there is no model 'lsaa', at character 6 of 'mine=lsaa'. Did you mean 'lsa'"),
         ("mine=", "there is no model 'mine='"),
         ("{}/one,{}/other/one", "the name one must be of one system, got several. Label them"),
         ("rerank(bm25,lsa)", "must name a system, a reranker and a number"),
@@ -172,8 +185,8 @@ def test_questions_about_names() -> None:
     assert stored_names("bm25:k1=1.20,b=0.750,rrf(bm25:b=0.75,mine=lsa)") == (
         "bm25:k1=1.2,b=0.75", "rrf(bm25:k1=0.9,b=0.75,mine)",
     )  # fmt: skip
-    assert uses("lsa,again=rerank(wsum(bm25:tuned,lsa),cross:a/b,3)", "wsum")
-    assert not uses("wsummed=lsa,rrf(bm25,lsa)", "wsum")
+    text = "lsa,again=rerank(wsum(bm25:tuned,lsa),cross:a/b,3)"
+    assert [name.base for name in walk(text)] == ["lsa", "rerank", "wsum", "bm25:tuned", "lsa", "cross:a/b", "3"]
     assert fused_names("rrf(bm25:k1=2,b=0.5,lsa)") == ["bm25:k1=2,b=0.5", "lsa"]
     assert fused_names("mean(a,b)") == fused_names("rrf(a,b),c") == fused_names("lsa") == fused_names("") == []
     assert encoder_names("mine=scincl,x=rrf(bm25,y=specter)") == ["scincl", "specter"]
@@ -182,11 +195,10 @@ def test_questions_about_names() -> None:
 def test_fused_and_labelled_systems() -> None:
     text = "rrf(bm25:k1=2,b=0.5,lsa),mine=lsa:dimension=8,rrf(bm25,mine=lsa:dimension=8),both=wsum(bm25,lsa)"
     rrf, mine, labelled_part, labelled = systems = parse_systems(text)
-    assert isinstance(rrf, Fused)
-    assert (rrf.method, rrf.name) == ("rrf", "rrf(bm25:k1=2,b=0.5,lsa)")
+    assert (rrf.ranker, rrf.name) == ("rrf", "rrf(bm25:k1=2,b=0.5,lsa)")
     assert parse_systems(rrf.name)[0].name == rrf.name
     assert (mine.name, labelled_part.name, labelled.name) == ("mine", "rrf(bm25,mine)", "both")
-    assert mine.key == "lsa:dimension=8"  # type: ignore[union-attr]
+    assert mine.key == "lsa:dimension=8"
     assert [model.name for model in encoders(systems)] == ["lsa", "lsa:dimension=8"]
 
 
@@ -194,9 +206,10 @@ def test_reranked_systems(models: Path) -> None:
     for cross, precision in (("cross:max_length=64,compute=bfloat16", None), ("cross:max_length=64", "bf16")):
         text = f"rerank(rrf(bm25,lsa),cross:{models}/{cross},30)"
         (system,) = parse_systems(text, precision)
-        assert isinstance(system, Reranked)
-        assert (system.first.name, system.head, system.model.spec.max_length) == ("rrf(bm25,lsa)", 30, 64)
-        assert system.model.spec.compute == "bfloat16"
+        reranker = system.ranker
+        assert isinstance(reranker, Reranker)
+        assert (system.parts[0].name, reranker.head, reranker.model.spec.max_length) == ("rrf(bm25,lsa)", 30, 64)
+        assert reranker.model.spec.compute == "bfloat16"
         assert system.name == "rerank(rrf(bm25,lsa),cross:cross:compute=bfloat16,max_length=64,30)"
         assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
 

@@ -26,10 +26,10 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.encode.names import split_names
 from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.ranking_file import read_ranking
-from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
 from pipeline.studies.facets.rankings import rankings
@@ -54,7 +54,7 @@ class Recipe(CollectionRecipe):
     def __post_init__(self) -> None:
         if min(self.size, self.annotators, self.depth) < 1:
             raise InputError("size, depth and annotators must be at least 1", "Correct the recipe")
-        if not system_names(f"{self.systems},{self.whole}"):
+        if not split_names(f"{self.systems},{self.whole}"):
             raise InputError("systems or whole must name a system, got none", "Correct the recipe")
 
 

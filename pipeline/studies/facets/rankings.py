@@ -38,10 +38,10 @@ from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
-from pipeline.stages.systems import Dense, parse_systems
+from pipeline.stages.systems import parse_systems
 from pipeline.studies.facets import pools
 from pipeline.studies.facets.pools import FACET, WHOLE
-from pipeline.studies.sentences import transport_score
+from pipeline.studies.sentences import transport_score, transported
 
 _LAST = float(np.finfo(np.float32).min)
 """Score of a candidate that a system does not rank."""
@@ -93,10 +93,10 @@ def rankings(
     for facet, (form, names) in itertools.product(facets, systems.items()):
         for parsed in parse(names):
             pool, name = pools.facet_pool_task(corpus, facet, form, relevant), str(parsed)
-            is_transport = parsed.base == "ot" and bool(parsed.parts)
-            encoder_name = ",".join(map(str, parsed.parts or ())) if is_transport else name
-            system = None if name == "tfidf" else parse_systems(encoder_name)[0]
-            model = system.model if isinstance(system, Dense) else None
+            encoder = transported(parsed)
+            is_transport = bool(encoder)
+            system = None if name == "tfidf" else parse_systems(encoder or name)[0]
+            model = system.ranker if system and isinstance(system.ranker, Model) else None
             if system is None:
                 config = PairConfig("tfidf", depth=entries)
                 ranking = pairs_task(f"tfidf-{slug_of(pool)}", config, corpus, pool, {}, _tfidf)

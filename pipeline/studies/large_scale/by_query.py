@@ -17,7 +17,8 @@ from pipeline.measure.statistics import RESAMPLES, Floats, Interval
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import Table, frame_table
-from pipeline.stages.systems import TUNED, fused_names
+from pipeline.stages.systems import TUNED
+from pipeline.stages.titles import fused_names
 from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET

@@ -32,7 +32,8 @@ from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
 from pipeline.scores.store import artifact, stored, values, with_values
 from pipeline.scores.tables import label_of
-from pipeline.stages.systems import TUNED, UNTUNED, spelled, stored_system
+from pipeline.stages.systems import TUNED
+from pipeline.stages.titles import UNTUNED, spelled, stored_system
 from pipeline.studies.facets.scoring import QUERIES
 from pipeline.studies.leaderboard.suites import ALL, chosen, kind_of, left_out
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS

@@ -27,7 +27,7 @@ from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
 from pipeline.scores.store import artifact, open_pool, open_rankings
 from pipeline.scores.tables import Table, frame_table, points
-from pipeline.stages.systems import UNTUNED, fused_names
+from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, interval_table
 from pipeline.studies.leaderboard import study

@@ -36,7 +36,7 @@ from pipeline.scores.store import artifact, open_pool, stored, values
 from pipeline.sources.content import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.systems import ImportedRun
+from pipeline.stages.systems import System
 from pipeline.studies.leaderboard.benchmarks import Recipe
 from pipeline.studies.leaderboard.costs import SUBMISSIONS, Costs, costs, named_as_file, write_costs
 from pipeline.studies.leaderboard.study import benchmarks_of
@@ -135,9 +135,10 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         raise InputError(f"{path} must be a submission ({error})", "Write it by mdcr submission") from error
     tasks = list[Task]()
     for pool, claim, run_file in verified_runs:
-        system = ImportedRun(folder / run_file, name)
+        system = System.run(folder / run_file, name)
         corpus, measures = pool.corpus.artifact, tuple(sorted(claim.scores))
-        ranking, sample = import_task(corpus, pool.artifact, system, depth=claim.depth), pool.artifact.manifest.config
+        ranking = import_task(corpus, pool.artifact, folder / run_file, system.name, depth=claim.depth)
+        sample = pool.artifact.manifest.config
         tasks += score_tasks(
             ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=claim.depth,
             measures=measures,

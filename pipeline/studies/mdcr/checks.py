@@ -28,7 +28,8 @@ from pipeline.measure.statistics import Floats, Groups, simultaneous
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import Cell, Table, Value, grid
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.systems import parse_systems, parts_of, stored_names
+from pipeline.stages.systems import parse_systems
+from pipeline.stages.titles import stored_names
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import Measurement, check_baseline, named_by, require_made
 from pipeline.studies.mdcr import study
@@ -287,7 +288,7 @@ def bias_table(precisions: Precisions) -> Table:
         }
         for field, in_benchmark in precisions.values[OWN].items()
     }
-    unfused = [system.name for system in parse_systems(",".join(precisions.systems)) if len(parts_of([system])) == 1]
+    unfused = [system.name for system in parse_systems(",".join(precisions.systems)) if len(system.leaves) == 1]
     for system in precisions.systems:
         changes = {name: {field: field_gains[system][name] for field, field_gains in gains.items()} for name in sources}
         if system in changes:

@@ -30,7 +30,7 @@ from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.stages.ranking_file import RECORDED, open_pool, read_ranking, slug_of, write_ranking
 from pipeline.stages.score import score_task
-from pipeline.stages.systems import Bm25, Fused, Reranked, System, needs_tuning, parse_systems, parts_of, weighted
+from pipeline.stages.systems import Bm25, System, parse_systems
 from pipeline.stages.tune import tunings_for
 from pipeline.studies.common import check_baseline, require_made
 from pipeline.studies.mdcr.lists import (
@@ -109,19 +109,19 @@ def evaluations_of_lists(
     if index not in INDEXES:
         raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
     parsed = parse_systems(systems)
-    if index != "field" and any(isinstance(system, Fused | Reranked) for system in parsed):
+    if index != "field" and any(system.parts for system in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")
     tunings, evaluations = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
-            held_out = [validation[pool.config.field]] if weighted(system) and validation else []
+            held_out = [validation[pool.config.field]] if system.is_weighted and validation else []
             depth = max(task.config.longest for task in (pool, *held_out))
-            tunings_used = tunings if needs_tuning(system) else ()
+            tunings_used = tunings if system.needs_tuning else ()
             chain = Chain(corpus, depth=depth, tunings=tunings_used, validation=held_out, allow_unknown=True)
             (evaluation,) = chain.evaluations([pool], [system])
             ranking = evaluation.ranking
-            if index != "field" and isinstance(system, Bm25):
-                ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system, depth)
+            if index != "field" and isinstance(system.ranker, Bm25):
+                ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system.ranker, depth)
             complete = complete_task(corpus, pool, ranking, system)
             score = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
             score = dataclasses.replace(score, folder=SCORES)
@@ -156,7 +156,7 @@ def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Eval
 
 def _splits(recipe: Recipe) -> list[str]:
     """Return the scored split, and ``val`` if there are weighted sums, whose weights are chosen on it."""
-    sums = [system.name for system in parse_systems(recipe.systems) if weighted(system)]
+    sums = [system.name for system in parse_systems(recipe.systems) if system.is_weighted]
     if not sums:
         return [recipe.split]
     if recipe.split == "val":
@@ -187,7 +187,7 @@ class CompleteConfig:
     depth: int = dataclasses.field(default=0, metadata=OMIT_DEFAULT)
 
 
-def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system: Bm25, depth: int) -> Task:
+def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], bm25: Bm25, depth: int) -> Task:
     """Return the task that ranks each list by BM25 with another index than that of the field.
 
     Document frequencies and lengths are counted on the candidates of the pools ``counted``; without pools, on each
@@ -212,17 +212,15 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], system
             if names:
                 collection = dataclasses.replace(collection, idf=background.idf, average=background.average)
             query = queries.subset(position, position + 1)
-            rankings.append(
-                search(collection, query, no_exclusions(1), k1=system.k1, b=system.b, depth=depth, threads=1)
-            )
+            rankings.append(search(collection, query, no_exclusions(1), k1=bm25.k1, b=bm25.b, depth=depth, threads=1))
         counts = np.array(list(map(len, rankings)), np.int64)
         row, score = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in ("row", "score"))
         return write_ranking(Ranking.from_counts(counts, row, score), lists_pool, depth, out)
 
-    config = OwnIndexConfig(*installed_analyzer(), system.k1, system.b, depth, "corpus" if counted else "query")
+    config = OwnIndexConfig(*installed_analyzer(), bm25.k1, bm25.b, depth, "corpus" if counted else "query")
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
     terms = {f"paper{number}": terms_tasks(corpus, task)["paper"] for number, task in enumerate(counted)}
-    slug = f"bm25-own-{system.k1:g}-{system.b:g}-{slug_of(pool)}"
+    slug = f"bm25-own-{bm25.k1:g}-{bm25.b:g}-{slug_of(pool)}"
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
 
 
@@ -235,7 +233,7 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
         InputError: once run: a system other than BM25 has no score for a pair; the message names the pair.
     """
     depth = DEPTH if pool.config.longest < DEPTH else 0
-    config = CompleteConfig("last" if all(isinstance(part, Bm25) for part in parts_of([system])) else "error", depth)
+    config = CompleteConfig("last" if all(isinstance(leaf.ranker, Bm25) for leaf in system.leaves) else "error", depth)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         lists, ranked = Lists(open_pool(inputs)), read_ranking(inputs["ranking"])

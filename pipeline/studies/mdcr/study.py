@@ -22,7 +22,8 @@ from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
 from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, needs_tuning, parse_systems, stored_names, weighted
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, parse_systems
+from pipeline.stages.titles import stored_names
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import require_made
@@ -85,9 +86,9 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
     """Return the rankings of both splits of each field with enough papers, and the task of the benchmark."""
     for system in parse_systems(recipe.systems):
         message = f"systems must rank both splits, got {system.name}"
-        if weighted(system):
+        if system.is_weighted:
             raise InputError(f"{message}, which has its weights from val", BY_RANK)
-        if needs_tuning(system):
+        if system.needs_tuning:
             raise InputError(f"{message}, and a tuning serves test pools alone", "Write bm25 and --set=tune=true")
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)

@@ -21,7 +21,7 @@ from pipeline.sources.collection import JsonLines
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.systems import Dense, encoders, parse_systems
+from pipeline.stages.systems import encoders, parse_systems
 from pipeline.studies.common import require_made
 from pipeline.studies.neighbours.corpus import (
     NeighbourPoolConfig,
@@ -178,10 +178,10 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
             evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
             for system, evaluation in zip(systems, evaluations, strict=True):
                 scores = () if kind == "overlap" else evaluation.scores
-                if not isinstance(system, Dense):
+                if not isinstance(system.ranker, Model):
                     rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores))
                     continue
-                model, vectors = system.model, evaluation.embed[0]
+                model, vectors = system.ranker, evaluation.embed[0]
                 rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores, model, vectors))
                 if recipe.standardise and kind.startswith("titles"):
                     standardised = standardised_task(corpus, pool, vectors, model)

@@ -37,7 +37,7 @@ from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folder, Format, Keys, VectorsOf
-from pipeline.studies.sentences import Pairing
+from pipeline.studies.sentences import Pairing, transported
 
 Encoders = Mapping[Format, Model]
 _TEMPLATE = "fields-sep"
@@ -60,7 +60,7 @@ def encoders(name: str, extra_file: str = "") -> Encoders:
 
     An encoder with a prompt for a format uses it: ``task=classification``. ``ot(ENCODER)`` has the vectors of ENCODER.
     """
-    ot_encoder = _transport_encoder(name)
+    ot_encoder = transported(names.parse_one(name))
     row = multi_format(extra_file).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
     if ot_encoder and not models["proximity"].multi_vector:
@@ -68,12 +68,6 @@ def encoders(name: str, extra_file: str = "") -> Encoders:
     if "query" in row:
         models["search"] = dataclasses.replace(models["search"], query=row["query"])
     return models
-
-
-def _transport_encoder(name: str) -> str:
-    """Return ENCODER of ``ot(ENCODER)``; empty for other names."""
-    parsed = names.parse_one(name)
-    return ",".join(map(str, parsed.parts or ())) if parsed.base == "ot" else ""
 
 
 def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
@@ -85,7 +79,7 @@ def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
             f"task {entry.name} needs one vector a paper, {name} has several",
             "Set tasks to those of the format proximity but s2and",
         )
-    return "transport" if _transport_encoder(name) else "best pair"
+    return "transport" if transported(names.parse_one(name)) else "best pair"
 
 
 def single_encoder(name: str) -> Encoders:

@@ -16,11 +16,11 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.files import resolved
 from pipeline.core.task import Task
+from pipeline.encode.names import split_names
 from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
-from pipeline.stages.systems import system_names
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, require_made
 from pipeline.studies.recipe import KEPT, check_choice
@@ -65,7 +65,7 @@ class Recipe:
     @property
     def names(self) -> list[str]:
         """Names of the systems."""
-        return system_names(self.systems)
+        return split_names(self.systems)
 
     @property
     def baseline_system(self) -> str:

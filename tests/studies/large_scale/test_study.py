@@ -20,7 +20,7 @@ import pipeline
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.systems import system_names
+from pipeline.encode.names import split_names
 from pipeline.studies.large_scale.study import Recipe
 from pipeline.studies.recipe import RECIPES, read_recipe
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
@@ -195,4 +195,4 @@ def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], sy
     recipe = read_recipe(RECIPES / f"{name}.toml", Recipe, {})
     configs = [config for selection in recipe.selections for config in selection.configs(None)]
     assert (len(configs), {config.queries for config in configs}) == (pools, queries)
-    assert len(system_names(recipe.systems)) == systems
+    assert len(split_names(recipe.systems)) == systems

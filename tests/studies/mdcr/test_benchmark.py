@@ -18,7 +18,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.systems import system_names
+from pipeline.encode.names import split_names
 from pipeline.studies.base import find
 from pipeline.studies.mdcr.build import benchmark_task
 from pipeline.studies.mdcr.lists import TRUE, data_file, read_lists
@@ -97,7 +97,7 @@ def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
             assert not cited & set(corpus.ids(negatives))
             assert (year[negatives] <= 2019).all()
             assert not (titles[negatives] == titles[row]).any()
-            assert list(by_type) == [TRUE, *system_names(SYSTEMS), "graph", "most_cited", "random"]
+            assert list(by_type) == [TRUE, *split_names(SYSTEMS), "graph", "most_cited", "random"]
             assert all(len(ids) <= (5 if name == TRUE else 10) for name, ids in by_type.items())
             used |= {query, *listed}
         queries[split] = {query for of_field in lists.values() for query in of_field}
@@ -130,7 +130,7 @@ def test_the_study_leaves_its_files(built: tuple[Path, dict[str, Any]]) -> None:
         assert hashlib.sha256((folder / output.path).read_bytes()).hexdigest() == output.sha256
         assert output.sha256 in sheet
     assert [0 <= row["jaccard"] <= 1 for row in printed["tables"]["jaccard"]] == [True] * 3
-    assert artifact.manifest.counts["model_negatives"] == system_names(SYSTEMS)
+    assert artifact.manifest.counts["model_negatives"] == split_names(SYSTEMS)
     assert all(f"Left out: {name}" in sheet for name in artifact.manifest.counts["fields_left_out"])
 
 
@@ -205,7 +205,7 @@ def test_bm25_gives_negatives_by_the_parameters_tuned_on_val(tmp_path: Path) -> 
         tuned[manifest["config"]["pool"]["field"]] = manifest["counts"]["k1"], manifest["counts"]["b"]
     assert {*tuned} == {"Medicine", "Physics"}
     for field in fields:
-        assert {*field.rankings} == {*system_names(SYSTEMS)}
+        assert {*field.rankings} == {*split_names(SYSTEMS)}
         config = Artifact.open(opened.runner.path(field.rankings["bm25"])).manifest.config
         assert (config["k1"], config["b"]) == tuned[field.field]
 

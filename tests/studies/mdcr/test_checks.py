@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import norm
 
 import pipeline as interface
+from pipeline.encode.names import split_names
 from pipeline.measure.statistics import mean_of_means
-from pipeline.stages.systems import system_names
 from pipeline.studies.base import find
 from pipeline.studies.mdcr import checks
 from pipeline.studies.mdcr.build import least_alike
@@ -59,7 +59,7 @@ def mean(precisions: checks.Precisions, draw: str, system: str) -> float:
 def test_the_first_draw_is_the_benchmark(root: Path, planned: checks.Plan) -> None:
     lists, seen = read_lists(planned.benchmark.path, "test"), set()
     for draw, evaluations in planned.lists.items():
-        for evaluation in evaluations[:: len(system_names(SYSTEMS))]:
+        for evaluation in evaluations[:: len(split_names(SYSTEMS))]:
             of_field, _ = read_evaluation(interface.open(root), evaluation)
             ids, names = of_field.pool.corpus.ids(of_field.row), of_field.pool.query_ids()
             drawn: dict[str, dict[str, list[str]]] = {}
@@ -67,7 +67,7 @@ def test_the_first_draw_is_the_benchmark(root: Path, planned: checks.Plan) -> No
                 drawn.setdefault(names[number], {}).setdefault(kind, []).append(paper)
             assert draw != "0" or drawn == lists[of_field.field]
             seen.add(json.dumps(drawn, sort_keys=True))
-            kinds = set(system_names(SYSTEMS)) if draw == "matched" else {"bm25", "lsa"}
+            kinds = set(split_names(SYSTEMS)) if draw == "matched" else {"bm25", "lsa"}
             assert set(next(iter(drawn.values()))) == {"true", "graph", "most_cited", "random"} | kinds
     assert len(seen) == 5 * len(lists)
 
