@@ -14,7 +14,7 @@ _COMMAND = re.compile(
     rf"""\\(?:[`'^"~=.]{_ARGUMENT}                        # \'e, \"{{u}}, \'{{\i}}
     |[bcdHkrtuv](?:\{{\\?\w+\}}|\s+\\?[^\W\d_](?!\w))     # \c{{c}}, \v s
     |[a-zA-Z]+\*?(?:\[[^\[\]{{}}]*\])?(?:\{{[^{{}}\\]*\}})*  # \emph{{word}}, \alpha
-    |[-$&%\#_{{}} ])""",
+    |[-$&%\#_{{}} ,;:!])""",
     re.VERBOSE,
 )
 _DROPPED = re.compile(r"\\(?:[a-z]*cite[a-z]*|ref|eqref|label|footnotemark|vspace|hspace|noindent|item|begin|end)\b")
@@ -37,6 +37,8 @@ _INLINE_TAG = re.compile(rf"</?{_SPACE}(?:{_INLINE}|{_MATHML}){_ATTRIBUTES}>", r
 _BLOCK_TAG = re.compile(rf"</?{_SPACE}(?:{_BLOCK}){_ATTRIBUTES}>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 _MAX_ESCAPES = 3
+_BRACKET = re.compile(r"\\(?:textbackslash)?text(less|greater)(?:\{\})?")
+"""``<`` and ``>`` of LaTeX, also escaped twice, as some exports have them."""
 
 
 def plain_text(text: str) -> str:
@@ -48,6 +50,7 @@ def plain_text(text: str) -> str:
         before, text = text, _ENTITY.sub(lambda match: html.unescape(match[0]), text)
         if text == before:
             break
+    text = _BRACKET.sub(lambda match: "<" if match[1] == "less" else ">", text) if "\\text" in text else text
     if "<" in text:
         text = _BLOCK_TAG.sub(" ", _INLINE_TAG.sub("", text))
     return plain_latex(text) if "\\" in text else text

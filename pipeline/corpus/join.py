@@ -29,6 +29,7 @@ from pipeline.corpus.extract import group_batches, read_or_empty
 from pipeline.sources.base import (
     BATCH_ROWS,
     RAW_PAPERS,
+    WITHDRAWN,
     Abstracts,
     Batch,
     Citations,
@@ -86,7 +87,8 @@ class Joined(Release):
             columns["outbound"] = references.take(rows)
             columns["n_inbound"] = pa.array(inbound[start : start + BATCH_ROWS])
             batch = pa.RecordBatch.from_arrays([columns[field.name] for field in RAW_PAPERS], schema=RAW_PAPERS)
-            yield PaperBatch(batch, read=batch.num_rows, noted=noted if start == 0 else Counter())
+            rows_read = batch.num_rows - batch.column("year").to_pylist().count(WITHDRAWN)
+            yield PaperBatch(batch, read=rows_read, noted=noted if start == 0 else Counter())
 
     def counts(self) -> Batch:
         """Return the counts of the partitioning."""

@@ -25,6 +25,7 @@ from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import write_attributes
 from pipeline.corpus.extract import CITED, RUN
+from pipeline.sources.base import WITHDRAWN
 
 _MAX_WINDOW_IDS = 4_000_000
 _MIN_WINDOW_IDS = 64
@@ -64,7 +65,8 @@ class Merged(NamedTuple):
 def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: Resources) -> Merged:
     """Write the shards and the attributes of a corpus from sorted runs, given in the order of the release.
 
-    Of papers with the same id, the first in the order of the runs is kept. At least one block is held in memory.
+    Of papers with the same id, the first in the order of the runs is kept; none, if that one is withdrawn. At least one
+    block is held in memory.
     """
     total = sum(files.read_arrow(run).num_rows for run in runs)
     block_bytes = 3 * min(sum(run.stat().st_size for run in runs), _BLOCK_BYTES)
@@ -72,7 +74,8 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
     papers, repeated = 0, None
     shards: list[Path] = []
     dropped: Counter[str] = Counter()
-    numbered = enumerate(_cut_shards(order_papers(runs, resources.memory // 4), shard_rows))
+    ordered = _without_withdrawn(runs, order_papers(runs, resources.memory // 4), dropped)
+    numbered = enumerate(_cut_shards(ordered, shard_rows))
     with Progress(total, "corpus: write", "papers") as progress:
         for records, counts in in_order(functools.partial(_write_shard, runs, out), numbered, workers):
             papers += int(np.count_nonzero(records["first"]))
@@ -113,6 +116,22 @@ def order_papers(runs: Sequence[Path], memory: int) -> Iterator[Records]:
         records["first"] = np.append(merged[0].as_py() != previous, pc.not_equal(merged[1:], merged[:-1]))
         yield records
         starts, previous = stops, merged[-1].as_py()
+
+
+def _without_withdrawn(runs: Sequence[Path], ordered: Iterable[Records], dropped: Counter[str]) -> Iterator[Records]:
+    """Leave out rows that withdraw papers, and the papers whose first row is one; count these in ``dropped``."""
+    years = [files.read_arrow(run).column("year") for run in runs]
+    starts = np.cumsum([0, *map(len, years)])
+    rows = [start + np.flatnonzero(np.asarray(year) == WITHDRAWN) for start, year in zip(starts, years, strict=False)]
+    withdrawing = np.concatenate([np.empty(0, np.int64), *rows])
+    is_out = np.array([False])  # of the last id: it may go on in the next window
+    for records in ordered:
+        withdraws = np.isin(starts[records["run"]] + records["position"], withdrawing)
+        is_out = np.append(is_out[-1], withdraws[records["first"]])
+        left_out = is_out[np.cumsum(records["first"])]
+        if count := int(np.count_nonzero(left_out & ~withdraws)):
+            dropped["withdrawn_later"] += count
+        yield records[~left_out & ~withdraws]
 
 
 def _window_ends(ids: list[pa.LargeStringArray], starts: Ints, stops: Ints) -> Ints:
@@ -179,11 +198,13 @@ def _cut_blocks(runs: Sequence[Path], records: Records) -> list[Records]:
 
 
 def _by_run(runs: Sequence[Path], records: Records) -> Iterator[tuple[pa.Table, Ints]]:
-    """Yield, by run, its rows among consecutive papers (a slice, as runs are sorted) and their positions there."""
+    """Yield, by run, its rows among consecutive papers (a slice but for left-out rows) and their positions there."""
     order = np.argsort(records["run"], kind="stable")
     numbers, starts = np.unique(records["run"][order], return_index=True)
     for run, positions in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-        yield files.read_arrow(runs[run]).slice(int(records["position"][positions[0]]), len(positions)), positions
+        rows = records["position"][positions].astype(np.int64)  # rising, as runs are sorted
+        table = files.read_arrow(runs[run]).slice(int(rows[0]), int(rows[-1] - rows[0]) + 1)
+        yield table if len(table) == len(rows) else table.take(rows - rows[0]), positions
 
 
 def _shard_papers(shard: pa.Table) -> pa.RecordBatch:

@@ -37,12 +37,16 @@ RAW_PAPERS = pa.schema(
 
 - ``title``, ``abstract``: normalised (:func:`pipeline.core.text.normalise`), empty if missing; given sentences are
   separated by line ends (:func:`pipeline.core.text.one_a_line`).
-- ``year``: :data:`pipeline.core.schema.NO_YEAR` if missing.
+- ``year``: :data:`pipeline.core.schema.NO_YEAR` if missing; :data:`WITHDRAWN` in a row that only says that the release
+  withdraws the paper, and so its later records.
 - ``fields``: bit mask of :data:`pipeline.core.fields.FIELD_BIT`.
 - ``outbound``: distinct :func:`pipeline.core.text.id_keys` of the cited papers, without the paper itself.
 - ``n_inbound``: number of distinct citing papers, without the paper itself.
 - ``doi_key``: :func:`pipeline.core.text.doi_key` of the DOI, 0 if missing.
 """
+
+WITHDRAWN = -2
+"""Year of a row that withdraws a paper; it counts neither as read nor as dropped."""
 
 BATCH_ROWS = 8_192
 """Approximate number of papers in a batch."""

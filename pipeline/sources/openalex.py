@@ -26,6 +26,9 @@ from pipeline.sources.records import Tally, read_records, read_rows
 
 _MAX_INT32 = 2**31 - 1
 
+DELETED = "W4285719527"
+"""A work of the title *Deleted Work*, into which OpenAlex merges what it deletes."""
+
 
 class _Entity(msgspec.Struct):
     id: int | str | None = None  # a number, or an address that ends in one
@@ -130,12 +133,15 @@ class OpenAlex(FileRelease):
             paper_id = short_id(work.id or "")
             if reason := self._reason_to_drop(work):
                 tally.drop(reason, record_number, paper_id)
+                if paper_id and self.layout.may_repeat:
+                    tally.withdrawn.append(paper_id)
                 continue
             yield self._paper(paper_id, work, tally, record_number)
 
     def _reason_to_drop(self, work: Work) -> str | None:
         reasons = {
             "no_paper_id": not short_id(work.id or ""),
+            "deleted": short_id(work.id or "") == DELETED,
             "retracted": work.is_retracted,
             "paratext": work.is_paratext,
             "xpac": work.is_xpac and not self.include_xpac,
@@ -154,7 +160,7 @@ class OpenAlex(FileRelease):
             abstract=abstract or work.abstract,
             year=work.publication_year,
             fields=self._fields(work, tally, record_number),
-            outbound=[short_id(work_id) for work_id in work.referenced_works or ()],
+            outbound=[cited for cited in map(short_id, work.referenced_works or ()) if cited != DELETED],
             inbound=min(max(work.cited_by_count or 0, 0), _MAX_INT32),
             doi=work.doi,
         )
@@ -237,7 +243,10 @@ class Merged(NamedTuple):
         positions, cites_merged = find_sorted(self.ids, cited)
         if cites_merged.any():
             lengths = np.asarray(pc.list_value_length(outbound))
-            offsets, distinct = distinct_references(keys, lengths, np.where(cites_merged, self.into[positions], cited))
+            redirected = np.where(cites_merged, self.into[positions], cited)
+            is_deleted = redirected == id_keys([DELETED])[0]
+            redirected = np.where(is_deleted, np.repeat(keys, lengths), redirected)  # dropped as those to itself
+            offsets, distinct = distinct_references(keys, lengths, redirected)
             batch.noted["references_redirected_to_merged"] += int(np.count_nonzero(cites_merged))
             batch.noted["references_repeated_or_self"] += len(cited) - len(distinct)
             lists = pa.LargeListArray.from_arrays(offsets, distinct, type=papers.schema.field("outbound").type)

@@ -102,6 +102,11 @@ class Layout:
         return [path for path in paths if path not in stale]
 
     @functools.cached_property
+    def may_repeat(self) -> bool:
+        """Whether a work may be in several partitions: OpenAlex moves what changes, but copies may keep old files."""
+        return not self.manifest and len({path.parent for path in self.files()}) > 1
+
+    @functools.cached_property
     def manifest(self) -> dict[str, Listed]:
         """Entries of the manifest by path below ``works``; empty if there is no manifest."""
         for name in _MANIFESTS:

@@ -22,6 +22,7 @@ from pipeline.sources.base import (
     BATCH_ROWS,
     MAX_TEXT,
     RAW_PAPERS,
+    WITHDRAWN,
     PaperBatch,
     Release,
     find_files,
@@ -155,11 +156,14 @@ class PaperBuffer(Tally):
         return len(self._ids) >= BATCH_ROWS or self._chars >= BATCH_CHARS
 
     def batches(self, papers: Iterable[Paper]) -> Iterator[PaperBatch]:
-        """Yield papers in batches; the last batch, which may be empty, has the remaining counts."""
+        """Yield papers in batches; the last, which may be empty, has the remaining counts and the withdrawn papers."""
         for paper in papers:
             self.add(paper)
             if self.full:
                 yield self.flush()
+        for paper_id in self.withdrawn:
+            self.add(Paper(id=paper_id))
+            self._years[-1], self.read = WITHDRAWN, self.read - 1
         yield self.flush()
 
     def flush(self) -> PaperBatch:

@@ -48,6 +48,8 @@ class Tally(Batch):
 
     def __init__(self, path: Path, max_text: int = MAX_TEXT, markup: str = "keep") -> None:
         super().__init__(read=0)
+        self.withdrawn: list[str] = []
+        """Ids of dropped papers whose earlier records are dropped too."""
         self._path, self._max_text, self._is_plain = path, max_text, markup == "strip"
         self._shown: Counter[str] = Counter()
 

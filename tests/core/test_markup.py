@@ -27,7 +27,8 @@ def test_spellings_of_one_title_are_one() -> None:
         ("<mml:math xmlns:mml='m'><mml:mi>x</mml:mi></mml:math>y", "xy"),
         ("caf&eacute; &#233;&#xe9;&nbsp;x", "café éé x"),
         ("the set {1, 2} of $x_{i}$", "the set {1, 2} of $x_{i}$"),
-        (r"Erd\H{o}s \& \emph{others}", "Erdős & others"),
+        (r"Erd\H{o}s \& \emph{others} of 10\,000", "Erdős & others of 10 000"),
+        (r"\textlessi\textgreater E.\textless/i\textgreater p \textbackslashtextless 0.05", "E. p < 0.05"),
     ],
 )
 def test_markup_becomes_plain_text(text: str, plain: str) -> None:

@@ -150,6 +150,26 @@ def test_parquet_gives_the_same_papers_as_json_lines(tmp_path: Path, kind: str) 
     assert counts.examples == ["retracted: part_0000.parquet:5: W5"]
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_the_newest_partition_withdraws_is_dropped(
+    tmp_path: Path, build: Callable[[Any], Artifact], beside: bool
+) -> None:
+    old = [openalex_work(n, referenced_works=["https://openalex.org/W4285719527", "W9", "W2"]) for n in (1, 2, 3, 9)]
+    new = [openalex_work(1, is_retracted=True), openalex_work(2, title="corrected"), openalex_work(4285719527)]
+    newest = [openalex_work(3, is_paratext=True), openalex_work(5, is_retracted=True)]
+    for month, works in enumerate((old, new, newest), 1):
+        write_lines(tmp_path / f"data/works/updated_date=2024-0{month}-01/part_0.gz", works)
+    (tmp_path / "edges.csv").write_text("citing,cited\nW2,W9\n")
+    options = {"citations": str(tmp_path / "edges.csv")} if beside else {}
+    artifact = build(OpenAlex(tmp_path, **options))
+    corpus, counts = Corpus(artifact), artifact.manifest.counts
+    assert corpus.ids(np.arange(len(corpus))) == ["W2", "W9"]
+    assert (counts["read"], counts["kept"]) == (9, 2)
+    assert counts["dropped"].pop("duplicate_id_other_text") == 1
+    assert counts["dropped"] == {"retracted": 2, "paratext": 1, "deleted": 1, "withdrawn_later": 2}
+    assert counts["references"] == 1 + beside  # W9 cites W2
+
+
 @pytest.mark.parametrize(
     ("written", "given"),
     [
