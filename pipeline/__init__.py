@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.scores.summary import summarise
     from pipeline.sources.registry import Source
     from pipeline.sources.registry import register as register_source
+    from pipeline.studies.base import register as register_study
 
 __version__ = "0.1.0"
 _WHERE = {
@@ -32,6 +33,7 @@ _WHERE = {
     "register_measure": "measure.measures:measure",
     "register_source": "sources.registry:register",
     "register_encoder": "encode.names:register",
+    "register_study": "studies.base:register",
     "Source": "sources.registry",
 }
 """Modules of the Python interface below ``pipeline``, and what a name is called there, if otherwise."""
@@ -48,6 +50,7 @@ __all__ = [
     "register_encoder",
     "register_measure",
     "register_source",
+    "register_study",
     "summarise",
     "tables",
 ]

@@ -79,7 +79,7 @@ def written(study: str) -> Iterator[str]:
 
     These are the names of tables and figures, and the titles of parts of the page.
     """
-    own = CODE / STUDIES[study].partition(":")[0].partition(".")[0]
+    own = CODE / STUDIES[study].split(".")[1]
     for path in (CODE / "common.py", *([*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")])):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat", ast.unparse(node.func)):

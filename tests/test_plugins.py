@@ -12,6 +12,7 @@ from pipeline.core.errors import InputError
 from pipeline.encode import names
 from pipeline.measure.measures import measure
 from pipeline.sources.registry import Source, register
+from pipeline.studies.base import register as register_study
 from tests.cli.run import elsewhere
 
 ROOT = Path(__file__).parents[1]
@@ -20,11 +21,13 @@ PAGE = ROOT / "docs" / "extending.md"
 
 def installed(folder: Path) -> dict[str, str]:
     """Write the page's Python as an installed package with the page's entry point; return the environment to use it."""
-    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
-    (folder / "mylab.py").write_text(blocks["python"])
+    module, study, recipe, points = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / "mylab.py").write_text(module)
+    (folder / "mylab_by_year.py").write_text(study)
+    (folder / "by_year.toml").write_text(recipe)
     (folder / "mylab-1.0.dist-info").mkdir()
     (folder / "mylab-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mylab\nVersion: 1.0\n")
-    point = re.findall(r'\[project.entry-points.mdcr\]\n(\w+) = "(.*)"', blocks["toml"])[0]
+    point = re.findall(r'\[project.entry-points.mdcr\]\n(\w+) = "(.*)"', points)[0]
     (folder / "mylab-1.0.dist-info/entry_points.txt").write_text("[mdcr]\n{} = {}\n".format(*point))
     paths = [folder, ROOT, ROOT / "pipeline/alias"]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
@@ -52,6 +55,30 @@ def test_the_examples_of_the_page_work_in_commands(tmp_path: Path) -> None:
     assert "0.5" in row
 
 
+def test_the_study_of_the_page_runs_and_is_listed(tmp_path: Path) -> None:
+    env = installed(tmp_path)
+    commands = (
+        "corpus --source synthetic --papers 4000 --corpus made",
+        "study",
+        "study by_year",
+        "study by_yeer",
+    )
+    made, listed, ran, unknown = elsewhere([command.split() for command in commands], tmp_path, env)
+    assert (made.returncode, listed.returncode, ran.returncode) == (0, 0, 0), (made.stderr, listed.stderr, ran.stderr)
+    assert re.search(r"by_year +MAP by year of the queries", listed.stdout)
+    assert all(f"{year}" in ran.stdout for year in (2015, 2016))
+    tables = [(tmp_path / f"runs/reports/by_year/{name}.csv").read_text() for name in ("scores", "scores-2")]
+    for year, table in zip((2015, 2016), tables, strict=True):
+        assert f"made-dataset-{year}-" in table
+        assert "newest," in table
+    assert unknown.returncode == 2
+    assert "there is no study 'by_yeer'. Did you mean 'by_year'?" in unknown.stderr
+    (tmp_path / "mylab_by_year.py").write_text("import nothing_of_this_name\n")
+    (failed,) = elsewhere([["study", "by_year"]], tmp_path, env)
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("mdcr: the study by_year (mylab_by_year) cannot be loaded (No module named")
+
+
 def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:
     env = installed(tmp_path)
     (tmp_path / "mylab.py").write_text("import nothing_of_this_name\n")
@@ -71,5 +98,7 @@ def test_names_that_are_taken_are_refused() -> None:
         names.register("another", like="minilmm")
     with pytest.raises(InputError, match="there is a measure 'map' already"):
         measure("map", "Mine")(lambda hits: hits)
+    with pytest.raises(InputError, match="there is a study 'overlap' already"):
+        register_study("overlap", "mylab_overlap")
     with pytest.raises(InputError, match="there is a source 'beir' already"):
         register("beir", Source("mylab:Mine", "mine"))

@@ -6,7 +6,7 @@ Messages name settings as the command line writes them: ``--min-citations=3``, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 
 class MdcrError(Exception):
@@ -71,14 +71,17 @@ class DriftError(MdcrError):
     exit_code = 3
 
 
-def require_known(value: object, known: Iterable[str], what: str) -> None:
-    """Raise InputError, which says ``what`` is wrong and names the nearest known value, unless a value is known."""
-    if value not in (choices := list(known)):
-        raise InputError(what, nearest(value, choices))
+def require_known(value: object, known: Collection[str], what: str, otherwise: str = "") -> None:
+    """Raise InputError, which says ``what`` is wrong and names the nearest known value, unless a value is known.
+
+    ``otherwise`` is as in :func:`nearest`.
+    """
+    if value not in known:
+        raise InputError(what, nearest(value, known, otherwise))
 
 
-def nearest(value: object, choices: Iterable[str]) -> str:
-    """Return a hint that names the closest of ``choices``, or all of them if none is close."""
+def nearest(value: object, choices: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint that names the closest of ``choices``; if none is close, ``otherwise``, or all of them."""
     import difflib  # here, because every start of the command loads this module
 
     names = list(choices)
@@ -86,4 +89,4 @@ def nearest(value: object, choices: Iterable[str]) -> str:
     matches = difflib.get_close_matches(str(value).casefold(), by_casefold, n=1, cutoff=0.6)
     if matches:
         return f"Did you mean {by_casefold[matches[0]]!r}?"
-    return "Choose one of: " + ", ".join(names) if names else "There is none yet"
+    return otherwise or ("Choose one of: " + ", ".join(names) if names else "There is none yet")

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from pipeline.core.csr import Ints, Keys, pack
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import NO_YEAR, PAPERS, SHARD_ROWS
@@ -43,11 +43,10 @@ class DuplicatesConfig:
     min_title_chars: int = 20
 
     def __post_init__(self) -> None:
-        if self.action not in ("drop", "merge"):
-            raise InputError(f"--duplicates={self.action!r} is unknown", "Choose keep, drop or merge")
+        actions = ("drop", "merge")
+        require_known(self.action, actions, f"--duplicates={self.action!r} is unknown", "Choose keep, drop or merge")
         for rule in self.rules:
-            if rule not in RULES:
-                raise InputError(f"duplicates cannot be identified by {rule!r}", nearest(rule, RULES))
+            require_known(rule, RULES, f"duplicates cannot be identified by {rule!r}")
 
 
 class Groups(NamedTuple):

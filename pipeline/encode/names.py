@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.door import require
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.encode import hub, kinds
 
 HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
@@ -178,8 +178,8 @@ def register(name: str, **entry: Any) -> None:
         require(entry["like"], str, "like")
     if not re.fullmatch(r"\w[\w.-]*", name) or name in known_names() - _REGISTERED.keys():
         raise InputError(f"an encoder cannot be called {name!r}", "Give a word that is not a system yet")
-    if (like := entry.pop("like", None)) is not None and like not in existing:
-        raise InputError(f"there is no encoder {like!r}", nearest(like, existing))
+    if (like := entry.pop("like", None)) is not None:
+        require_known(like, existing, f"there is no encoder {like!r}")
     _REGISTERED[name] = {**existing.get(like, {}), **entry}
 
 

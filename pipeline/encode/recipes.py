@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.install import optional, pip
 from pipeline.core.progress import say
 from pipeline.encode import shape
@@ -83,8 +83,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
         return {"template": "title-sep-abstract", "pooling": "cls", "max_length": length, "distance": "l2"}
     values = _described(folder, "SentenceTransformer")
     similarity = values.get("similarity_fn_name") or "cosine"
-    if similarity not in _DISTANCES:
-        raise InputError(f"{folder} is compared by {similarity!r}", f"Known: {', '.join(_DISTANCES)}")
+    require_known(similarity, _DISTANCES, f"{folder} is compared by {similarity!r}")
     settings = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
     settings |= {key: own[key] for key in ("template", "pooling", "pals", "normalise") if key in own}
     settings |= (

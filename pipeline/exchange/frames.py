@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.core import files
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import require_known
 from pipeline.core.text import csv_cell
 from pipeline.measure import trec
 
@@ -21,8 +21,7 @@ _ID_COLUMNS = ("query_id", "paper_id")
 
 def check_format(output: str, formats: Collection[str]) -> None:
     """Raise InputError unless ``output`` is one of the formats."""
-    if output not in formats:
-        raise InputError(f"--format must be one of {', '.join(formats)}, got {output!r}", nearest(output, formats))
+    require_known(output, formats, f"--format must be one of {', '.join(formats)}, got {output!r}")
 
 
 def as_csv(frame: pl.DataFrame) -> str:

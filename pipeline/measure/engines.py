@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, query_of, select, within
@@ -81,8 +81,7 @@ def _check_measurable(qrels: Qrels, run: RankedRun, measure: Measure) -> None:
 
 def check_engine(engine: str) -> None:
     """Raise InputError for an engine that is not in :data:`ENGINES`."""
-    if engine not in ENGINES:
-        raise InputError(f"there is no measure engine {engine!r}", nearest(engine, ENGINES))
+    require_known(engine, ENGINES, f"there is no measure engine {engine!r}")
 
 
 def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from pipeline.core.csr import find_sorted, offsets_of, pack
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
@@ -87,8 +87,7 @@ class Search:
         bfloat16: bool = False,
     ) -> None:
         base.check_depth(depth)
-        if metric not in CODES:
-            raise InputError(f"there is no metric {metric!r}", nearest(metric, CODES))
+        require_known(metric, CODES, f"there is no metric {metric!r}")
         offsets, vectors = queries if isinstance(queries, Groups) else (None, queries)
         if vectors.ndim != 2 or vectors.shape[1] == 0:
             raise InputError(f"the queries have shape {vectors.shape}", "Give one vector a query")

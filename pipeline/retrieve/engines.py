@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipeline.core.config import pairs
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
 
 if TYPE_CHECKING:
     from pipeline.retrieve.dense import ExactEngine
@@ -101,8 +101,7 @@ def parse_settings(text: str) -> IndexSettings | None:
         return None
     values: dict[str, Any] = {}
     for piece, key, value in pairs(parameters) if parameters else []:
-        if key not in _PARAMETERS[kind]:
-            raise InputError(f"{kind} has no parameter {key!r}", nearest(key, _PARAMETERS[kind]))
+        require_known(key, _PARAMETERS[kind], f"{kind} has no parameter {key!r}")
         try:
             values[key] = int(value) if isinstance(getattr(IndexSettings, key), int) else float(value)
         except ValueError:

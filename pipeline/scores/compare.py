@@ -139,8 +139,7 @@ def _sets(
     shared_scores, labels = paired(scores, first, second)
     common = in_order(shared_scores.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
     for name in measures or ():
-        if name not in common:
-            raise InputError(f"{name} must be scored for both rows", f"Choose from {', '.join(common)}")
+        require_known(name, common, f"{name} must be scored for both rows")
     names = list(measures or common)
     chosen = shared_scores.filter(pl.col("measure").is_in(names))
     chosen = chosen.sort(pl.col("measure").cast(pl.Enum(names)), maintain_order=True)

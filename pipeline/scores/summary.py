@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import (
@@ -145,8 +145,9 @@ def _summarise_kind(
     requested_baseline = _default_baseline(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, requested_baseline)
     measures = in_order(scores["measure"].unique())
-    if sort is not None and sort not in measures:
-        raise InputError(f"{sort} was not scored", f"Score it with --measures, or choose from {', '.join(measures)}")
+    if sort is not None:
+        remedy = f"Score it with --measures, or choose from {', '.join(measures)}"
+        require_known(sort, measures, f"{sort} was not scored", remedy)
     require_same_queries(scores)
     placed = [
         {"table": number, "over": over, "place": place, "field": field, "size": size}

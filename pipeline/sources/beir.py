@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
@@ -52,10 +52,7 @@ class Beir(FileRelease):
     def _qrels(self) -> Path:
         files = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
         by_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(files)}
-        if self.judged not in by_split:
-            raise InputError(
-                f"{self.folder} has no judgements of split {self.judged!r}", nearest(self.judged, by_split)
-            )
+        require_known(self.judged, by_split, f"{self.folder} has no judgements of split {self.judged!r}")
         return by_split[self.judged]
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pipeline.core import files
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import normalise, one_a_line
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
@@ -182,10 +182,7 @@ def query_id(paper: str, facet: str) -> str:
 
 def checked_facet(name: str, origin: str) -> str:
     """Return a facet's name; InputError if there is no such facet."""
-    if name not in FACETS:
-        raise InputError(
-            f"the facet in {origin} must be one of {', '.join(FACETS)}, got {name!r}", nearest(name, FACETS)
-        )
+    require_known(name, FACETS, f"the facet in {origin} must be one of {', '.join(FACETS)}, got {name!r}")
     return name
 
 

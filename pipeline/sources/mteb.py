@@ -16,7 +16,7 @@ import httpx
 
 from pipeline.core import files
 from pipeline.core.config import file_name
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
@@ -189,8 +189,8 @@ def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -
     """Raise InputError if the split has no judgements; the package would silently use the only existing split."""
     configurations = {"default", "qrels", f"{subset}-qrels"} & {*datasets.get_dataset_config_names(path)}
     splits = {available for config in configurations for available in datasets.get_dataset_split_names(path, config)}
-    if splits and split not in splits:
-        raise InputError(f"{name} has no judgements of split {split!r}", nearest(split, sorted(splits)))
+    if splits:
+        require_known(split, sorted(splits), f"{name} has no judgements of split {split!r}")
 
 
 def folder_of(task: str) -> str:

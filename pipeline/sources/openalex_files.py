@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 
-from pipeline.core.errors import CorruptError, InputError, StageError, nearest
+from pipeline.core.errors import CorruptError, InputError, StageError, require_known
 from pipeline.core.progress import warn
 from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
@@ -213,8 +213,7 @@ class OpenAlexCatalogue:
     """One format (:data:`FORMATS`) of the current snapshot in the bucket."""
 
     def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
-        if kind not in FORMATS:
-            raise InputError(f"there is no format {kind!r} of the snapshot", nearest(kind, FORMATS))
+        require_known(kind, FORMATS, f"there is no format {kind!r} of the snapshot")
         self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
         works, merged = FORMATS[kind]
         self._works = self._first_listed(works)

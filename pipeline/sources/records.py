@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.core.progress import warn
@@ -242,8 +242,7 @@ def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, required: str) -
     Only the columns that are fields of ``kind`` are read. InputError if the ``required`` column is missing.
     """
     names = open_parquet(path).schema_arrow.names
-    if required not in names:
-        raise InputError(f"{path} has no column {required!r}", nearest(required, names))
+    require_known(required, names, f"{path} has no column {required!r}")
     columns = [field.name for field in msgspec.structs.fields(kind) if field.name in names]
     for row_number, row in read_columns(path, columns, tally):
         try:

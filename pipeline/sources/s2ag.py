@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pyarrow as pa
 
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.files import read_json
 from pipeline.core.text import id_keys, normalise
 from pipeline.sources.base import (
@@ -92,10 +92,7 @@ class S2ag(FileRelease, JoinedRelease):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fields_from not in S2_SOURCES:
-            raise InputError(
-                f"S2AG has no fields of study from {self.fields_from!r}", nearest(self.fields_from, S2_SOURCES)
-            )
+        require_known(self.fields_from, S2_SOURCES, f"S2AG has no fields of study from {self.fields_from!r}")
 
     def _files(self, dataset: str) -> list[Path]:
         ends = (".jsonl.gz", ".gz", ".jsonl", ".json")
@@ -283,8 +280,7 @@ class S2agCatalogue:
             if match := re.search(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([MB]) records", offer.description):
                 self.stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
         for dataset in self._datasets:
-            if dataset not in offered:
-                raise InputError(f"release {self.release} has no dataset {dataset!r}", nearest(dataset, offered))
+            require_known(dataset, offered, f"release {self.release} has no dataset {dataset!r}")
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import httpx
 
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import StageError, require_known
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
 from pipeline.sources.remote import Remote, plain_name
 
@@ -43,8 +43,7 @@ def catalogue(
             if not configurations or configuration in configurations
         ]
     for name in configurations:
-        if name not in offered:
-            raise InputError(f"the hub has no configuration {name!r} of SciRepEval", nearest(name, offered))
+        require_known(name, offered, f"the hub has no configuration {name!r} of SciRepEval")
     if not remotes:
         raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
     return HubFiles(plain_name(f"scirepeval-{'-'.join(commits)}"), remotes)

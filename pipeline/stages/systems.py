@@ -301,12 +301,9 @@ def _bm25(name: Name) -> Bm25:
         try:
             values[key] = float(value)
         except ValueError:
-            typed = f"{key}={value}" if value else key
-            hint = nearest(key, ["tuned"]) if not value else ""
-            raise InputError(
-                f"{typed!r} in {str(name)!r} is not a parameter",
-                hint if hint.startswith("Did") else f"Write bm25, {TUNED} or bm25:k1=1.2,b=0.75",
-            ) from None
+            typed, remedy = f"{key}={value}" if value else key, f"Write bm25, {TUNED} or bm25:k1=1.2,b=0.75"
+            remedy = remedy if value else nearest(key, ["tuned"], remedy)
+            raise InputError(f"{typed!r} in {str(name)!r} is not a parameter", remedy) from None
     bm25 = Bm25(values["k1"], values["b"])
     if not (0 <= bm25.k1 < float("inf") and 0 <= bm25.b <= 1):
         raise InputError(f"{str(name)!r} is out of range", "k1 is at least 0, b between 0 and 1")

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.errors import InputError, require_known
 from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Table
-from pipeline.studies.recipe import RECIPES, check_choice
+from pipeline.studies.recipe import RECIPES
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace
@@ -73,6 +74,7 @@ class Study:
         listing: ``listing(recipe)`` returns the contents of the input, rows for ``--list``; None: nothing to list.
         needs: remedy if the corpus or input of the recipe is missing: what it is, and the command that fetches it.
             Empty: any corpus can be used.
+        own_recipe: its default recipe; None: the one of its name in ``pipeline/data/recipes``.
     """
 
     name: str
@@ -82,39 +84,54 @@ class Study:
     results: Callable[[Workspace, Any], StudyResult]
     listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
     needs: str = ""
+    own_recipe: Path | None = None
 
     @property
     def default_recipe(self) -> Path:
         """The recipe used without ``--recipe``; it has the study's name."""
-        return RECIPES / f"{self.name}.toml"
+        return self.own_recipe or RECIPES / f"{self.name}.toml"
 
 
 STUDIES = {
-    "pool_size": "pool_size",
-    "neighbours": "neighbours.study",
-    "scirepeval": "scirepeval.study",
-    "large_scale": "large_scale.study",
-    "mdcr": "mdcr.study",
-    "mdcr_eval": "mdcr.scores",
-    "mdcr_checks": "mdcr.checks",
-    "facets": "facets.study",
-    "facet_pools": "facets.build",
-    "scientific": "scientific",
-    "leaderboard": "leaderboard.study",
-    "card": "leaderboard.card",
-    "overlap": "overlap",
-    "crossover": "crossover.study",
-    "missing_relevance": "missing_relevance",
+    "pool_size": ".pool_size",
+    "neighbours": ".neighbours.study",
+    "scirepeval": ".scirepeval.study",
+    "large_scale": ".large_scale.study",
+    "mdcr": ".mdcr.study",
+    "mdcr_eval": ".mdcr.scores",
+    "mdcr_checks": ".mdcr.checks",
+    "facets": ".facets.study",
+    "facet_pools": ".facets.build",
+    "scientific": ".scientific",
+    "leaderboard": ".leaderboard.study",
+    "card": ".leaderboard.card",
+    "overlap": ".overlap",
+    "crossover": ".crossover.study",
+    "missing_relevance": ".missing_relevance",
 }
-"""The modules of the studies below ``pipeline.studies``, each with a ``STUDY``, imported when one is run."""
+"""The modules of the studies, each with a ``STUDY``, imported when one is run; a leading dot means this package."""
+
+
+def register(name: str, module: str) -> None:
+    """Add a study of another package, for ``mdcr study NAME``; InputError if the name is taken.
+
+    ``module`` has the study as ``STUDY``; it is imported when a study is run, or when studies are listed.
+    """
+    if STUDIES.setdefault(name, module) != module:
+        raise InputError(f"there is a study {name!r} already", "Give yours another name")
 
 
 def find(name: str) -> Study:
     """Return the study with a name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its package cannot be imported.
     """
-    check_choice("the study", name, STUDIES)
-    study: Study = importlib.import_module(f"pipeline.studies.{STUDIES[name]}").STUDY
+    require_known(name, STUDIES, f"there is no study {name!r}")
+    try:
+        study: Study = importlib.import_module(STUDIES[name], __package__).STUDY
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"the study {name} ({STUDIES[name]}) cannot be loaded ({error})", "Repair its package"
+        ) from error
     return study

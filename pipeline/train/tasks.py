@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.rng import generator
 from pipeline.core.text import normalise, number
 from pipeline.core.workdir import Workdir
@@ -46,8 +46,7 @@ _SCHEMAS = {
 def task_of(name: str) -> Entry:
     """Return an in-train task; raise InputError if there is none of that name."""
     in_train = {entry.name: entry for entry in entries().values() if entry.in_train}
-    if name not in in_train:
-        raise InputError(f"there is no training task {name!r}", nearest(name, in_train))
+    require_known(name, in_train, f"there is no training task {name!r}")
     return in_train[name]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Ints, offsets_of, slices
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
@@ -75,8 +75,7 @@ def mix_of(recipe: str, counts: Mapping[str, int | None]) -> Mix:
     Raises:
         InputError: there is no such recipe, or ``counts`` has a kind that it lacks.
     """
-    if recipe not in RECIPES:
-        raise InputError(f"there is no recipe of triplets {recipe!r}", nearest(recipe, RECIPES))
+    require_known(recipe, RECIPES, f"there is no recipe of triplets {recipe!r}")
     values = dict(vars(RECIPES[recipe]))
     for name, count in counts.items():
         kind = "ranked" if name == "hard" and values["ranked"] else name

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pipeline.api import Workspace
 from pipeline.core import files, order
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -239,8 +239,7 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
                 f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
             ) from error
         for paper, rows in zip(pools.query_papers(pool), pools.ranked_rows(pool), strict=True):
-            if paper not in lists:
-                raise InputError(f"{path} must rank query {paper}, got nothing", nearest(paper, lists))
+            require_known(paper, lists, f"{path} must rank query {paper}, got nothing")
             ranked = [str(candidate) for candidate, _ in lists[paper] if str(candidate) != paper]
             judged = pool.corpus.ids(rows)
             repeated = [candidate for candidate, count in Counter(ranked).items() if count > 1]

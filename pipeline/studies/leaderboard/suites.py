@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.scores.choose import filter_settings, is_called, settings_of_choice, typed_option
 from pipeline.scores.store import as_json
@@ -61,8 +61,7 @@ def _settings_of(text: str) -> dict[str, Any]:
         raise InputError(f"--pools must be {ALL}, or settings such as queries=100,size=2000; got {text!r}", "Mend it")
     given: dict[str, Any] = {name.strip().lstrip("-").replace("-", "_"): value.strip() for name, _, value in pairs}
     for name in given:
-        if name not in SETTINGS:
-            raise InputError(f"there is no setting {name!r} of pools", nearest(name, SETTINGS))
+        require_known(name, SETTINGS, f"there is no setting {name!r} of pools")
     return settings_of_choice(**{name: _FLAGS.get(value, value) for name, value in given.items()})
 
 

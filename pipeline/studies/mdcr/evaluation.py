@@ -15,7 +15,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT, file_name
 from pipeline.core.csr import pack
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -106,8 +106,7 @@ def evaluations_of_lists(
     ``validation`` has the pool of validation queries of each field, for weighted sums. A tuning on large pools is used
     only by systems that name one (``bm25:tuned``).
     """
-    if index not in INDEXES:
-        raise InputError(f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}", nearest(index, INDEXES))
+    require_known(index, INDEXES, f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}")
     parsed = parse_systems(systems)
     if index != "field" and any(system.parts for system in parsed):
         raise InputError(f"fused and reranked systems must use the index field, got {index}", "Leave them out")

@@ -18,7 +18,7 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import digest, file_name
 from pipeline.core.csr import pack
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
@@ -62,8 +62,7 @@ def file_names(split: str) -> tuple[str, str]:
 
 def read_lists(folder: Path, split: str) -> BenchmarkLists:
     """Read the candidate lists of one split, published or home-built."""
-    if split not in SPLITS:
-        raise InputError(f"the split of a benchmark must be val or test, got {split!r}", nearest(split, SPLITS))
+    require_known(split, SPLITS, f"the split of a benchmark must be val or test, got {split!r}")
     path = _existing(folder, file_names(split)[0])
     lists: BenchmarkLists = files.given_json(path)
     if not isinstance(lists, dict) or not lists:

@@ -11,7 +11,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import Count, convert
 from pipeline.core.task import Task
 from pipeline.core.text import from_csv_cell
@@ -61,8 +61,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name in self.classes:
-            if name not in CLASSES:
-                raise InputError(f"a class must be one of the 32, got {name!r}", nearest(name, CLASSES))
+            require_known(name, CLASSES, f"a class must be one of the 32, got {name!r}")
         if self.titles < 1:
             raise InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
 

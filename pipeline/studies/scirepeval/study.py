@@ -13,7 +13,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
 from pipeline.core.task import Task
 from pipeline.encode.names import split_names
@@ -80,10 +80,7 @@ class Recipe:
         if not self.confusion:
             return {}
         table = steps.multi_format(self.formats)
-        if self.confusion not in table:
-            raise InputError(
-                f"confusion must name a multi-format system, got {self.confusion!r}", nearest(self.confusion, table)
-            )
+        require_known(self.confusion, table, f"confusion must name a multi-format system, got {self.confusion!r}")
         row = table[self.confusion]
         return {name: row[name] for name in (*FORMATS[:3], "query") if name in row}
 
@@ -107,8 +104,7 @@ class Recipe:
         """Return the tasks to evaluate: those of the recipe, or all of the edition that the folder has."""
         available = {entry.name: entry for entry in self.available()}
         for name in self.tasks:
-            if name not in entries():
-                raise InputError(f"a task must be one of the table, got {name!r}", nearest(name, entries()))
+            require_known(name, entries(), f"a task must be one of the table, got {name!r}")
             if name not in available:
                 raise InputError(
                     f"{self.folder.root} must hold the files of task {name}, got none",
