@@ -134,7 +134,8 @@ def test_short_titles_missing_years_and_missing_dois_are_no_duplicates(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [(("dorp",), "Choose keep, drop or merge"), (("drop", ("isbn",)), "by 'isbn'")]
+    ("settings", "message"),
+    [(("dorp",), "Did you mean 'drop'"), (("join",), "Choose keep, drop or merge"), (("drop", ("isbn",)), "by 'isbn'")],
 )
 def test_settings_are_checked(settings: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):

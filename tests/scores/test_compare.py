@@ -224,7 +224,11 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, pools: list[Artifact
         (("bm25", "lsaa"), {}, "'lsaa' must be a system that was scored on these pools"),
         (("bm25", "lsa"), {}, r"'lsa' must mean one row, got lsa \(depth .*; lsa \(depth"),
         (("bm25", "scincl"), {}, "same pools, got none in common"),
-        (("bm25", "lsa (depth 500)"), {"measures": ["mrr"]}, "mrr must be scored for both rows. Choose from map, rec"),
+        (
+            ("bm25", "lsa (depth 500)"),
+            {"measures": ["mrr"]},
+            "mrr must be scored for both rows. Choose one of: map, rec",
+        ),
     ):
         with pytest.raises(InputError, match=fault):
             compared(tmp_path, *names, **options)
