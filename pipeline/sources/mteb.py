@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
+import msgspec
+import pyarrow as pa
+import yaml
 
 from pipeline.core import files
 from pipeline.core.config import file_name
@@ -22,8 +25,9 @@ from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
 from pipeline.sources.download import RECORD
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
+from pipeline.sources.judgements import id_of, judgements_of
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally
+from pipeline.sources.records import Tally, convert_record
 
 LISTS = {
     "scientific": (
@@ -40,6 +44,16 @@ LISTS = {
 
 _PART = "documents"
 """Name of a task's only part."""
+
+_CARD = "README.md"
+_MAX_PATTERN, _MAX_STARS = 200, 8
+"""Maximum characters and stars of a pattern of files: each star multiplies what is compared."""
+
+
+class _Document(msgspec.Struct):
+    id: str | int | None = None
+    title: str | None = None
+    text: str | None = None
 
 
 def task_names(text: str) -> list[str]:
@@ -100,14 +114,21 @@ class Mteb(FileRelease):
         """Return all files of the data set that are not hidden.
 
         Raises:
-            InputError: the folder has none, or was not fetched completely.
+            InputError: the folder has none, was not fetched completely, or a link or its card leads out of it.
         """
         check_finished(self.folder)
-        paths = [path for path in sorted(self.folder.rglob("*")) if not path.is_dir() and path.name != RECORD]
+        found = [path for path in sorted(self.folder.rglob("*")) if path.name != RECORD]
+        paths = [path for path in found if path.is_symlink() or not path.is_dir()]
         paths = [path for path in paths if not any(name[0] == "." for name in path.relative_to(self.folder).parts)]
         check_files(paths)
         if not paths:
             raise InputError(f"{self.folder} holds no data of {self.task}", f"mdcr fetch mteb --task {self.task}")
+        folder = files.resolved(self.folder)
+        homes = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]  # of the hub
+        for path in paths:
+            if path.is_symlink() and not any(files.resolved(path).is_relative_to(home) for home in homes):
+                raise InputError(f"{path} must stay in its folder, got a link to {files.resolved(path)}", _COPY)
+        _check_card(self.folder)
         return paths
 
     def identity(self) -> Mapping[str, Any]:
@@ -126,36 +147,49 @@ class Mteb(FileRelease):
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:  # noqa: ARG002
         """Yield the documents as papers without year, field or references."""
-        for document_number, document in enumerate(self._data()["corpus"], 1):
-            if document["id"] in (None, ""):
+        for document_number, record in enumerate(self._data()["corpus"], 1):
+            try:
+                document = convert_record(record, _Document, tally, document_number)
+            except msgspec.ValidationError as error:
+                tally.drop("wrong_type", document_number, str(error))
+                continue
+            if document.id in (None, ""):
                 tally.drop("no_paper_id", document_number)
             else:
-                yield Paper(id=str(document["id"]), title=document.get("title"), abstract=document["text"])
+                yield Paper(id=str(document.id), title=document.title, abstract=document.text)
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries, with instructions appended, their judgements and their candidate lists.
 
         Raises:
-            InputError: no judged query has a text, or a query is not a text.
+            InputError: no judged query has a text, a query is not a text, or a grade not a whole number.
         """
         data, tally = self._data(), Tally(self.folder / "queries", self.max_text, self.markup)
         texts = {}
         for query in data["queries"]:
-            if not isinstance(query["text"], str):
-                raise InputError(f"queries of {self.task} must be texts, got {query['text']!r:.60}", "Choose another")
+            wrong = [text for text in (query.get("text"), query.get("instruction") or "") if not isinstance(text, str)]
+            if wrong:
+                raise InputError(f"queries of {self.task} must be texts, got {wrong[0]!r:.60}", "Choose another")
             text = " ".join(filter(None, (query["text"], query.get("instruction"))))
             texts[str(query["id"])] = normalise(tally.cut(text))
         qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
+        grades = {pair: grade for _, pair, grade in judgements_of(qrels)}
         tally.leave_out_absent(qrels, texts)
         ids = sorted(texts.keys() & qrels.keys())
         return QuerySet(
             ids,
             [texts[query] for query in ids],
-            [(query, paper, int(grade)) for query in ids for paper, grade in qrels[query].items()],
+            [(query, paper, grades[query, paper]) for query in ids for paper in qrels[query]],
             tally.noted,
             tally.examples,
-            ranked=[] if top_ranked is None else [(query, top_ranked.get(query) or []) for query in ids],
+            ranked=[] if top_ranked is None else [(query, self._listed(query, top_ranked)) for query in ids],
         )
+
+    def _listed(self, query: str, top_ranked: Mapping[str, Any]) -> list[str]:
+        listed = top_ranked.get(query) or []
+        if isinstance(listed, str):
+            raise InputError(f"the candidates of query {query!r} must be a list, got {listed!r:.60}", "Choose another")
+        return [id_of(paper, f"the candidates of query {query!r}") for paper in listed]
 
     def _data(self) -> Mapping[str, Any]:
         return _load_data(self.folder, self.task, self.judged, self.subset)
@@ -177,12 +211,57 @@ def _load_data(folder: Path, name: str, split: str, subset: str) -> Mapping[str,
         task.load_data()
         task.convert_v1_dataset_format_to_v2(None)
         data: Mapping[str, Any] = task.dataset[subset][split]
-    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
+    except (*_REFUSALS, datasets.exceptions.DatasetsError) as error:
         raise InputError(
-            f"{folder} cannot be read as split {split!r} of {name} ({type(error).__name__}: {error})",
+            f"{folder} cannot be read as split {split!r} of {name} ({type(error).__name__}: {str(error)[:300]})",
             f"mdcr fetch mteb --task {name}, or give another --judged or --subset",
         ) from error
     return data
+
+
+_REFUSALS = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError),
+    *(pa.ArrowException, yaml.YAMLError),
+)
+"""What the packages mteb and datasets raise for data of another shape, beside their own errors."""
+_COPY = "Copy the file into the folder, or fetch the data set again"
+
+
+def _check_card(folder: Path) -> None:
+    """Raise InputError if the card of a data set cannot be read, or names files that are not below its folder.
+
+    The package datasets reads whatever the patterns of the card match: any file, and any address.
+    """
+    from huggingface_hub import DatasetCard
+
+    card = files.given(folder / _CARD)
+    if (folder / ".huggingface.yaml").exists():
+        raise InputError(f"{folder} must describe its files in {_CARD} alone, got .huggingface.yaml", "Remove it")
+    if not card.exists():
+        return
+    try:
+        configurations = DatasetCard.load(card, ignore_metadata_errors=False).data.get("configs") or []
+        patterns = [text for entry in configurations for text in _patterns(entry)]
+    except (*_REFUSALS, RecursionError) as error:
+        raise InputError(f"{card} cannot be read ({str(error)[:200]})", "Fetch the data set again") from error
+    for text in patterns:
+        path = PurePosixPath(text)
+        hidden = path.is_absolute() or any(name.startswith(".") for name in path.parts) or {*":\\"} & {*text}
+        if hidden or len(text) > _MAX_PATTERN or text.count("*") > _MAX_STARS or not text.isprintable():
+            raise InputError(f"{card} must name files below its folder, got {text[:80]!r}", _COPY)
+
+
+def _patterns(entry: Any) -> Iterator[str]:
+    """Yield the paths and patterns of files of a configuration: texts, lists of texts, or of splits with ``path``."""
+    found = [(entry.get("data_files"), 0), (entry.get("data_dir"), 0)]
+    while found:
+        value, depth = found.pop()
+        if depth > 3:  # a list of splits with lists of paths
+            raise ValueError("its lists of files are nested")
+        if isinstance(value, list | dict):
+            found += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
+        elif value is not None:
+            yield str(value)
 
 
 def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -> None:
