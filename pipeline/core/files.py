@@ -102,10 +102,10 @@ def given(path: Path) -> Path:
     """Return the path of a file from outside, which may be missing.
 
     Raises:
-        InputError: it is a folder, or a pipe or a device, which may have no end.
+        InputError: it is a folder, a broken link, or a pipe or a device, which may have no end.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} must be a file, got a folder, a pipe or a device", "Name a file")
+    if not path.is_file() and os.path.lexists(path):
+        raise InputError(f"{path} must be a file, got a folder, a pipe, a device or a broken link", "Name a file")
     return path
 
 

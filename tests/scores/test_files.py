@@ -328,7 +328,7 @@ def test_pipes_folders_and_devices_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.run")
     run, qrels = {"q": {"d": 1.0}}, {"q": {"d": 1}}
     for place in (tmp_path / "pipe.run", tmp_path, Path("/dev/zero")):
-        with pytest.raises(InputError, match="must be a file, got a folder, a pipe or a device"):
+        with pytest.raises(InputError, match="must be a file, got a folder, a pipe, a device"):
             evaluate(place, qrels)
-        with pytest.raises(InputError, match="must be a file, got a folder, a pipe or a device"):
+        with pytest.raises(InputError, match="must be a file, got a folder, a pipe, a device"):
             evaluate(run, place)

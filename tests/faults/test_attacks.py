@@ -1,0 +1,192 @@
+"""Attacks on every command that takes a file or a value of a user: one line, or the figures of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.faults.tally import Tally
+from tests.faults.workspace import leftovers
+from tests.sources.test_mteb import DOCUMENTS, QUERIES, Tables, datasets_cache, drawn, write_task
+
+__all__ = ["datasets_cache"]
+
+SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    """Fail a test that waits for ever, as the reader of a pipe does."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"no end after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a workspace with a corpus, a pool and scores of BM25, beside small files that are good."""
+    root = tmp_path_factory.mktemp("tiny")
+    mdcr_json(root, *flags("corpus --source synthetic --papers 500 --seed 5 --corpus tiny --workers 1"))
+    mdcr_json(root, *flags(f"eval {POOL} --model bm25"))
+    for name, text in GOOD.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+POOL = "--queries 10 --size all --samples 1 --workers 1 --measures map"
+GOOD = {
+    "given/good.qrels": "q 0 d 1\n",
+    "given/good.run": "q Q0 d 1 1.0 x\n",
+    "papers/a.jsonl": '{"paper_id": "1", "title": "A"}\n{"paper_id": "2", "title": "B", "references": ["1"]}\n',
+}
+PAPERS = "corpus --source jsonl --input {root}/papers --corpus new --workers 1"
+
+# Commands that read a file of the user, {file}, and the ending of its name.
+READERS: Sequence[tuple[str, str]] = [
+    *((ending, "evaluate --qrels {root}/given/good.qrels --run {file}") for ending in ("trec", "json", "parquet")),
+    *((ending, "evaluate --run {root}/given/good.run --qrels {file}") for ending in ("trec", "json", "parquet")),
+    *((ending, f"eval {POOL} --model vectors:{{file}}") for ending in ("npy", "npz", "parquet", "arrow", "jsonl")),
+    ("run", f"eval {POOL} --model run:{{file}}"),
+    ("jsonl", f"{PAPERS} --contexts {{file}}"),
+    ("tsv", f"{PAPERS} --citations {{file}}"),
+    *((end, f"corpus --source {source} --input {{file}}") for end, source in (("jsonl", "jsonl"), ("bib", "bibtex"))),
+    ("txt", "pool --queries 10 --size all --samples 1 --workers 1 --exclude {file}"),
+    ("toml", f"eval {POOL} --model bm25 --on slurm --slurm {{file}}"),
+    ("toml", "study pool_size --recipe {file}"),
+    ("toml", "train {file}"),
+    ("csv", "show table --check {file}"),
+    ("key", "fetch s2ag --endpoint http://127.0.0.1:9 --api-key-file {file}"),
+    ("json", "eval --benchmark {root}/papers --scores {file}"),
+    ("zip", "leaderboard --add {file}"),
+]
+SPECIAL: Mapping[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize(("ending", "command"), READERS, ids=[f"{end}: {words[:40]}" for end, words in READERS])
+def test_only_regular_files_are_read(
+    ending: str, command: str, kind: str, tiny: Path, tmp_path: Path, tally: Tally
+) -> None:
+    file = tmp_path / f"x.{ending}"
+    SPECIAL[kind](file)
+    tally.count("tried")
+    one_line_error(mdcr(tiny, *flags(command.format(root=tiny, file=file))))
+    assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("text", ['{"q": {"d": 1}, "q": {"e": 2}}', '{"q": {"d": 1, "d": 2}}'])
+@pytest.mark.parametrize("option", ["run", "qrels"])
+def test_a_repeated_key_is_refused(text: str, option: str, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    (tmp_path / "x.json").write_text(text)
+    files = {"run": tiny / "given/good.run", "qrels": tiny / "given/good.qrels", option: tmp_path / "x.json"}
+    tally.count("tried")
+    words = ["evaluate", "--run", str(files["run"]), "--qrels", str(files["qrels"])]
+    assert "twice" in one_line_error(mdcr(tmp_path / "root", *words))
+    tally.count("refused")
+
+
+_SECRET = [{"_id": f"d{number:02}", "title": "secret", "text": "secret"} for number in range(DOCUMENTS)]
+
+# Paths of the documents in the card of a data set of MTEB; "outside" is a folder beside that of the data set.
+PATHS = [
+    *("../outside/*.parquet", "{outside}/c.parquet", "{outside}/**", "/**", "file://{outside}/c.parquet"),
+    *("corpus/../../outside/c.parquet", "**/" * 30 + "*.parquet", ".hidden/c.parquet", "hf://datasets/a/b/c.parquet"),
+]
+CARDS: Mapping[str, str] = {
+    "YAML without end": "configs: [",
+    "a tab": "\tconfigs: 1",
+    "configurations of null": "configs:\n- null",
+    "a name that is a list": "configs:\n- config_name: [1]\n  data_files: x",
+    "a tag of Python": "configs: !!python/object/apply:os.system ['true']",
+    "deep nesting": "configs: " + "[" * 5_000 + "]" * 5_000,
+    "aliases of aliases": "a0: &a0 [x, x]\n"
+    + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}, *a{n}, *a{n}]\n" for n in range(20))
+    + "configs:\n- config_name: corpus\n  data_files: *a20",
+    "a split that is a number": "configs:\n- config_name: corpus\n  data_files: [{split: 5, path: x}]",
+    "features of a number": "dataset_info:\n- config_name: corpus\n  features: 5",
+}
+
+
+def _mteb(folder: Path, tmp_path: Path) -> Any:
+    words = ["corpus", "--source", "mteb", "--task", "SCIDOCS", "--input", str(folder), "--workers", "1"]
+    return mdcr(tmp_path / "root", *words)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_of_a_card_stay_in_the_folder(path: str, tmp_path: Path, tally: Tally) -> None:
+    folder = write_task(tmp_path / "task", drawn())
+    write_task(tmp_path / "outside", {"corpus": _SECRET})
+    card, written = folder / "README.md", "corpus/test-00000-of-00001.parquet"
+    card.write_text(card.read_text().replace(written, f"'{path.format(outside=tmp_path / 'outside')}'"))
+    tally.count("tried")
+    assert "must name files below its folder" in one_line_error(_mteb(folder, tmp_path))
+    tally.count("refused")
+
+
+def test_links_of_a_data_set_stay_in_the_folder(tmp_path: Path, tally: Tally) -> None:
+    folder = write_task(tmp_path / "task", drawn())
+    outside = write_task(tmp_path / "outside", {"corpus": _SECRET})
+    file = folder / "corpus/test-00000-of-00001.parquet"
+    file.unlink()
+    file.symlink_to(outside / "corpus" / file.name)
+    tally.count("tried")
+    assert "must stay in its folder" in one_line_error(_mteb(folder, tmp_path))
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_card_is_refused(card: str, tmp_path: Path, tally: Tally) -> None:
+    folder = write_task(tmp_path / "task", drawn())
+    (folder / "README.md").write_text(f"---\n{CARDS[card]}\n---\n")
+    tally.count("tried")
+    one_line_error(_mteb(folder, tmp_path))
+    tally.count("refused")
+
+
+# Rows that replace those of a table, and what the corpus counts; None: it is refused.
+TABLES: Sequence[tuple[str, Callable[[], list[Mapping[str, Any]]], str | None]] = [
+    ("corpus", lambda: [{"_id": row["_id"], "title": "T", "text": ["a"]} for row in _SECRET], None),
+    ("corpus", lambda: [{"_id": row["_id"], "title": 5, "text": "T"} for row in _SECRET], None),
+    ("corpus", lambda: [{"_id": row["_id"], "title": {"a": 1}, "text": "T"} for row in _SECRET], "title not a text"),
+    ("corpus", lambda: [{"_id": [row["_id"]], "title": "T", "text": "T"} for row in _SECRET], None),
+    ("queries", lambda: [{"_id": query} for query in QUERIES], None),
+    ("queries", lambda: [{"_id": query, "text": 5} for query in QUERIES], None),
+    ("instruction", lambda: [{"query-id": query, "instruction": ["a"]} for query in QUERIES], None),
+    ("default", lambda: [{"query-id": query, "corpus-id": "d00", "score": None} for query in QUERIES], None),
+    ("default", lambda: [{"query-id": query, "corpus-id": None, "score": 1} for query in QUERIES], None),
+    ("top_ranked", lambda: [{"query-id": query, "corpus-ids": ["d00", None]} for query in QUERIES], None),
+    ("top_ranked", lambda: [{"query-id": query, "corpus-ids": 5} for query in QUERIES], None),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_values_of_other_types_are_counted_or_refused(number: int, tmp_path: Path, tally: Tally) -> None:
+    name, rows, counted = TABLES[number]
+    tables: Tables = drawn() | {name: rows()}
+    tally.count("tried")
+    result = _mteb(write_task(tmp_path / "task", tables), tmp_path)
+    if counted is None and result.returncode:
+        one_line_error(result)
+        tally.count("refused")
+    else:
+        assert result.returncode == 0, result.stderr
+        assert counted is None or counted in result.stderr
+        tally.count("counted")
