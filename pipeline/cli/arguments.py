@@ -89,7 +89,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         ("eval", "make whatever is missing, and print the table"),
     ):
         command = _command(commands, name, summary)
-        help_text = "run of another tool: TREC, .json, .lz4 or .parquet (docs/interchange.md); may be repeated"
+        help_text = "run of another tool: TREC, .json or .parquet (docs/interchange.md); may be repeated"
         command.add_argument("--run", action="append", default=[], metavar="[NAME=]FILE", help=help_text)
         _scoring_options(command, required=False)
         _display_options(command, _FORMATS)
@@ -127,7 +127,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     _choice_options(compare, systems=False)
 
     evaluate = _command(commands, "evaluate", "score runs of any tool against qrels: needs no corpus", "memory json")
-    help_text = "TREC, a table, .json, .jsonl, .lz4 (ranx) or .parquet; may be repeated"
+    help_text = "TREC, a table, .json, .jsonl or .parquet; may be repeated"
     evaluate.add_argument("--run", action="append", default=[], metavar="[NAME=]FILE", help=help_text)
     help_text = "TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet"
     evaluate.add_argument("--qrels", type=Path, required=True, metavar="FILE", help=help_text)
@@ -333,7 +333,7 @@ def _benchmark_options(command: argparse.ArgumentParser) -> None:
 def _export_options(command: Parser) -> None:
     command.add_word("what", "pool, run (rankings of --model), scores, vectors (likewise) or benchmark", required=True)
     help_text = "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
-    help_text += "run: trec (default), trec.gz, json, json.gz, ranx or parquet; "
+    help_text += "run: trec (default), trec.gz, json, json.gz or parquet; "
     command.add_argument(
         "--format", help=help_text + "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet"
     )

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from pipeline.cli import options as read
-from pipeline.cli.output import print_json, print_rows
+from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
-from pipeline.core.text import printable
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import hub, kinds, registry
+from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.stages.systems import encoder_names, parse_precision
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
@@ -69,12 +69,10 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
 def _print_details(encoder: registry.KnownModel) -> None:
     values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
-    for name, value in values.items():
-        print(printable(f"{name:18}{value}".rstrip()))
-    for name, value in encoder.recipe.items():
-        print(printable(f"{name:18} {value!r}"))
-    for name, figure in encoder.published.items():
-        print(f"  {name:32}{registry.as_printed(figure):>8}")
+    values |= {f" {name}": repr(value) for name, value in encoder.recipe.items()}
+    values |= {f"  {name}": registry.as_printed(figure) for name, figure in encoder.published.items()}
+    lines = tuple(TableRow(name, (value,)) for name, value in values.items())
+    print_table(Table("", "", (Column("", "", text=True),), lines))
 
 
 def plan(options: argparse.Namespace) -> None:

@@ -6,12 +6,12 @@ import argparse
 import json
 import shutil
 import sys
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.text import printable
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import Column, Table, TableRow
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -20,10 +20,7 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> None:
-    """Print rows as a table, or as JSON under the name ``what``; a row may lack columns.
-
-    On a terminal the last column is wrapped.
-    """
+    """Print rows as a table, or as JSON under the name ``what``; a row may lack columns."""
     if options.json:
         print_json({what: list(rows)})
         return
@@ -31,19 +28,18 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
         print(f"no {what} yet")
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = [[printable(name) for name in names], *([_cell(row.get(name, "-")) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
     first = [next(row[name] for row in rows if name in row) for name in names]
-    numeric = [isinstance(value, int | float) and not isinstance(value, bool) for value in first]
-    indent = sum(widths[:-1]) + 2 * len(widths[:-1])
-    room = max(shutil.get_terminal_size().columns, 80) - indent if sys.stdout.isatty() else widths[-1]
-    for line in lines:
-        columns = zip(line, widths, numeric, strict=True)
-        *cells, last = (text.rjust(width) if right else text.ljust(width) for text, width, right in columns)
-        wrapped = textwrap.wrap(last, max(room, 30), break_long_words=False) or [""]
-        print("  ".join([*cells, wrapped[0]] if wrapped[0] else cells).rstrip())
-        for rest in wrapped[1:]:
-            print(" " * indent + rest)
+    is_text = [isinstance(value, bool) or not isinstance(value, int | float) for value in first]
+    columns = tuple(Column("", name, text) for name, text in zip(names[1:], is_text[1:], strict=True))
+    lines = [[_cell(row.get(name)) for name in names] for row in rows]
+    table = Table("", names[0], columns, tuple(TableRow(str(label or "-"), tuple(cells)) for label, *cells in lines))
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, wrapped at the width of a terminal; elsewhere a line of the table is one line."""
+    width = max(shutil.get_terminal_size().columns, 80) if sys.stdout.isatty() else sys.maxsize
+    print(render_table(table, width=width), end="")
 
 
 def print_artifacts(kind: str, artifacts: Sequence[Artifact], options: argparse.Namespace) -> None:
@@ -70,31 +66,25 @@ def as_record(artifact: Artifact) -> dict[str, Any]:
 
 def print_counts(title: str, artifact: Artifact) -> None:
     """Print the counts of an artifact, a line each; those of the prefilter only for a corpus without queries."""
-    print(title)
     counts = dict(artifact.manifest.counts)
     if artifact.manifest.stage == "corpus" and "queries" in counts:
         del counts["prefilter"]
-    for line in _lines(counts):
-        print(f"  {line}")
+    print_table(Table(title, "", (Column("", ""),), tuple(_lines(counts))))
 
 
 _LABELS = {"judgements_of_nothing": "judgements of absent papers", "marks": "papers without metadata"}
 """Names of counts that say more than those that are stored."""
 
 
-def _lines(counts: Mapping[str, Any]) -> list[str]:
-    lines = []
+def _lines(counts: Mapping[str, Any], indent: str = "") -> Iterator[TableRow]:
     for name, value in counts.items():
-        label = _LABELS.get(name) or printable(name).replace("_", " ")
+        label = indent + (_LABELS.get(name) or name.replace("_", " "))
         if isinstance(value, Mapping):
-            lines += [f"{label}:", *(f"  {line}" for line in _lines(value))] if value else []
+            yield from (TableRow(f"{label}:", ("",)), *_lines(value, f"{indent}  ")) if value else ()
         elif isinstance(value, int | float):
-            lines.append(f"{label:32}{value:>14,}")
-    return lines
+            yield TableRow(label, (f"{value:,}",))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
+def _cell(value: Any) -> str | None:
     number = isinstance(value, int) and not isinstance(value, bool) and value > 9999
-    return f"{value:,}" if number else printable(str(value))
+    return None if value is None else f"{value:,}" if number else str(value)

@@ -326,8 +326,9 @@ def compare(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"comparisons": comparison.as_records(differences, queries), "folder": str(folder)})
         return
-    for of_pool, queries_of_pool in comparison.by_pool(differences, queries):
-        print(comparison.as_text(of_pool, queries_of_pool) + "\n")
+    for of_pool in comparison.by_pool(differences, queries):
+        for table in comparison.tables_of(*of_pool):
+            print(render_table(table))
     if note := cut_note(pairs):
         print(note + "\n")
     print(folder)
@@ -357,7 +358,7 @@ def evaluate(options: argparse.Namespace) -> None:
             others = [run for run in runs if files.resolved(labelled_file(run)[1]) != files.resolved(baseline)]
             runs, options.baseline = [options.baseline, *others], label
     if not runs:
-        raise InputError("--run must be given", "Give a file of TREC, JSON, ranx or Parquet")
+        raise InputError("--run must be given", "Give a file of TREC, JSON or Parquet")
     frame, scores = score_files(
         runs,
         options.qrels,

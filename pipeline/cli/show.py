@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.cli import options as read
 from pipeline.cli import results
 from pipeline.cli.arguments import RUNNING
-from pipeline.cli.output import print_json, print_rows
+from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.core.artifact import published, readable
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
@@ -67,12 +67,17 @@ def _refuse_unused(options: argparse.Namespace) -> None:
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:
     """Print the profile of one corpus."""
     from pipeline.corpus.reader import Corpus
-    from pipeline.scores.profile import profile, render_profile
+    from pipeline.scores.profile import profile, profile_tables
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
     statistics = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
-    print_json(statistics) if options.json else print(render_profile(statistics))
+    if options.json:
+        print_json(statistics)
+    else:
+        for table in profile_tables(statistics):
+            print_table(table)
+            print()
 
 
 def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:

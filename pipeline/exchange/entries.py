@@ -1,4 +1,4 @@
-"""The entries of runs of any tool: TREC, tables, JSON, JSON lines, ranx and Parquet, mappings and frames.
+"""The entries of runs of any tool: TREC, tables, JSON, JSON lines and Parquet, mappings and frames.
 
 A malformed line, a score that is not a finite number, or an id of another type is an error with its location. Lines
 that start with ``#`` are comments, and a header is recognised.
@@ -42,7 +42,7 @@ from pipeline.sources.judgements import (
 MEMORY = 2**31
 """Default of the approximate memory for reading a run, in bytes."""
 
-_MEMORY_FACTORS = {"text": 8, "json": 20, "lz4": 20}
+_MEMORY_FACTORS = {"text": 8, "json": 20}
 """Approximate maximum memory of a run, as a multiple of its text. JSON is first read as tuples."""
 
 _ROW_BYTES = 128
@@ -56,7 +56,7 @@ _COLUMNS = (
 )
 
 _ENDINGS = (
-    *("run", "trec", "txt", "tsv", "csv", "json", "jsonl", "ndjson", "lz4", "parquet", "parq"),
+    *("run", "trec", "txt", "tsv", "csv", "json", "jsonl", "ndjson", "parquet", "parq"),
     *("qrels", "qrel", "res", "results", "out", "gz"),
 )
 """Endings of file names that are no part of a name."""
@@ -109,18 +109,18 @@ def read_entries(path: Path, memory: int = MEMORY) -> Entries:
     Raises:
         InputError: it cannot be read, has no entry, or has a score that is not a finite float32 number.
     """
-    readers = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines, "lz4": _ranx}
+    readers = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines}
     reader = readers.get(ending(path), _parquet if ending(path) in ("parquet", "parq") else _text)
     try:
         entries = reader(given(path), memory)
     except (CorruptError, EmptyFileError) as error:
         raise InputError(error.what, "Write the run again") from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no file {path}", "Give a run: TREC, .json, .lz4 (ranx) or .parquet") from error
+        raise InputError(f"there is no file {path}", "Give a run: TREC, .json or .parquet") from error
     except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError) as error:
         raise InputError(
             f"{path} cannot be read as a run ({str(error)[:200]})",
-            "Give a TREC run, or a file that ends in .json, .jsonl, .lz4 (ranx) or .parquet; .gz may follow",
+            "Give a TREC run, or a file that ends in .json, .jsonl or .parquet; .gz may follow",
         ) from error
     if not len(entries.scores):
         raise InputError(f"the run {path} must have an entry, got none", "Write the run again")
@@ -272,20 +272,6 @@ def _records(path: Path, records: Iterable[tuple[int, Any]]) -> Entries:
             score = _number(record_value(place, result, "score", _SCORE), f"{place}: the score")
             columns.add(number, query, document, score)
     return columns.entries()
-
-
-def _ranx(path: Path, memory: int) -> Entries:
-    """Return the entries of a ranx file: CBOR, compressed twice."""
-    import cbor2
-    import lz4.frame  # type: ignore[import-untyped]
-
-    with lz4.frame.open(path) as inner, lz4.frame.open(inner) as outer:
-        data = outer.read(memory // _MEMORY_FACTORS["lz4"] + 1)
-    _check_size(path, len(data) * _MEMORY_FACTORS["lz4"], memory)
-    try:
-        return _nested(path, _as_object(cbor2.loads(data)))
-    except cbor2.CBORError as error:
-        raise CorruptError(f"{path} is damaged ({error})") from error
 
 
 def _check_size(path: Path, needed: int, memory: int) -> None:

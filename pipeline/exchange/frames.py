@@ -29,7 +29,8 @@ def as_csv(frame: pl.DataFrame) -> str:
     lists = pl.selectors.list()
     frame = frame.with_columns(lists.list.eval(pl.element().cast(pl.String)).list.join(";"))
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _ID_COLUMNS]
-    text: str = frame.with_columns(pl.col(name).map_elements(csv_cell, pl.String) for name in texts).write_csv()
+    cells = (pl.col(name).replace("", None).map_elements(csv_cell, pl.String) for name in texts)
+    text: str = frame.with_columns(cells).write_csv()
     return text
 
 

@@ -1,4 +1,4 @@
-"""Export rankings to other tools: TREC run, JSON, Parquet, and the files and objects of ranx.
+"""Export rankings to other tools: TREC run, JSON, Parquet, and the objects of ranx.
 
 Tools that sort by score alone order ties differently. So all formats but TREC, whose readers break ties as we do, have
 float64 scores that decrease within a tie by the smallest step. Rounded to float32 they are the original scores.
@@ -25,8 +25,8 @@ from pipeline.measure.inputs import column
 ScoresByQuery = dict[str, dict[str, float]]
 """Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
-FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")} | {"ranx": "lz4"}
-"""File name ending of each format of a ranking; ranx reads ``json`` too."""
+FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")}
+"""File name ending of each format of a ranking; ranx reads ``json``."""
 
 
 def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
@@ -63,14 +63,9 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
     elif output.startswith("json"):
         trec.write(path, [msgspec.json.encode(run_dict(ranking, pool))])
     else:
+        query, document, score = _columns(ranking, pool)
         with files.disk_errors(path), files.replacing(path) as temporary:
-            if output == "ranx":
-                from ranx.io import save_lz4
-
-                save_lz4(run_dict(ranking, pool), str(temporary))
-            else:
-                query, document, score = _columns(ranking, pool)
-                pq.write_table(pa.table({"q_id": query, "doc_id": document, "score": score}), temporary)
+            pq.write_table(pa.table({"q_id": query, "doc_id": document, "score": score}), temporary)
 
 
 def _columns(ranking: pa.Table, pool: Pool) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Interval, holm, mean_of_means
+from pipeline.core.rng import generator
+from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Interval, holm, mean_of_means
 
 POWER = 0.8
 ENOUGH = 0.1
@@ -126,6 +127,23 @@ def components(values: Floats) -> Components:
     between_queries = (samples * ((query_means - mean) ** 2).sum() / (queries - 1) - residual) / samples
     between_samples = (queries * ((sample_means - mean) ** 2).sum() / (samples - 1) - residual) / queries
     return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(residual))
+
+
+def share_of_samples(values: Floats, seed: int, item: object = "") -> Interval:
+    """Return the share of the variance of the mean that comes from samples, with its 95% bootstrap interval.
+
+    Queries are resampled, given these samples.
+
+    Args:
+        values: float64 ``[samples, queries]``.
+        seed: the user's seed.
+        item: name of the set of queries.
+    """
+    samples, queries = values.shape
+    draws = generator(seed, "variance", item).integers(0, queries, size=(RESAMPLES, queries))
+    shares = [components(values[:, drawn]).share(samples, queries) for drawn in draws]
+    low, high = np.quantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return components(values).share(samples, queries), float(low), float(high)
 
 
 def crossed_mean(values: Floats) -> Interval:

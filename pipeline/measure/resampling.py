@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,35 @@ def resampled(items: int, *, seed: int, item: object = "", resamples: int) -> It
         draws = random.integers(0, items, size=(block.stop - block.start, items))
         flat = draws + items * np.arange(len(draws))[:, None]
         yield np.bincount(flat.ravel(), minlength=draws.size).reshape(draws.shape).astype(np.float64)
+
+
+def bootstrap(
+    statistics: Sequence[Callable[[Floats], Floats]],
+    items: int,
+    *,
+    seed: int,
+    item: object = "",
+    resamples: int,
+    repetition: object = "",
+) -> tuple[float, Floats]:
+    """Return a statistic of items that is not their mean, and its value in each resample, float64 ``[resamples]``.
+
+    Args:
+        statistics: of counts of the items, float64 ``[resamples, items]``, each returns float64 ``[resamples]``.
+            Several are repetitions: their mean is taken, and they are resampled independently of the items.
+        items: number of items.
+        seed: the user's seed.
+        item: name of the set of items.
+        resamples: number of resamples.
+        repetition: name of the set of repetitions.
+    """
+    value = float(np.mean([statistic(np.ones((1, items)))[0] for statistic in statistics]))
+    counts = [*resampled(items, seed=seed, item=item, resamples=resamples)]
+    values = np.stack([np.concatenate([statistic(of_block) for of_block in counts]) for statistic in statistics])
+    if len(statistics) == 1:
+        return value, values[0]
+    weights = np.concatenate([*resampled(len(statistics), seed=seed, item=repetition, resamples=resamples)])
+    return value, (values.T * weights).sum(axis=1) / len(statistics)
 
 
 def sample_weights(samples: int, *, seed: int, item: object = "", resamples: int) -> Floats:

@@ -66,9 +66,9 @@ def interval_kind(queries: int, groups: int = 1) -> str:
     return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
 
 
-def intervals_text(counts: Iterable[int], level: float = LEVEL) -> str:
-    """Return the kinds of interval over such numbers of queries in words: ``95% BCa interval``."""
-    kinds = sorted({interval_kind(count) for count in counts} - {"none"})
+def intervals_text(kinds: Iterable[str], level: float = LEVEL) -> str:
+    """Return the kinds of some intervals (:func:`interval_kind`) in words: ``95% BCa interval``."""
+    kinds = sorted({*kinds} - {"none"})
     return f"{level:.0%} {' or '.join(kinds)} interval" if kinds else "no interval (one query)"
 
 

@@ -108,10 +108,9 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
     config = flatten(json.loads(pools["pool_settings"][0]))
-    scored = summary.filter(pl.col("field").ne_missing(AVERAGE))["queries"]
     resample = summary["resample"][0]
-    level = summary["level"][0]
-    interval = f"{level:.0%} percentile interval" if resample == "papers" else intervals_text(scored, level)
+    kinds = summary.filter(pl.col("field").ne_missing(AVERAGE))["interval"]
+    interval = intervals_text(kinds, summary["level"][0])
     rules = [_rule_text(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
     seeds = sorted({pool["seed"] for text in pools["pool_settings"] if "seed" in (pool := flatten(json.loads(text)))})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""

@@ -12,7 +12,6 @@ import polars as pl
 
 from pipeline.core.config import format_count
 from pipeline.core.provenance import code_version
-from pipeline.core.text import printable
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value, patterns_text
@@ -22,11 +21,12 @@ from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series
-from pipeline.scores.render import render_table
 from pipeline.scores.tables import Column, Table, TableRow, label_of, percent, points
 
 _TITLE = 64
 """Maximum characters of a title."""
+
+_SIDES = ("first", "second")
 
 _POSITIVES = 10
 """Relevant papers printed of a query; JSON contains all."""
@@ -138,41 +138,29 @@ def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[st
     return records
 
 
-def as_text(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
-    """Return the comparison on one field and size as text; ``queries`` are its most different queries."""
+def tables_of(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[Table]:
+    """Yield the comparison on one field and size, then each of its most different ``queries`` with its positives."""
     row = differences.row(0, named=True)
-    first, second = row["first"], row["second"]
+    first, second, measure = row["first"], row["second"], label_of(row["measure"])
     size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
     pools = f"{row['scope']}, {size}, {row['queries']:,} queries"
-    lines = [render_table(difference_table(differences, f"{second} against {first} ({pools})")).rstrip()]
-    if len(queries):
-        lines += ["", f"Queries that differ most in {label_of(row['measure'])}:"]
+    yield difference_table(differences, f"{second} against {first} ({pools})")
     for query in queries.iter_rows(named=True):
-        sample_pool = f"  [{query['pool']}]" if len(row["pools"]) > 1 else ""
+        sample_pool = f" [{query['pool']}]" if len(row["pools"]) > 1 else ""
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
-        lines += ["", f"{change}  {_paper(query['query_id'], query)}{sample_pool}"]
-        ranks: list[tuple[str, ...]] = [(printable(first), printable(second), "relevant paper")]
-        ranks += [
-            (*(str(paper[name] or "-") for name in ("first_rank", "second_rank")), _paper(paper["paper_id"], paper))
+        title = f"{measure} {change}: {_paper(query['query_id'], query)}{sample_pool}"
+        lines = (
+            TableRow(_paper(paper["paper_id"], paper), tuple(str(paper[f"{name}_rank"] or "-") for name in _SIDES))
             for paper in query["positives"][:_POSITIVES]
-        ]
-        lines += [f"    {line}" for line in _aligned(ranks, text=2)]
+        )
         hidden = len(query["positives"]) - _POSITIVES
-        lines += [f"    and {hidden} more, ranked lower"] if hidden > 0 else []
-    return "\n".join(lines)
+        notes = (f"and {hidden} more, ranked lower",) if hidden > 0 else ()
+        yield Table(title, "relevant paper, ranks", (Column("", first), Column("", second)), tuple(lines), notes)
 
 
 def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
     year = "" if paper["year"] is None else f" ({paper['year']})"
-    return printable(f"{paper_id} {textwrap.shorten(paper['title'], _TITLE, placeholder='...')}{year}")
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], text: int = 0) -> Iterator[str]:
-    """Yield rows with right-aligned columns; the column numbered ``text`` is left-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (c.ljust(w) if n == text else c.rjust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
-        yield "  ".join(cells).rstrip()
+    return f"{paper_id} {textwrap.shorten(paper['title'], _TITLE, placeholder='...')}{year}"
 
 
 _POINTS = 201

@@ -29,7 +29,7 @@ from pipeline.sources.judgements import judgements_of, read_judgements
 from pipeline.stages.score import counts_of
 
 RunFile = Any
-"""A run: a file, perhaps as the text ``LABEL=FILE`` (TREC, a table, ``.json``, ``.jsonl``, ``.lz4`` of ranx,
+"""A run: a file, perhaps as the text ``LABEL=FILE`` (TREC, a table, ``.json``, ``.jsonl``,
 ``.parquet``); scores by query and document; or a frame of polars, pandas or Arrow."""
 
 QrelsFile = Any

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.estimates import POWER, smallest_shown
+from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
@@ -21,7 +21,7 @@ from pipeline.scores.compare import FINDINGS, compare
 from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
 from pipeline.scores.sources import trainings_of
-from pipeline.scores.tables import Cell, Column, Table, label_of, percent, points
+from pipeline.scores.tables import Cell, Table, label_of, percent, points
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import LIMITS_K1
 
@@ -125,7 +125,7 @@ def _of_best(table: Table) -> list[str]:
     counts, sentences = Counter(label for label, _, _ in best), []
     for name, count in counts.most_common(2):
         column, cell = next((column, cell) for label, column, cell in best if label == name)
-        where = _name_of(column)
+        where = column
         sentences.append(f"{name} has the best of {count} of {len(best)} comparisons, such as {where}: {cell}.")
     if sentences:
         marked = sum("†" in cell.marks for _, _, cell in cells)
@@ -145,7 +145,7 @@ def _extremes(table: Table) -> Iterator[str]:
         figures = [(float(found[0].replace(",", "")), *row) for row in texts if (found := _NUMBER.match(row[0]))]
         if len(figures) == len(texts) > 1 and len({value for value, _, _ in figures}) > 1:
             (_, low, lowest), (_, high, highest) = min(figures), max(figures)
-            yield f"{_short_title(table)}, {_name_of(column)}: from {low} ({lowest}) to {high} ({highest})."
+            yield f"{_short_title(table)}, {column}: from {low} ({lowest}) to {high} ({highest})."
 
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(?![\w.])")
@@ -153,10 +153,6 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(?![\w.])")
 
 def _short_title(table: Table) -> str:
     return table.title.partition(" (")[0]
-
-
-def _name_of(column: Column) -> str:
-    return " ".join(filter(None, (column.group, column.label)))
 
 
 def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -> str:
@@ -189,8 +185,8 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[s
         shown = None if change["low"] is None else change["low"] > 0 or change["high"] < 0
         if finding != _EQUIVALENT and shown not in (None, finding != _UNKNOWN):
             details.append("test and interval disagree")
-        if finding == _UNKNOWN and change["error"] is not None:
-            details.append(f"detectable {100 * smallest_shown(change['error'], row['alpha'] / row['tests']):.1f}")
+        if finding == _UNKNOWN and row["detectable"] is not None:
+            details.append(f"detectable {100 * row['detectable']:.1f}")
         texts[finding].append(f"{row['label']} ({', '.join(details)})")
     base, margin = tested["baseline"][0], tested["margin"][0]
     shown = [f"{name} than {base}: {_listed(texts[name])}" for name in (_BETTER, _WORSE) if texts[name]]
@@ -206,7 +202,7 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[s
 
 
 def _change(row: Mapping[str, Any], scores: pl.DataFrame, draws: Draws) -> dict[str, Any]:
-    """Return the difference of a row of a summary from its baseline, with its interval and standard error."""
+    """Return the difference of a row of a summary from its baseline, with its interval."""
     of_pair = scores.filter(pl.col("pool").is_in(row["pools"]), pl.col("label").is_in([row["baseline"], row["label"]]))
     differences = compare(of_pair, row["baseline"], row["label"], [row["measure"]], draws)
     change: dict[str, Any] = differences.filter(pl.col("field").eq_missing(row["field"])).row(0, named=True)

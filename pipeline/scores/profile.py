@@ -11,10 +11,10 @@ import polars as pl
 
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import printable
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
+from pipeline.scores.tables import Column, Table, TableRow
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 Profile = Mapping[str, Any]
@@ -154,52 +154,67 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
 
 
 _RECENT = 20
-_BAR = 24
 
 
-def render_profile(profile: Profile) -> str:
-    """Return the profile as text; years before the last twenty are added by decade."""
+def profile_tables(profile: Profile) -> Iterator[Table]:
+    """Yield the tables of a profile; years before the last twenty are added by decade."""
     text, references, duplicates = profile["text"], profile["references"], profile["duplicates"]
     last = max((row["year"] for row in profile["years"] if row["year"] is not None), default=0)
-    kept = profile["prefiltered"]
-    dropped = [
-        (f"  dropped, {name.removeprefix('dropped_').replace('_', ' ')}", count, None)
+    papers, kept = profile["papers"], profile["prefiltered"]
+    facts: dict[str, tuple[int, float | None]] = {
+        "papers": (papers, None),
+        "with a title": (text["title"], text["title_share"]),
+        "with an abstract": (text["abstract"], text["abstract_share"]),
+        "abstract of 30 characters": (text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
+    }
+    facts |= {} if kept is None else {"kept by the prefilter": (kept, share(kept, papers))}
+    facts |= {
+        f"dropped, {name.removeprefix('dropped_').replace('_', ' ')}": (count, None)
         for name, count in profile["prefilter"].items()
         if name.startswith("dropped_")
-    ]
-    sections = [
-        [f"corpus {profile['corpus']} ({profile['source']}, {profile['artifact']})"],
-        _facts(
-            ("papers", profile["papers"], None),
-            ("with a title", text["title"], text["title_share"]),
-            ("with an abstract", text["abstract"], text["abstract_share"]),
-            ("abstract of 30 characters", text["abstract_of_30_chars"], text["abstract_of_30_chars_share"]),
-            *([] if kept is None else [("kept by the prefilter", kept, share(kept, profile["papers"]))]),
-            *dropped,
-            ("references listed", references["listed"], None),
-            ("references in the corpus", references["in_corpus"], references["share"]),
-            ("with a DOI", duplicates["with_doi"], share(duplicates["with_doi"], profile["papers"])),
-            ("same DOI as another", duplicates["same_doi"]["extra_papers"], None),
-            ("same title and year", duplicates["same_title_and_year"]["extra_papers"], None),
-        ),
-        _table("year", _decades(profile["years"], last - _RECENT + 1), "none"),
-        _table("field", profile["fields"], "none"),
-        _degrees({**profile["degrees"], "abstract, characters": text["abstract_chars"]}),
-    ]
+    }
+    facts |= {
+        "references listed": (references["listed"], None),
+        "references in the corpus": (references["in_corpus"], references["share"]),
+        "with a DOI": (duplicates["with_doi"], share(duplicates["with_doi"], papers)),
+        "same DOI as another": (duplicates["same_doi"]["extra_papers"], None),
+        "same title and year": (duplicates["same_title_and_year"]["extra_papers"], None),
+    }
+    title = f"corpus {profile['corpus']} ({profile['source']}, {profile['artifact']})"
+    yield _table(
+        title, "", ["count", "share"], ((name, count, _percent(part)) for name, (count, part) in facts.items())
+    )
+    for corner, rows in (("year", _decades(profile["years"], last - _RECENT + 1)), ("field", profile["fields"])):
+        counted = ["prefiltered"] if rows and "prefiltered" in rows[0] else []
+        lines = (
+            (row[corner], row["papers"], _percent(share(row["with_abstract"], row["papers"]), 0),
+             *(row[name] for name in counted))
+            for row in rows
+        )  # fmt: skip
+        yield _table("", corner, ["papers", "abstract", *counted], lines)
+    degrees = {**profile["degrees"], "abstract, characters": text["abstract_chars"]}
+    lines = ((name, row["zero"], row["mean"], *row["quantiles"].values(), row["max"]) for name, row in degrees.items())
+    yield _table("", "of a paper", ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"], lines)
     for title, counts in (("dropped, records of the release", "dropped"), ("noted in the release", "noted")):
         if profile[counts]:
-            facts = ((name, count, None) for name, count in sorted(profile[counts].items()))
-            sections.append([title, *_facts(*facts)])
-    return "\n\n".join("\n".join(section) for section in sections)
+            lines = ((name.replace("_", " "), count) for name, count in sorted(profile[counts].items()))
+            yield _table(title, "", ["count"], lines)
 
 
-def _facts(*facts: tuple[str, int, float | None]) -> list[str]:
-    facts = tuple((printable(label), count, fraction) for label, count, fraction in facts)
-    width = max(len(label) for label, _, _ in facts)
-    return [
-        f"  {label.replace('_', ' '):{width}}{count:>16,}" + ("" if fraction is None else f"{fraction:>9.1%}")
-        for label, count, fraction in facts
-    ]
+def _percent(fraction: float | None, decimals: int = 1) -> str:
+    return "" if fraction is None else f"{fraction:.{decimals}%}"
+
+
+def _table(title: str, corner: str, labels: Sequence[str], lines: Iterable[Sequence[Any]]) -> Table:
+    def text(value: Any) -> str | None:
+        return (
+            value
+            if value is None or isinstance(value, str)
+            else f"{value:{',.1f' if isinstance(value, float) else ','}}"
+        )
+
+    rows = (TableRow("none" if label is None else str(label), tuple(map(text, values))) for label, *values in lines)
+    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(rows))
 
 
 def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:
@@ -211,29 +226,3 @@ def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]
         decade = summed.setdefault(label, dict.fromkeys(row, 0) | {"year": label})
         decade |= {name: decade[name] + row[name] for name in row if name != "year"}
     return list(summed.values())
-
-
-def _table(name: str, rows: Sequence[dict[str, Any]], missing: str) -> list[str]:
-    labels = [missing if row[name] is None else printable(str(row[name])) for row in rows]
-    width = max(len(name), *map(len, labels)) if labels else len(name)
-    largest = max((row["papers"] for row in rows), default=0) or 1
-    counted = bool(rows) and "prefiltered" in rows[0]
-    lines = [f"  {name:{width}}{'papers':>14}{'abstract':>10}" + f"{'prefiltered':>14}" * counted]
-    for label, row in zip(labels, rows, strict=True):
-        fraction = share(row["with_abstract"], row["papers"])
-        bar = "█" * round(_BAR * row["papers"] / largest)
-        percentage = f"{fraction:>10.0%}" if fraction is not None else " " * 10
-        kept = f"{row['prefiltered']:>14,}" if counted else ""
-        lines.append(f"  {label:{width}}{row['papers']:>14,}{percentage}{kept}  {bar}".rstrip())
-    return lines
-
-
-def _degrees(rows: dict[str, Any]) -> list[str]:
-    width, cells = max(map(len, rows)), {"of a paper": ["none", "mean", *(f"{q:.0%}" for q in QUANTILES), "most"]}
-    for label, row in rows.items():
-        values = (row["zero"], row["mean"], *row["quantiles"].values(), row["max"])
-        cells[label] = ["-" if v is None else f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for v in values]
-    return [
-        f"  {name:{width}}{none:>13}" + "".join(f"{text:>9}" for text in texts)
-        for name, (none, *texts) in cells.items()
-    ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pipeline.core.errors import require_known
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups, percent
+from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups
 
 FORMATS = ("terminal", "markdown", "csv", "latex")
 
@@ -29,7 +29,7 @@ def check_format(output: str) -> None:
 
 def _markdown(table: Table) -> str:
     """Return a heading, a pipe table and the notes."""
-    header = [escape(f"{column.group} {column.label}".strip()) for column in (Column("", table.corner), *table.columns)]
+    header = [escape(str(column)) for column in (table.corner, *table.columns)]
     lines = [_markdown_row(header), _markdown_row([":---", *("---:" for _ in table.columns)])]
     lines += [_markdown_row([escape(line.label), *map(_markdown_cell, line.values)]) for line in table.lines]
     return "\n\n".join([f"### {escape(table.title)}", "\n".join(lines), *map(escape, table.notes)]) + "\n"
@@ -47,37 +47,41 @@ def _markdown_row(texts: Sequence[str]) -> str:
 def _markdown_cell(value: Value) -> str:
     if not isinstance(value, Cell):
         return "–" if value is None else escape(value)
-    figure = f"**{percent(value.value)}**" if value.best else percent(value.value)
+    figure = f"**{value.figure}**" if value.best else value.figure
     return f"{figure}{value.marks} {value.spread}".rstrip()
 
 
 _GAP = "  "
+_LEAST_TEXT = 30
+"""Minimum width of a wrapped column."""
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _WORSE, _BETTER = "\x1b[31m", "\x1b[32m"
 
 
 def _terminal(table: Table, width: int = 100, *, ansi: bool = False) -> str:
-    """Return a table as aligned text.
+    """Return a table as aligned text; without a title, or labels of columns, there is no line for them.
 
-    A table wider than ``width`` is split into blocks, with the row labels repeated. With ``ansi``, the best figures are
-    bold, not marked by ``*``, and differences to published figures have colours.
+    A table wider than ``width`` is split into blocks, with the row labels repeated; a last column of texts is wrapped.
+    With ``ansi``, the best figures are bold, not marked by ``*``, and differences to published figures have colours.
     """
     cells = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
     label_width = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
     widths = [len(texts[0]) + len(_GAP) for texts in cells]
-    sections = [table.title]
+    if table.columns and table.columns[-1].text:
+        room = width - label_width - sum(widths[:-1]) - len(_GAP)
+        widths[-1] = min(widths[-1], max(room, _LEAST_TEXT) + len(_GAP))
+    sections = [table.title] if table.title else []
     start = 0
     for block in blocks(table, widths, width - label_width):
         end = start + len(block.columns)
-        sections.append(_block(block, cells[start:end], label_width))
+        sections.append(_block(block, cells[start:end], label_width, [each - len(_GAP) for each in widths[start:end]]))
         start = end
     wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    sections.append("\n".join(map(wrapper.fill, table.notes)))
+    sections += ["\n".join(map(wrapper.fill, table.notes))] if table.notes else []
     return "\n\n".join(sections) + "\n"
 
 
-def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int) -> str:
-    widths = [len(texts[0]) for texts in cells]
+def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int, widths: Sequence[int]) -> str:
     lines = []
     if any(column.group for column in table.columns):
         spans, start = [], 0
@@ -86,13 +90,20 @@ def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int) -> st
             spans.append(f" {label} ".center(span_width, "-") if label else " " * span_width)
             start += count
         lines.append((" " * label_width + _GAP + _GAP.join(spans)).rstrip())
-    lines.append((table.corner.ljust(label_width) + _GAP + _GAP.join(texts[0] for texts in cells)).rstrip())
     rule = "-" * (label_width + sum(widths) + len(_GAP) * len(widths))
-    lines.append(rule)
+    if table.corner or any(column.label for column in table.columns):
+        lines += [(table.corner.ljust(label_width) + _GAP + _GAP.join(texts[0] for texts in cells)).rstrip(), rule]
     for number, line in enumerate(table.lines, 1):
         if table.has_rule_above(number - 1):
             lines.append(rule)
-        lines.append((line.label.ljust(label_width) + _GAP + _GAP.join(texts[number] for texts in cells)).rstrip())
+        texts = [line.label.ljust(label_width), *(texts[number] for texts in cells)]
+        if table.columns and table.columns[-1].text and len(texts[-1]) > widths[-1]:
+            *before, last = texts
+            first, *further = textwrap.wrap(last, widths[-1], break_long_words=False) or [""]
+            indent = " " * (len(rule) - widths[-1])
+            lines += [_GAP.join([*before, first]).rstrip(), *(indent + text for text in further)]
+        else:
+            lines.append(_GAP.join(texts).rstrip())
     return "\n".join(lines)
 
 
@@ -110,19 +121,19 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
         for pieces in split_cells
     ]
     width = max(map(len, (column.label, *texts)))
-    padded = [text.rjust(width) for text in texts]
+    padded = [text.ljust(width) if column.text else text.rjust(width) for text in (column.label, *texts)]
     if ansi:
-        padded = [_styled(text, value) for text, value in zip(padded, values, strict=True)]
-    return [column.label.rjust(width), *padded]
+        padded[1:] = [_styled(text, value) for text, value in zip(padded[1:], values, strict=True)]
+    return padded
 
 
 def _pieces(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
     """Return the pieces of a value that are aligned separately; ``marks`` is the minimum width of the marks."""
     if not isinstance(value, Cell):
         return ("-" if value is None else value,)
-    deviation = "" if value.deviation is None else f"±{percent(value.deviation)}"
+    deviation = "" if value.deviation is None else f"±{value.form(value.deviation)}"
     spread = (f" {text}" if text else "" for text in (deviation, value.interval, value.difference))
-    return percent(value.value), ("*" * (value.best and not ansi) + value.marks).ljust(marks), *spread
+    return value.figure, ("*" * (value.best and not ansi) + value.marks).ljust(marks), *spread
 
 
 def _styled(text: str, value: Value) -> str:
@@ -130,7 +141,7 @@ def _styled(text: str, value: Value) -> str:
         return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
     if not isinstance(value, Cell) or not value.best:
         return text
-    return text.replace(percent(value.value), f"{_BOLD}{percent(value.value)}{_PLAIN}", 1)
+    return text.replace(value.figure, f"{_BOLD}{value.figure}{_PLAIN}", 1)
 
 
 _COLUMNS = 4
@@ -200,8 +211,8 @@ def _tabular(table: Table) -> str:
 def _latex_cell(value: Value) -> str:
     if not isinstance(value, Cell):
         return escape_latex("–" if value is None else value)
-    figure = rf"\textbf{{{percent(value.value)}}}" if value.best else percent(value.value)
-    deviation = "" if value.deviation is None else rf"$\pm${percent(value.deviation)} "
+    figure = rf"\textbf{{{value.figure}}}" if value.best else value.figure
+    deviation = "" if value.deviation is None else rf"$\pm${value.form(value.deviation)} "
     spread = rf"{{\scriptsize {deviation}{value.interval}}}" if deviation or value.interval else ""
     text = " ".join(filter(None, (figure + escape_latex(value.marks), spread, value.difference)))
     return text if value.worse is None else rf"\textcolor{{{'red' if value.worse else 'teal'}}}{{{text}}}"

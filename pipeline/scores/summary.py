@@ -56,11 +56,13 @@ SUMMARY = {
     "low": pl.Float64,
     "high": pl.Float64,
     "level": pl.Float64,
+    "interval": pl.String,
     "p_value": pl.Float64,
     "p_adjusted": pl.Float64,
     "tests": pl.Int64,
     "margin": pl.Float64,
     "p_equivalent": pl.Float64,
+    "detectable": pl.Float64,
     "baseline": pl.String,
     "best": pl.Boolean,
     "marked": pl.Boolean,
@@ -86,10 +88,11 @@ SUMMARY = {
 sizes) or ``fields``. ``wanted`` is the requested baseline, null without tests; adjusted p-values below ``alpha`` are
 ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes. ``value``
 is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null for one).
-``low`` and ``high`` bound the bootstrap interval; ``resample``, ``margin`` and others are those of
-:class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted`` corrected over
-the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within the
-``margin``, if one is set.
+``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
+those of :class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted``
+corrected over the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within
+the ``margin``, if one is set, and ``detectable`` the smallest difference that the queries show
+(:data:`pipeline.measure.design.DIFFERENCE`).
 ``trained_on`` is the training data of the encoders, such as ``citations to 2021``. ``best`` marks the best system of
 one depth on one pool. Columns that differ between the rankings of a figure are null.
 """
@@ -298,8 +301,8 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
 
 
 _OF_FIGURE = (
-    *("table", "over", "field", "size", "label", "measure", "value", "deviation", "low", "high", "queries"),
-    *("positives", "pools", "baseline", "p_value", "p_adjusted", "tests", "permutations", "p_equivalent"),
+    *("table", "over", "field", "size", "label", "measure", "value", "deviation", "low", "high", "interval", "queries"),
+    *("positives", "pools", "baseline", "p_value", "p_adjusted", "tests", "permutations", "p_equivalent", "detectable"),
 )
 """Columns of a summary that :func:`_figures` computes."""
 

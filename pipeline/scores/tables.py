@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -14,9 +14,27 @@ from pipeline.core.text import printable
 from pipeline.measure.measures import parse_measures
 
 
+class Form(NamedTuple):
+    """How figures are written: multiplied, then by a format of Python."""
+
+    scale: float = 100
+    spec: str = ".1f"
+
+    def __call__(self, value: float) -> str:
+        """Return a figure as text."""
+        return f"{self.scale * value:{self.spec}}"
+
+
+percent = Form()
+"""Fractions in percent with one decimal, without the sign."""
+
+DIFFERENCE = Form(spec="+.1f")
+"""Differences of fractions, in points."""
+
+
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table. Numbers are fractions; None: unknown.
+    """A figure of a table; None: unknown.
 
     Attributes:
         value: the figure.
@@ -26,6 +44,7 @@ class Cell:
         best: whether it is the best among those compared.
         marks: results of tests: ``†`` differs from the baseline, ``≈`` is equivalent within the margin.
         published: the corresponding figure of a paper.
+        form: how it is written; figures of tests and papers are fractions.
     """
 
     value: float
@@ -35,6 +54,12 @@ class Cell:
     best: bool = False
     marks: str = ""
     published: float | None = None
+    form: Form = percent
+
+    @property
+    def figure(self) -> str:
+        """The value as text."""
+        return self.form(self.value)
 
     @property
     def worse(self) -> bool | None:
@@ -45,13 +70,13 @@ class Cell:
     @property
     def spread(self) -> str:
         """Deviation, interval in brackets and difference to the published figure in parentheses, if known."""
-        deviation = "" if self.deviation is None else f"± {percent(self.deviation)}"
+        deviation = "" if self.deviation is None else f"± {self.form(self.deviation)}"
         return " ".join(filter(None, (deviation, self.interval, self.difference)))
 
     @property
     def interval(self) -> str:
         """The interval in brackets; empty without one."""
-        return "" if self.low is None or self.high is None else f"[{percent(self.low)}, {percent(self.high)}]"
+        return "" if self.low is None or self.high is None else f"[{self.form(self.low)}, {self.form(self.high)}]"
 
     @property
     def difference(self) -> str:
@@ -61,14 +86,25 @@ class Cell:
     @property
     def plain(self) -> str:
         """The value with its interval alone."""
-        return f"{percent(self.value)} {self.interval}".rstrip()
+        return f"{self.figure} {self.interval}".rstrip()
 
     def __str__(self) -> str:
-        return f"{percent(self.value)}{self.marks} {self.spread}".rstrip()
+        return f"{self.figure}{self.marks} {self.spread}".rstrip()
 
 
 Value = Cell | str | None
 """None: not measured, which is not zero. Text is shown unchanged."""
+
+
+def cell(
+    value: float | None, low: float | None = None, high: float | None = None, *, form: Form = percent
+) -> Cell | None:
+    """Return a figure with its interval as a cell; NaN is unknown, as None is."""
+    if value is None or math.isnan(value):
+        return None
+    if low is None or high is None or math.isnan(low):
+        return Cell(float(value), form=form)
+    return Cell(float(value), float(low), float(high), form=form)
 
 
 @dataclass(frozen=True)
@@ -86,10 +122,13 @@ class Column:
     text: bool = False
     choose: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.group} {self.label}".strip()
+
+
+_FIGURE = ("value", "low", "high", "deviation")
 
 ColumnKey = TypeVar("ColumnKey", str, Column)
-
-_NOTHING = pl.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -127,7 +166,7 @@ class Table:
     notes: tuple[str, ...] = ()
     name: str = "table"
     frame: pl.DataFrame = field(default_factory=pl.DataFrame, compare=False)
-    records: Sequence[Mapping[str, Any]] = ()
+    records: Sequence[Any] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -166,19 +205,30 @@ def grid(
     corner: str,
     cells: Mapping[tuple[str, ColumnKey], Value],
     notes: Sequence[str] = (),
-    frame: pl.DataFrame = _NOTHING,
+    frame: pl.DataFrame | None = None,
     summary: Sequence[str] = (),
 ) -> Table:
     """Return a table of cells, keyed by row label and column, both in order of first appearance.
 
-    ``frame`` has its figures; ``summary`` are the labels of the rows below the others.
+    ``frame`` has its figures; None: those of the cells, a row each. ``summary`` are the labels of the rows below the
+    others.
     """
+    frame = _figures(corner, cells) if frame is None else frame
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
     header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
     lines = (
         TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
     )
     return Table(title, corner, header, tuple(lines), tuple(notes), name, frame)
+
+
+def _figures(corner: str, cells: Mapping[Any, Value]) -> pl.DataFrame:
+    """Return the figures of cells, a row each; without deviations if there are none."""
+    figures = [[getattr(value, name, None) for name in _FIGURE] for value in cells.values()]
+    rows = [(label, str(column), *figure) for (label, column), figure in zip(cells, figures, strict=True)]
+    schema = dict.fromkeys((corner, "column"), pl.String) | dict.fromkeys(_FIGURE, pl.Float64)
+    frame = pl.DataFrame(rows, schema, orient="row")
+    return frame.drop([] if frame["deviation"].count() else "deviation")
 
 
 def frame_table(
@@ -205,16 +255,9 @@ def frame_table(
     return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), tuple(notes), name, frame)
 
 
-def percent(value: float) -> str:
-    """Return a fraction in percent with one decimal, without the sign."""
-    return f"{100 * value:.1f}"
-
-
 def points(figures: Iterable[float | None], digits: int = 1) -> str:
     """Return a difference of fractions and its interval, if known, as text in points: ``+1.2 [+0.8, +1.6]``."""
-    known = [figure for figure in figures if figure is not None and not math.isnan(figure)]
-    value, *ends = (f"{100 * figure:+.{digits}f}" for figure in known)
-    return f"{value} [{', '.join(ends)}]" if ends else value
+    return str(cell(*figures, form=Form(spec=f"+.{digits}f")))
 
 
 def label_of(measure: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -31,7 +31,7 @@ from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import Table, grid, points
+from pipeline.scores.tables import points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
@@ -148,15 +148,7 @@ class ExternalPoolConfig(PoolConfig):
         """Accept any setting."""
 
 
-class Measurement(NamedTuple):
-    """One cell of a table: its row label and column, value and 95% interval, and optionally its standard deviation."""
-
-    label: str
-    column: str
-    value: float
-    low: float
-    high: float
-    deviation: float | None = None
+BRACKETS = "Brackets: 95% interval."
 
 
 def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
@@ -176,27 +168,6 @@ def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
     return value, low, high
 
 
-_SCHEMA = {"label": pl.String, "column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}
-
-
-def interval_table(
-    name: str, title: str, corner: str, rows: Iterable[Measurement], notes: Sequence[str] = (), scale: float = 100
-) -> Table:
-    """Return the table of measurements, multiplied by ``scale`` for display; NaN becomes an empty cell."""
-    rows = list(rows)
-    frame = pl.DataFrame([row[:5] for row in rows], schema=_SCHEMA, orient="row").rename({"label": corner})
-    cells = {row[:2]: text(row, scale) for row in rows}
-    return grid(name, title, corner, cells, (*notes, "Brackets: 95% interval."), frame)
-
-
-def text(row: Measurement, scale: float = 100) -> str | None:
-    """Return a measurement as text with its interval, if known; None for NaN."""
-    if math.isnan(row.value):
-        return None
-    value, low, high = (f"{scale * figure:.{1 if scale > 1 else 2}f}" for figure in row[2:5])
-    return value if math.isnan(row.low) else f"{value} [{low}, {high}]"
-
-
 def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:
     """Return an expression that formats a difference and its interval by :func:`points`, named like the first."""
     figures = pl.struct(value, low, high)
@@ -208,14 +179,14 @@ def formatted(name: str, form: str) -> pl.Expr:
     return pl.col(name).map_elements(f"{{:{form}}}".format, pl.String)
 
 
-def share(label: str, column: str, count: int, total: int) -> Measurement:
+def share(count: int, total: int) -> Interval:
     """Return ``count / total`` with its Wilson interval; NaN if ``total`` is 0."""
     from scipy.stats import binomtest
 
     if not total:
-        return Measurement(label, column, math.nan, math.nan, math.nan)
+        return UNKNOWN
     interval = binomtest(count, total).proportion_ci(method="wilson")
-    return Measurement(label, column, count / total, float(interval.low), float(interval.high))
+    return count / total, float(interval.low), float(interval.high)
 
 
 def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:

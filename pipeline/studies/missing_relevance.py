@@ -32,12 +32,12 @@ from pipeline.measure.inputs import Qrels, query_of, within
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import LEVEL, Floats
 from pipeline.scores.store import Rankings, open_rankings, runs_of
-from pipeline.scores.tables import Table, frame_table
+from pipeline.scores.tables import Table, cell, frame_table, grid
 from pipeline.sources.csfcube import FACETS
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
+from pipeline.studies.common import BRACKETS, formatted, in_points, over_queries
 from pipeline.studies.facets.analyses import cited_of, measured
 from pipeline.studies.facets.pools import WHOLE, CollectionRecipe, collection_task, judgements_of, ranked_papers
 from pipeline.studies.facets.rankings import FacetRanking, rankings
@@ -133,7 +133,7 @@ def judged_candidates(judged_pools: Mapping[tuple[str, str], tuple[Pool, pl.Data
 
 def relevance_table(judged: Judged, systems: Sequence[str]) -> Table:
     """Return how often uncited candidates are relevant, by system and rank; and cited candidates."""
-    rows = []
+    cells = {}
     paper = judged["paper"].rank("dense").to_numpy()
     relevant, cited = judged["relevant"].to_numpy(), judged["cited"].to_numpy()
     for system in systems:
@@ -141,14 +141,15 @@ def relevance_table(judged: Judged, systems: Sequence[str]) -> Table:
         for first, last in zip(_BANDS, (*(band - 1 for band in _BANDS[1:]), np.inf), strict=True):
             selected = (ranks >= first) & (ranks <= last) & ~cited
             column = f"{first} to {last:g}" if np.isfinite(last) else f"from {first}"
-            rows.append(Measurement(system, column, *share_of_clusters(relevant[selected], paper[selected])))
+            cells[system, column] = cell(*share_of_clusters(relevant[selected], paper[selected]))
     for label, selected in (("all uncited", ~cited), ("all cited", cited)):
-        rows.append(Measurement(label, "all", *share_of_clusters(relevant[selected], paper[selected])))
+        cells[label, "all"] = cell(*share_of_clusters(relevant[selected], paper[selected]))
     notes = [
         "Percent of judged candidates that are relevant for a facet of their query, by the system's rank.",
         f"{len(judged):,} candidates of {judged['paper'].n_unique()} queries, drawn with their query.",
+        BRACKETS,
     ]
-    return interval_table("relevance", "Relevance of papers that the query does not cite", "system", rows, notes)
+    return grid("relevance", "Relevance of papers that the query does not cite", "system", cells, notes)
 
 
 def features(ranks: npt.NDArray[Any]) -> Floats:
@@ -218,17 +219,18 @@ def rubin(values: Floats) -> tuple[float, float, float, float]:
 def imputation_tables(values: Floats, systems: Sequence[str], recipe: Recipe) -> Iterator[Table]:
     """Yield tables of MAP by citations and by imputed relevance: of each system, and of each pair of systems."""
     cited, imputed = values[0], values[1:]
-    rows = []
+    cells = {}
     for number, system in enumerate(systems):
-        rows.append(Measurement(system, "citations", *over_queries(cited[number], recipe.seed)))
-        rows.append(Measurement(system, "imputed", *rubin(imputed[:, number])[:3]))
+        cells[system, "citations"] = cell(*over_queries(cited[number], recipe.seed))
+        cells[system, "imputed"] = cell(*rubin(imputed[:, number])[:3])
     notes = [
         f"Imputed: uncited papers of the first {recipe.imputed} of any system are relevant at random; "
         f"{recipe.imputations} imputations, combined by Rubin's rules.",
         "The probability of relevance is a logistic function of the mean and the least logarithm of a paper's ranks, "
         "fitted on the judged pools. That it holds in the large pool is assumed, not tested.",
+        BRACKETS,
     ]
-    yield interval_table("imputed", "Systems with citations and with imputed relevance", "system", rows, notes)
+    yield grid("imputed", "Systems with citations and with imputed relevance", "system", cells, notes)
     pairs = []
     for first, second in itertools.combinations(range(len(systems)), 2):
         mean, low, high = over_queries(cited[first] - cited[second], recipe.seed)

@@ -20,12 +20,12 @@ from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, Table, grid, label_of
+from pipeline.scores.tables import Cell, Column, Form, Table, cell, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, interval_table, pool_result
+from pipeline.studies.common import BRACKETS, pool_result
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,17 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> Table:
         apart = all_pairs(queries, seed=draws.seed_of(scores), item=field[0]) < draws.alpha
         ranked[str(field[0])] = np.stack([ranks(worth), *rank_ends(worth, apart)])
     ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
-    rows = [
-        Measurement(label, column, *map(float, figures))
+    cells = {
+        (label, column): cell(*figures, form=Form(1, ".2f"))
         for column, set_ranks in ranked.items()
         for label, figures in zip(labels, set_ranks.T, strict=True)
-    ]
+    }
     notes = [
         f"Ranks by {label_of(measure)}; 1 is best. Intervals leave out the places of significantly better and worse "
         f"systems: paired permutation tests of all pairs, Holm's correction, p < {draws.alpha:g}.",
+        BRACKETS,
     ]
-    return interval_table("ranks", "Ranks of systems", "system", rows, notes, scale=1)
+    return grid("ranks", "Ranks of systems", "system", cells, notes)
 
 
 def _published(summary: pl.DataFrame) -> Table | None:

@@ -40,7 +40,7 @@ def test_tables_comparisons_and_pages(root: Path, tmp_path: Path) -> None:
 
     assert mdcr(root, "report", *EVALUATED, "--output", str(tmp_path)).returncode == 0
     (page,) = tmp_path.glob("*/index.html")
-    board = page.read_text().partition('class="sortable">')[2].partition("</table>")[0]
+    board = page.read_text().partition('class="sortable" ')[2].partition("</table>")[0]
     bold = {line.count("<b>"): best in line for line in re.findall("<tr>.*?</tr>", board) if "<button" in line}
     assert bold == {2: True, 0: False}
 

@@ -23,7 +23,7 @@ def out(root: Path) -> Path:
     mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")
     for form in ("beir", "trec", "parquet"):
         mdcr_json(root, "export", "pool", *POOL, "--format", form, "--output", str(folder / form))
-    for form in ("trec", "trec.gz", "json", "json.gz", "ranx", "parquet"):
+    for form in ("trec", "trec.gz", "json", "json.gz", "parquet"):
         words = ("--model", "bm25,lsa", "--format", form, "--output", str(folder / "runs"))
         assert len(mdcr_json(root, "export", "run", *POOL, *words)["exported"]) == 2
     return folder
@@ -44,7 +44,7 @@ def test_a_pool_that_is_missing_is_made_with_its_run(root: Path, tmp_path: Path)
     assert len({line.split()[0] for line in Path(exported).read_text().splitlines()}) == 15
 
 
-@pytest.mark.parametrize("ending", ["trec", "trec.gz", "json", "json.gz", "lz4", "parquet"])
+@pytest.mark.parametrize("ending", ["trec", "trec.gz", "json", "json.gz", "parquet"])
 def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: Path, ending: str) -> None:
     mine = tmp_path / f"mine-{ending.replace('.', '-')}.{ending}"
     mine.write_bytes(run_of(out, "bm25", ending).read_bytes())

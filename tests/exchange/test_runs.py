@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from ranx.io import save_lz4
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
@@ -199,26 +198,23 @@ def test_what_is_unknown_is_counted_where_it_is_allowed(pool: Pool, tmp_path: Pa
 
 def test_files_that_cannot_be_read(pool: Pool, tmp_path: Path) -> None:
     whole = gzip.compress(b"10 Q0 9 1 1 x\n" * 100)
-    contents = dict.fromkeys(("no.json.gz", "no.parquet", "no.lz4"), b"no") | {"empty.trec": b""}
+    contents = dict.fromkeys(("no.json.gz", "no.parquet"), b"no") | {"empty.trec": b""}
     contents |= {"cut.trec.gz": whole[:-10], "flipped.json.gz": whole[:15] + b"\xff\xff" + whole[17:]}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    save_lz4([1], str(tmp_path / "list.lz4"))
-    save_lz4({1: {"9": 1.0}}, str(tmp_path / "number.lz4"))
+    (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "folder.trec").mkdir()
-    for name in (*contents, "list.lz4", "number.lz4", "folder.trec", "none.run", "run.parquet.gz"):
+    for name in (*contents, "list.json", "folder.trec", "none.run", "run.parquet.gz"):
         with pytest.raises(InputError, match=re.escape(name)):
             read_run(tmp_path / name, pool, 500)
 
 
-@pytest.mark.parametrize("name", ["run.json.gz", "run.lz4", "run.trec.gz", "run.parquet"])
+@pytest.mark.parametrize("name", ["run.json.gz", "run.trec.gz", "run.parquet"])
 def test_a_run_beyond_the_memory_is_refused_before_it_is_held(pool: Pool, tmp_path: Path, name: str) -> None:
     """A file of a few kilobytes that unpacks to many megabytes."""
     path, entries = tmp_path / name, 200_000
     if name == "run.json.gz":
         path.write_bytes(gzip.compress(b'{"10": {' + b'"9": 1, ' * entries + b'"zz": 1}}'))
-    elif name == "run.lz4":
-        save_lz4({"10": {f"{n:07d}": 1.0 for n in range(entries)}}, str(path))
     elif name == "run.trec.gz":
         path.write_bytes(gzip.compress(b"10 Q0 9 1 1 x\n" * entries))
     else:

@@ -42,7 +42,6 @@ _RUNS: Mapping[str, tuple[bytes, str]] = {
     "empty.json": (b"", "empty.json"),
     "zeros.trec": (bytes(1000), "zeros.trec"),
     "x.parquet": (b"PAR1PAR1", "x.parquet"),
-    "x.lz4": (b"\x04\x22\x4d\x18" + bytes(50), "x.lz4"),
 }
 
 _LINES: Mapping[str, tuple[bytes, str]] = {

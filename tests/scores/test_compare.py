@@ -20,8 +20,9 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval, ho
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.choose import choose
 from pipeline.scores.compare import compare, compare_pairs, most_different, paired
-from pipeline.scores.comparison import as_text, difference_table, pair_tables
+from pipeline.scores.comparison import difference_table, pair_tables, tables_of
 from pipeline.scores.labels import labelled
+from pipeline.scores.render import render_table
 from pipeline.scores.store import stored, values
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
@@ -118,6 +119,10 @@ def test_findings_are_tested() -> None:
     assert compare(scores, "a", "same", draws=Draws(seed=3, resamples=200))["p_equivalent"].null_count() == 3
 
 
+def text_of(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
+    return "\n".join(map(render_table, tables_of(differences, queries)))
+
+
 def test_all_pairs_are_one_family() -> None:
     random = np.random.default_rng(2)
     scores = pl.concat(scored(name, {"map": random.random(30).tolist()}) for name in "abc")
@@ -171,7 +176,7 @@ def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pyte
 
     usual = replace(PROTOCOL, margin=0.025)
     assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
-        as_text(compared(tmp_path, draws=usual), differing(tmp_path, 10))
+        text_of(compared(tmp_path, draws=usual), differing(tmp_path, 10))
     )
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
     assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
@@ -243,7 +248,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     usual = compared(tmp_path, draws=PROTOCOL)
     out = printed("bm25", "lsa")
     text, folder = out.rstrip().rsplit("\n\n", 1)
-    assert text == as_text(usual, differing(tmp_path, 10))
+    assert f"{text}\n" == text_of(usual, differing(tmp_path, 10))
     assert folder == str(tmp_path / "runs/reports/tiny_2019_queries-3_seed-13_lsa-against-bm25")
     assert "lsa against bm25" in (Path(folder) / "index.html").read_text()
     assert "lsa against bm25" in (tmp_path / "runs/reports/index.html").read_text()

@@ -18,7 +18,7 @@ from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
 from pipeline.scores.compare import QUERIES, compare
-from pipeline.scores.comparison import as_text
+from pipeline.scores.comparison import tables_of as comparison_tables
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.report import page_of
 from pipeline.scores.store import stored, values
@@ -189,8 +189,8 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     page = page_of(runs, scores, summary, summarise_samples(scores, draws), ["map"])
     assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
     differences = compare(scores, "bm25", "lsa", draws=draws)
-    text = as_text(differences, pl.DataFrame(schema=QUERIES))
-    assert text.startswith("lsa against bm25 (scifact, 8 candidates, 3 queries)")
+    (table,) = comparison_tables(differences, pl.DataFrame(schema=QUERIES))
+    assert table.title == "lsa against bm25 (scifact, 8 candidates, 3 queries)"
     assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact_scores"]
 
 

@@ -269,7 +269,15 @@ def pack_texts(texts: TextBrowser) -> str:
             "chosen": dict(zip(texts.choosers, entry.chosen, strict=True)),
             "heading": entry.heading,
             "spans": as_pieces(entry.spans),
-            "listings": [vars(listing) | {"texts": list(map(as_pieces, listing.texts))} for listing in entry.listings],
+            "listings": [
+                {
+                    "title": listing.title,
+                    "columns": [listing.corner, *(column.label for column in listing.columns)],
+                    "rows": [[line.label, *(str(value or "–") for value in line.values)] for line in listing.lines],
+                    "texts": list(map(as_pieces, listing.records)),
+                }
+                for listing in entry.listings
+            ],
             "facts": dict(entry.facts),
         }
         for entry in texts.readings

@@ -107,23 +107,6 @@ Spans = Sequence[tuple[str, Mark]]
 
 
 @dataclass(frozen=True)
-class TextTable:
-    """A small table below a text.
-
-    Attributes:
-        title: caption.
-        columns: column labels.
-        rows: cells, one for each column; the first is the label of the row.
-        texts: a text that each row opens; empty: rows open nothing.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    texts: Sequence[Spans] = ()
-
-
-@dataclass(frozen=True)
 class TextEntry:
     """One text.
 
@@ -131,14 +114,14 @@ class TextEntry:
         chosen: its values of the choosers.
         heading: its name in the list of texts.
         spans: the text.
-        listings: tables shown below it.
+        listings: tables shown below it; the records of one are texts that its rows open, :data:`Spans`.
         facts: names and values shown above it.
     """
 
     chosen: Sequence[str]
     heading: str
     spans: Spans
-    listings: Sequence[TextTable] = ()
+    listings: Sequence[Table] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

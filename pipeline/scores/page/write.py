@@ -270,7 +270,7 @@ def _cells(table: Table, line: TableRow, records: Iterator[int], *, each: bool) 
     figures = [number for number, value in enumerate(line.values) if isinstance(value, Cell)]
     opened = {number: next(records, None) for number in (figures if each else figures[:1])}
     texts = [str(value or "") for value, column in zip(line.values, table.columns, strict=True) if column.text]
-    names = [", ".join(filter(None, (line.label, *texts, column.group, column.label))) for column in table.columns]
+    names = [", ".join(filter(None, (line.label, *texts, str(column)))) for column in table.columns]
     return "".join(
         _cell(value, opened.get(number), names[number], text=table.columns[number].text)
         for number, value in enumerate(line.values)
@@ -286,7 +286,7 @@ def _cell(value: Value, record: int | None, name: str, *, text: bool = False) ->
     """Return a cell as HTML; a figure with a record is a button, which ``name`` describes."""
     if not isinstance(value, Cell):
         return f"<td{' class=label' * text}>{'–' if value is None else escape(value)}</td>"
-    figure, label = percent(value.value), escape(f"{percent(value.value)}, {name}: provenance")
+    figure, label = value.figure, escape(f"{value.figure}, {name}: provenance")
     figure = f"<b>{figure}</b>" if value.best else figure
     if record is not None:
         figure = f'<button type="button" class="figure" aria-label="{label}" data-record="{record}">{figure}</button>'
@@ -296,7 +296,7 @@ def _cell(value: Value, record: int | None, name: str, *, text: bool = False) ->
 def _annotations(cell: Cell) -> str:
     """Return the marks, the spread, and the difference to the published figure as HTML."""
     mark = f'<span class="mark">{cell.marks}</span>' if cell.marks else ""
-    deviation = "" if cell.deviation is None else f"± {percent(cell.deviation)} "
+    deviation = "" if cell.deviation is None else f"± {cell.form(cell.deviation)} "
     spread = f' <span class="interval">{deviation}{cell.interval}</span>' if deviation or cell.interval else ""
     kind = "" if cell.worse is None else ' class="loss"' if cell.worse else ' class="gain"'
     return mark + spread + (f" <span{kind}>{cell.difference}</span>" if cell.difference else "")

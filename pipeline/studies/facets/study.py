@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -16,8 +16,8 @@ from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry, TextTable
-from pipeline.scores.tables import label_of, percent
+from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry
+from pipeline.scores.tables import Table, frame_table, label_of
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
@@ -157,7 +157,7 @@ def browser(
             spans = [texts.get(candidate, ()) for candidate in candidates["paper"]]
             facts = {"query": query, "folds": ", ".join(fold for fold in folds if query in folds[fold])}
             facts = {fact: value for fact, value in facts.items() if value}
-            listings = [figures[query], TextTable(caption, table.columns, table.rows(), spans)]
+            listings = [figures[query], replace(frame_table("candidates", caption, table), records=spans)]
             entries.append(TextEntry([facet], title or paper, texts[paper], listings, facts))
     note = "A candidate opens its abstract. Ranks are within the judged pool."
     return TextBrowser("Queries", ["Facet"], {"bold": "sentences of the facet"}, entries, note)
@@ -170,14 +170,15 @@ def _spans(sentences: list[tuple[str, str]], facet: str) -> Spans:
     return pieces
 
 
-def _figures(values: pl.DataFrame) -> dict[str, TextTable]:
+def _figures(values: pl.DataFrame) -> dict[str, Table]:
     """Return the table of each query: one row per system, with all measures."""
-    wide = values.pivot("measure", index=["query", "system", "form"], values="value", maintain_order=True)
-    columns = ["system", *map(label_of, wide.columns[3:])]
-    rows: dict[str, list[list[str]]] = {}
-    for query, system, form, *figures in wide.iter_rows():
-        rows.setdefault(query, []).append([f"{system}, {form}", *map(percent, figures)])
-    return {query: TextTable("Figures of the query (%)", columns, lines) for query, lines in rows.items()}
+    labelled = values.with_columns(pl.col("measure").map_elements(label_of, pl.String), pl.col("value") * 100)
+    wide = labelled.pivot("measure", index=["query", "system", "form"], values="value", maintain_order=True)
+    wide = wide.with_columns(system=pl.format("{}, {}", "system", "form")).drop("form")
+    return {
+        query[0]: frame_table("figures", "Figures of the query (%)", of_query.drop("query"))
+        for query, of_query in wide.group_by("query", maintain_order=True)
+    }
 
 
 def _candidates(pool: Pool, facet: str, rankings: analyses.Rankings) -> pl.DataFrame:

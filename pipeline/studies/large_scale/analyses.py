@@ -21,8 +21,8 @@ from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, query_of
 from pipeline.measure.statistics import Floats, simultaneous
-from pipeline.scores.tables import Table
-from pipeline.studies.common import Measurement, interval_table, over_queries, share
+from pipeline.scores.tables import Form, Table, Value, cell, grid
+from pipeline.studies.common import BRACKETS, over_queries, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 
 _YEARS = 3  # years per stratum
@@ -88,19 +88,23 @@ def with_strata(corpus: Corpus, papers: npt.NDArray[np.integer], text: Mask) -> 
 
 def shares(rankings: Sequence[PoolRankings]) -> Table:
     """Return the shares of positives and negatives that lack an abstract, a year or references."""
-    rows = []
-    for pool in rankings:
-        for kind in ("positives", "negatives"):
-            counts = pool.gaps[kind]
-            label = f"{pool.group} {kind} ({counts['papers']:,})"
-            rows += [share(label, mark.replace("_", " "), counts[mark], counts["papers"]) for mark in MARKS]
+    counts_of = {
+        f"{pool.group} {kind} ({pool.gaps[kind]['papers']:,})": pool.gaps[kind]
+        for pool in rankings
+        for kind in ("positives", "negatives")
+    }
+    cells = {
+        (label, mark.replace("_", " ")): cell(*share(counts[mark], counts["papers"]))
+        for label, counts in counts_of.items()
+        for mark in MARKS
+    }
     note = "Papers count once, however many cite them."
-    return interval_table("marks", "What marks a positive", "candidates", rows, [note])
+    return grid("marks", "What marks a positive", "candidates", cells, [note, BRACKETS])
 
 
 def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int) -> Iterator[Table]:
     """Yield tables of MAP by kind of candidates (:func:`candidate_kinds`), and of gains over the baseline."""
-    rows, gains = [], []
+    cells, gains = dict[tuple[str, str], Value](), dict[tuple[str, str], Value]()
     for scope, pools in scopes(rankings).items():
         systems = systems_of(pools)
         values = {
@@ -110,12 +114,12 @@ def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, basel
         }
         for system in systems:
             cost = values["matched negatives", system] - values["random negatives", system]
-            gains.append(Measurement(f"{scope}: matched less random", system, *over_queries(cost, seed, scope)))
+            gains[f"{scope}: matched less random", system] = cell(*over_queries(cost, seed, scope))
         for (kind, system), kind_values in values.items():
-            rows.append(Measurement(f"{scope}: {kind}", system, *over_queries(kind_values, seed, scope)))
+            cells[f"{scope}: {kind}", system] = cell(*over_queries(kind_values, seed, scope))
             if system != baseline and baseline in systems:
                 gain = kind_values - values[kind, baseline]
-                gains.append(Measurement(f"{scope}: gain, {kind}", system, *over_queries(gain, seed, scope)))
+                gains[f"{scope}: gain, {kind}", system] = cell(*over_queries(gain, seed, scope))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {_YEARS} years and like length; positives without one are "
@@ -123,15 +127,17 @@ def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, basel
         f"{MATCHED_DRAWS} draws, and their intervals are over queries and draws.",
         "Rankings are cut to these candidates, and queries without positives are left out.",
         POOLS_NOTE,
+        BRACKETS,
     )
     gain_note = f"Gain: over {baseline}, query by query."
     corner = "candidates"
-    yield interval_table("without-marks", "MAP without what marks a positive", corner, rows, notes)
+    yield grid("without-marks", "MAP without what marks a positive", corner, cells, notes)
     title = "Gains without what marks a positive"
-    yield interval_table("without-marks-gains", title, corner, gains, [gain_note, *notes])
+    yield grid("without-marks-gains", title, corner, gains, [gain_note, *notes])
 
 
 _WORDS = re.compile(r"\w{3,}")
+_CORRELATION = Form(1, ".2f")
 
 
 def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str) -> Iterator[Table]:
@@ -140,7 +146,7 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
     Their intervals are simultaneous; correlations of fewer than ten queries are left out.
     """
     pairs: list[tuple[str, str, Floats, Floats]] = []
-    shares = []
+    shares = dict[tuple[str, str], Value]()
     for scope, pools in scopes(rankings).items():
         systems = systems_of(pools)
         if baseline not in systems:
@@ -154,20 +160,24 @@ def winners(rankings: Sequence[PoolRankings], precision: Precisions, baseline: s
                 fact = _within([pool_facts[name] for pool_facts in facts])
                 pairs.append((f"{scope}: {name}", system, _within(gains), fact))
             if len(pools) > 1:
-                shares.append(Measurement(f"{scope}: field (share of variance)", system, *share_between(gains)))
+                shares[f"{scope}: field (share of variance)", system] = cell(*share_between(gains), form=_CORRELATION)
     level = simultaneous(len(pairs))
-    rows = [Measurement(label, system, *rank_correlation(gain, fact, level)) for label, system, gain, fact in pairs]
-    if rows:
+    cells: dict[tuple[str, str], Value] = {
+        (label, system): cell(*rank_correlation(gain, fact, level), form=_CORRELATION)
+        for label, system, gain, fact in pairs
+    }
+    if cells:
         notes = (
             f"Spearman's correlation of the gain in average precision over {baseline} with a fact about the query. "
             "Shared words: share of the query's words that a positive has. Age: years from positive to query.",
-            f"The intervals of the {len(rows)} correlations hold together with 95% (Bonferroni); one of fewer than "
+            f"The intervals of the {len(cells)} correlations hold together with 95% (Bonferroni); one of fewer than "
             f"{FEWEST_PAIRS} queries is left out.",
             "Ranks are within each field, so differences between fields do not count. They are the last row: the share "
             "of the variance of the gain that lies between fields (Brown and Forsythe's F), system by system.",
             POOLS_NOTE,
+            BRACKETS,
         )
-        yield interval_table("winners", "What explains who wins a query", "fact", rows + shares, notes, scale=1)
+        yield grid("winners", "What explains who wins a query", "fact", cells | shares, notes)
 
 
 def query_facts(rankings: PoolRankings) -> dict[str, Floats]:
@@ -217,12 +227,12 @@ _FIRST = 10  # ranks of each system searched for near-duplicates
 
 def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int | None) -> Table:
     """Return shares of queries and positives that may leak (:func:`audit`)."""
-    rows = []
+    cells = {}
     for pool in rankings:
         queries = np.arange(len(pool.pool.query_rows))
         for finding, flags in audit(pool, trained, until).items():
             clusters = queries if finding.startswith("queries") else query_of(pool.qrels.offsets)
-            rows.append(Measurement(pool.group, finding, *share_of_clusters(flags, clusters)))
+            cells[pool.group, finding] = cell(*share_of_clusters(flags, clusters))
     notes = [
         f"Alike: titles whose words have a Jaccard index of at least {_ALIKE}; hits: the first {_FIRST} of every "
         "system. Younger: of a later year than the query. Positives of one query are drawn as one."
@@ -230,7 +240,7 @@ def leakage(rankings: Sequence[PoolRankings], trained: Mask | None, until: int |
     notes += ["Trained on: not audited, as the recipe names no training lists."] if trained is None else []
     if until is not None:
         notes.append(f"Up to {until}: the last year of any encoder's training data; --trained-until leaves it out.")
-    return interval_table("leakage", "Leakage audit", "field", rows, notes)
+    return grid("leakage", "Leakage audit", "field", cells, [*notes, BRACKETS])
 
 
 def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None) -> dict[str, Mask]:

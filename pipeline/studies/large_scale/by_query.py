@@ -10,16 +10,15 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
-from pipeline.measure.estimates import ENOUGH, components
+from pipeline.measure.estimates import ENOUGH, POWER, components, share_of_samples
 from pipeline.measure.statistics import RESAMPLES, Floats, Interval
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import Table, frame_table
+from pipeline.scores.tables import Table, cell, frame_table, grid
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import fused_names
-from pipeline.studies.common import Measurement, formatted, in_points, interval_table, over_queries
+from pipeline.studies.common import BRACKETS, formatted, in_points, over_queries
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 
@@ -49,21 +48,22 @@ def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) ->
         design = Design(row=("label",), of=_SETUP, group="field", over="sample")
         base_of = {(label,): (base,) for label, base in tested.select("label", "baseline").iter_rows()}
         differences = estimate(scores.filter(measure="map"), design, seed, base_of)
-        tested = tested.select(*_SETUP, "label", "baseline", "p_value", corrected="p_adjusted")
+        tested = tested.select(*_SETUP, "label", "baseline", "p_value", corrected="p_adjusted", shown="detectable")
         both = tested.join(differences, on=[*_SETUP, "label"], how="left", nulls_equal=True, maintain_order="left")
         names = pl.Series([_name(*setup) for setup in both.select(_SETUP).iter_rows()])
         facts = {"system": "label", "baseline": "baseline", "difference": "difference", "low": "difference_low",
                  "high": "difference_high", "effect": "effect", "p": "p_value", "p_adjusted": "corrected",
-                 "error": "error", "wins": "wins", "losses": "losses"}  # fmt: skip
+                 "error": "error", "detectable": "shown", "wins": "wins", "losses": "losses"}  # fmt: skip
         frame = both.select(pool=names, **facts)
         shown = frame.select(
             pl.format("{} {}", "pool", "system").alias("pool, system"), in_points().alias("MAP difference"),
             formatted("effect", "+.2f"), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
-            pl.format("{} : {}", "wins", "losses").alias("wins : losses"),
+            pl.format("{} : {}", "wins", "losses").alias("wins : losses"), pl.col("detectable") * 100,
         )  # fmt: skip
         notes = (
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
-            "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one.",
+            "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one. "
+            f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
         )
         yield frame_table("tests", "Difference to the baseline", frame, notes, shown=shown)
 
@@ -77,16 +77,13 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
         wide = pool.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
         samples, queries = values.shape
-        variance = components(values)
-        draws = generator(seed, "variance", field or "").integers(0, queries, size=(RESAMPLES, queries))
-        shares = [components(values[:, sampled_queries]).share(samples, queries) for sampled_queries in draws]
-        low, high = np.quantile(shares, [0.025, 0.975])
+        variance, (share, low, high) = components(values), share_of_samples(values, seed, field or "")
         rows.append({
             "pool, system": f"{_name(field, size)} {system}",
             "sd between queries": 100 * variance.queries**0.5,
             "sd between samples": 100 * values.mean(axis=1).std(ddof=1),
             "share, one sample": 100 * variance.share(1, queries),
-            "samples": samples, "share": 100 * variance.share(samples, queries), "low": 100 * low, "high": 100 * high,
+            "samples": samples, "share": 100 * share, "low": 100 * low, "high": 100 * high,
             "samples needed": variance.needed(queries),
         })  # fmt: skip
     if rows:
@@ -194,25 +191,26 @@ def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
 
 
 def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> Iterator[Table]:
-    rows = []
+    cells = {}
     for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
         label = f"{group} {system} {format_count(sizes[-1])}, {form}"
         for index in (0, -1) if positives else ():
             random_score = random_precision(sizes[index], positives[index])
-            rows.append(Measurement(label, f"random, {('smallest', 'largest')[index]}", random_score, np.nan, np.nan))
+            cells[label, f"random, {('smallest', 'largest')[index]}"] = cell(random_score)
         figures = over_queries(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
         for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
             low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
-            rows.append(Measurement(label, column, value, low, high))
-    if rows:
+            cells[label, column] = cell(value, low, high)
+    if cells:
         notes = (
             "Predicted: by a line through the smaller sizes. logit: log odds of MAP against the log of the size; "
             "power: log of MAP. Pools of nearly one size are one point. Nothing is predicted beyond the largest size.",
             "Intervals are over queries; they do not hold the error of the form.",
             "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
             "so chance falls with the size: a part of the curve is the density of positives.",
+            BRACKETS,
         )
-        yield interval_table(name, title, "system, largest size, form", rows, notes)
+        yield grid(name, title, "system, largest size, form", cells, notes)
 
 
 def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
@@ -230,7 +228,7 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
 
 def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[Table]:
     """Yield the gain of each fused system over its parts in MAP."""
-    rows = []
+    cells = {}
     for (field, size, system), (of_system, _) in queries.items():
         names = fused_names(system)
         parts = [queries[key][0] for name in names if (key := (field, size, name)) in queries]
@@ -244,13 +242,14 @@ def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], s
         }
         for column, gains in columns.items():
             figures = least([over_queries(gain, seed, field or "") for gain in gains])
-            rows.append(Measurement(f"{_name(field, size)} {system}", column, *figures))
-    if rows:
+            cells[f"{_name(field, size)} {system}", column] = cell(*figures)
+    if cells:
         notes = (
             "Gain over the best part: the least gain over a part, and the least lower and upper end.",
             "The best part of each query: the gain of a choice that knows the relevant papers.",
+            BRACKETS,
         )
-        yield interval_table("fusion", "What fusion gains", "pool, system", rows, notes)
+        yield grid("fusion", "What fusion gains", "pool, system", cells, notes)
 
 
 def least(intervals: Sequence[Interval]) -> Interval:

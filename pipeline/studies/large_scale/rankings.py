@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,8 @@ from pipeline.measure.statistics import Floats
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
-from pipeline.scores.tables import Table, frame_table
-from pipeline.studies.common import Measurement, interval_table, over_queries, series
+from pipeline.scores.tables import Cell, Table, cell, frame_table, grid
+from pipeline.studies.common import BRACKETS, over_queries, series
 
 DATASET = "dataset"
 """Name of the dataset-level pools, in the fields of a recipe and in tables."""
@@ -85,14 +85,16 @@ def systems_of(pools: Sequence[PoolRankings]) -> list[str]:
 
 def _over_queries(
     rankings: Sequence[PoolRankings], seed: int, values_of: Callable[[PoolRankings, str, str], Mapping[str, Floats]]
-) -> Iterator[Measurement]:
-    """Yield the mean of each value of ``values_of(pool, system, scope)`` over the queries of all pools of a scope."""
+) -> dict[tuple[str, str], Cell | None]:
+    """Return the mean of each value of ``values_of(pool, system, scope)`` over the queries of all pools of a scope."""
+    cells = {}
     for scope, pools in scopes(rankings).items():
         for system in systems_of(pools):
             values = [values_of(pool, system, scope) for pool in pools]
             for name in values[0]:
                 over_pools = np.concatenate([pool_values[name] for pool_values in values])
-                yield Measurement(f"{scope} {system}", name, *over_queries(over_pools, seed, scope))
+                cells[f"{scope} {system}", name] = cell(*over_queries(over_pools, seed, scope))
+    return cells
 
 
 def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> Table:
@@ -102,8 +104,8 @@ def recall(rankings: Sequence[PoolRankings], seed: int, depth: int) -> Table:
         ranks = pool.ranks[system]
         return {str(last): pool.means((ranks > 0) & (ranks <= last)) for last in _DEPTHS if last <= depth}
 
-    rows = _over_queries(rankings, seed, values_of)
-    return interval_table("recall-by-depth", "Recall by depth", "system", rows, [POOLS_NOTE])
+    cells = _over_queries(rankings, seed, values_of)
+    return grid("recall-by-depth", "Recall by depth", "system", cells, [POOLS_NOTE, BRACKETS])
 
 
 def recall_chart(table: Table, source: str) -> Chart:
@@ -132,8 +134,8 @@ def losses(rankings: Sequence[PoolRankings], seed: int, depth: int) -> Table:
         return {name: np.bincount(query[band], costs[band], queries).astype(float) for name, band in bands.items()}
 
     note = "Points of MAP that the positives at these ranks lack; they sum to 100 less MAP."
-    rows = _over_queries(rankings, seed, values_of)
-    return interval_table("losses", "What the rank of positives costs", "system", rows, [note, POOLS_NOTE])
+    cells = _over_queries(rankings, seed, values_of)
+    return grid("losses", "What the rank of positives costs", "system", cells, [note, POOLS_NOTE, BRACKETS])
 
 
 def loss(ranks: Integers, qrels: Qrels) -> Floats:
@@ -202,8 +204,8 @@ def popularity(rankings: Sequence[PoolRankings], seed: int) -> Table:
     )
     note = f"Thirds of the positives by citations that the release lists, or else the corpus holds ({bounds_text})."
     title = f"R@{_CUTOFF} by citations of the positives"
-    rows = _over_queries(rankings, seed, values_of)
-    return interval_table("popularity", title, "system", rows, [note, POOLS_NOTE])
+    cells = _over_queries(rankings, seed, values_of)
+    return grid("popularity", title, "system", cells, [note, POOLS_NOTE, BRACKETS])
 
 
 def thirds(counts: npt.NDArray[np.integer]) -> list[int]:

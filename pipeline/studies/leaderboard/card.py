@@ -26,10 +26,10 @@ from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
 from pipeline.scores.store import artifact, open_pool, open_rankings
-from pipeline.scores.tables import Table, frame_table, points
+from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, interval_table
+from pipeline.studies.common import BRACKETS
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
@@ -173,7 +173,7 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[Table]:
     citing = year[pool.query_rows[query]] if pool.queries_are_papers else np.full(len(row), NO_YEAR)
     dated = (year[row] != NO_YEAR) & (citing != NO_YEAR)
     facts = {"characters": (characters[row], np.ones(len(row), bool)), "years": (citing - year[row], dated)}
-    rows = []
+    cells = {}
     for unit, (numbers, known) in facts.items():
         ends = np.quantile(numbers[known], [1 / 3, 2 / 3]) if known.any() else [0, 0]
         thirds = np.where(known, np.searchsorted(ends, numbers), _UNKNOWN)
@@ -185,9 +185,9 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[Table]:
             )
             label = f"{span} ({mask.sum():,})"
             share = share_of_clusters((ranks > 0) & (ranks <= _HIT), query[mask])
-            rows.append(Measurement(label, system, *share))
-    notes = (f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers).",)
-    yield interval_table("positives", f"By cited papers: {benchmark.name}", "cited papers", rows, notes)
+            cells[label, system] = cell(*share)
+    note = f"Percent of cited papers in the first {_HIT}, by thirds of abstract length and age (number of papers)."
+    yield grid("positives", f"By cited papers: {benchmark.name}", "cited papers", cells, [note, BRACKETS])
     scores = benchmark.scores.with_columns(label="system").filter(
         pl.col("pool") == runs["pool"][0], pl.col("system").is_in(systems)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,12 +26,12 @@ from pipeline.measure.design import Design, Draws, estimate, tall
 from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
 from pipeline.measure.statistics import Floats, Groups, simultaneous
 from pipeline.scores.store import runs_of, values
-from pipeline.scores.tables import Cell, Table, Value, grid
+from pipeline.scores.tables import DIFFERENCE, Cell, Form, Table, Value, cell, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems
 from pipeline.stages.titles import stored_names
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import Measurement, check_baseline, named_by, require_made
+from pipeline.studies.common import check_baseline, named_by, require_made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, read_evaluation
@@ -166,19 +166,6 @@ def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -
     return Precisions(stored_names(recipe.systems), study_plan.negative_systems, by_field, recipe.seed)
 
 
-def systems_table(
-    name: str,
-    title: str,
-    rows: Sequence[Measurement],
-    notes: Sequence[str],
-    show: Callable[[Measurement], str] | None = None,
-) -> Table:
-    """Return a table of systems by columns; ``show`` formats a figure (default: percent)."""
-    frame = pl.DataFrame(rows, schema=["system", *Measurement._fields[1:]], orient="row", infer_schema_length=None)
-    cells: dict[tuple[str, str], Value] = {row[:2]: show(row) if show else Cell(*row[2:]) for row in rows}
-    return grid(name, title, "system", cells, notes, frame)
-
-
 def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
     """Return the MAP of each system in the benchmark, over its rebuilds, with matched negatives and in large pools.
 
@@ -193,12 +180,12 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
         MATCHED: precisions.macro(precisions.values[MATCHED]), LARGE: precisions.macro(precisions.values[LARGE]),
     }  # fmt: skip
     rebuild_means = np.stack([precisions.macro(precisions.values[draw])["value"] for draw in draws], axis=1)
-    rows = []
+    cells = {}
     for position, system in enumerate(precisions.systems):
         deviations = {"rebuilds": float(rebuild_means[position].std(ddof=1)) if rebuilds > 1 else None}
         for name, mean in means.items():
-            value, low, high = mean.select("value", "low", "high").fill_null(np.nan).row(position)
-            rows.append(Measurement(system, name, value, low, high, deviations.get(name)))
+            value, low, high = mean.select("value", "low", "high").row(position)
+            cells[system, name] = Cell(value, low, high, deviations.get(name))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
         "benchmark: the benchmark's own lists, each draw ranked by itself; systems that are fitted (LSA, words) are "
@@ -206,7 +193,7 @@ def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
         f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives. matched: negatives of "
         "every system. large: the field-level pools.",
     )
-    return systems_table("redraws", "Systems under other candidates", rows, notes)
+    return grid("redraws", "Systems under other candidates", "system", cells, notes)
 
 
 def order_table(precisions: Precisions, rebuilds: int) -> Table:
@@ -220,7 +207,7 @@ def order_table(precisions: Precisions, rebuilds: int) -> Table:
         for first, second in itertools.combinations(range(len(names)), 2)
     ]
     rebuild_means = [precisions.macro(precisions.values[str(draw)])["value"] for draw in range(1, rebuilds + 1)]
-    labels, rows = [f"{names[first]} over {names[second]}" for first, second in pairs], []
+    labels, cells = [f"{names[first]} over {names[second]}" for first, second in pairs], dict[tuple[str, str], Value]()
     sides = pl.DataFrame({"pair": [*labels, *labels], "side": ["first"] * len(pairs) + ["second"] * len(pairs)})
     design, draws = dataclasses.replace(_MACRO, row=("pair", "side")), Draws(level=simultaneous(len(pairs)))
     against = {(label, "first"): (label, "second") for label in labels}
@@ -234,29 +221,20 @@ def order_table(precisions: Precisions, rebuilds: int) -> Table:
     }  # fmt: skip
     for position, (label, (first, second)) in enumerate(zip(labels, pairs, strict=True)):
         for name, of_draw in differences.items():
-            ends = of_draw.select("difference", "difference_low", "difference_high").fill_null(np.nan)
-            figures = ends.row(position)
-            rows.append(Measurement(label, name, *figures))
+            value, low, high = of_draw.select("difference", "difference_low", "difference_high").row(position)
+            cells[label, name] = Cell(value, low, high, form=DIFFERENCE)
             if name == "benchmark":
                 effect = of_draw["effect"][position]
-                rows.append(Measurement(label, "effect", np.nan if effect is None else effect, np.nan, np.nan))
+                cells[label, "effect"] = None if effect is None else Cell(effect, form=Form(1, "+.2f"))
         share = float(np.mean([mean[first] > mean[second] for mean in rebuild_means]))
-        rows.append(Measurement(label, f"{rebuilds} rebuilds", share, np.nan, np.nan))
+        cells[label, f"{rebuilds} rebuilds"] = Cell(share, form=Form(1, ".0%"))
     notes = (
         f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
         "Bonferroni].",
         "effect: mean difference in the benchmark over the standard deviation of the differences. rebuilds: how many "
         "have this order.",
     )
-
-    def show(row: Measurement) -> str:
-        if row.column == "effect":
-            return f"{row.value:+.2f}"
-        if np.isnan(row.low):
-            return f"{row.value:.0%}"
-        return f"{100 * row.value:+.1f} [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
-
-    return systems_table("order", "Does the order of systems hold?", rows, notes, show)
+    return grid("order", "Does the order of systems hold?", "system", cells, notes)
 
 
 def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Sequence[str]) -> Floats | None:
@@ -280,7 +258,7 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
 
 def bias_table(precisions: Precisions) -> Table:
     """Return the gain of each system when the negatives of one system are left out."""
-    rows, sources = [], precisions.negative_systems
+    cells, sources = {}, precisions.negative_systems
     gains = {
         field: {
             system: {name: precisions.values[f"without {name}"][field][row] - in_benchmark[row] for name in sources}
@@ -300,16 +278,14 @@ def bias_table(precisions: Precisions) -> Table:
                 gain = tall(
                     {field: values[None] for field, values in change.items()}, pl.DataFrame({"system": [system]})
                 )
-                figures = (
-                    estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").fill_null(np.nan).row(0)
-                )
-                rows.append(Measurement(system, name, *figures))
+                figures = estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").row(0)
+                cells[system, name] = Cell(*figures)
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: how much more its own negatives cost it than those of the others, less the same difference for "
         "the other systems, fusions excluded.",
     )
-    return systems_table("bias", "Whose negatives are left out", rows, notes)
+    return grid("bias", "Whose negatives are left out", "system", cells, notes)
 
 
 def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> Table:
@@ -317,7 +293,7 @@ def power_table(precisions: Precisions, baseline: str, differences: Sequence[flo
 
     Differences are to the baseline. The test is the first step of Holm's correction over the fields.
     """
-    baseline_position, rows, fields = precisions.systems.index(baseline), [], precisions.values[OWN]
+    baseline_position, cells, fields = precisions.systems.index(baseline), {}, precisions.values[OWN]
     first_alpha = ALPHA / len(fields)
     tests = {"one test": ALPHA, f"first of {len(fields)}": first_alpha}
     for position, system in enumerate(precisions.systems):
@@ -325,24 +301,18 @@ def power_table(precisions: Precisions, baseline: str, differences: Sequence[flo
             label, queries = f"{system}, {field}", of_systems.shape[1]
             variances = variance_interval(of_systems[position] - of_systems[baseline_position])
             for name, alpha in tests.items():
-                points = (100 * detectable(variance, queries, alpha) for variance in variances)
-                rows.append(Measurement(label, f"points detected, {name}", *points))
+                shown = (100 * detectable(variance, queries, alpha) for variance in variances)
+                cells[label, f"points detected, {name}"] = cell(*shown, form=Form(1, ",.1f"))
             for difference in differences:
                 needed = (queries_needed(variance, difference, first_alpha) for variance in variances)
-                rows.append(Measurement(label, f"{100 * difference:g} points", *needed))
+                cells[label, f"{100 * difference:g} points"] = cell(*needed, form=Form(1, ",.0f"))
     notes = (
         f"Against {baseline}, power {POWER:.0%} [95% interval]. points detected: by the queries that the field has, "
         f"with p < {ALPHA:g} in one test, and in the first step of Holm's correction over {len(fields)} fields.",
         "Queries that the field needs to detect 1, 2, ... points in that first step. One number for all fields is that "
         "of the field with the largest.",
     )
-
-    def show(row: Measurement) -> str:
-        digits = 1 if row.column.startswith("points") else 0
-        value, low, high = (f"{figure:,.{digits}f}" for figure in row[2:5])
-        return value if np.isnan(row.low) else f"{value} [{low}, {high}]"
-
-    return systems_table("power", "Queries that a difference of MAP needs", rows, notes, show)
+    return grid("power", "Queries that a difference of MAP needs", "system", cells, notes)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:

@@ -18,8 +18,9 @@ from pipeline.core.rng import generator
 from pipeline.core.settings import Count
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.aspire import split_sentences
-from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.parts import Chart, HeatMap, Mark, Series, TextBrowser, TextEntry
 from pipeline.scores.plot import COLOURS, draw_heat
+from pipeline.scores.tables import grid
 from pipeline.stages.embed import store_of
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.neighbours.corpus import TITLE, Members, Rows
@@ -157,15 +158,16 @@ def text_entries(name: str, artifact: Artifact, originals: Rows, values: pl.Data
     for text_class in CLASSES.values():
         for original in originals.tolist():
             for row in members.rows[(members.original_of == original) & (members.names == text_class.name)].tolist():
-                table_rows = []
+                cells = dict[tuple[str, str], str]()
                 for system in systems:
                     key = (system, original, text_class.name)
                     rank, overlap = (value_of[*key, measure] for measure in ("MRR", "AOP-10"))
                     rank_text = f"{1 / rank:.0f}" if rank else f"over {DEPTHS['neighbours']}"
-                    table_rows.append((system, rank_text, f"{10 * overlap:.0f}"))
+                    cells[system, "rank of the paper"] = rank_text
+                    cells[system, "10 nearest in common"] = f"{10 * overlap:.0f}"
                 before, after = (text for block in corpus.texts(np.array([original, row])) for text in block)
                 spans = [*marked(before.title, after.title), (" ¶ ", ""), *marked(before.abstract, after.abstract)]
-                table = TextTable("", ("system", "rank of the paper", "10 nearest in common"), table_rows)
+                table = grid("ranks", "", "system", cells)
                 facts = {"category": text_class.category, "change": text_class.definition}
                 yield TextEntry((name, text_class.name), before.title, spans, [table], facts)
 

@@ -18,7 +18,7 @@ from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.resampling import resampled
+from pipeline.measure.resampling import bootstrap
 from pipeline.measure.statistics import Floats
 from pipeline.studies.scirepeval import probes
 from pipeline.studies.scirepeval.data import DataSet, Judged, Labelled, load_authors, load_judged, load_labelled
@@ -178,7 +178,7 @@ def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
     predicted = probes.classify(x_train, train, x_test, several, workers, data.counts, config.probe_seed)
-    yield _bootstrap(config, measure, lambda times: probes.f1(test, predicted, times, average), len(test))
+    yield _bootstrap(config, measure, [lambda times: probes.f1(test, predicted, times, average)], len(test))
     for row in entry.few_shot:
         shots = []
         repetitions = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
@@ -192,13 +192,8 @@ def _few_shot(
     config: FiguresConfig, name: str, test: probes.Indicator, shots: Sequence[probes.Indicator], average: str
 ) -> TaskFigure:
     """Return the mean F1 of repetitions; repetitions are resampled, and test papers as in the task's other rows."""
-    task, resamples = config.task.name, config.resamples
-    value = np.mean([probes.f1(test, shot, np.ones((1, len(test))), average)[0] for shot in shots])
-    counts = [*resampled(len(test), seed=config.seed, item=task, resamples=resamples)]
-    values = np.stack([np.concatenate([probes.f1(test, shot, times, average) for times in counts]) for shot in shots])
-    shot_counts = [*resampled(len(shots), seed=config.seed, item=f"{task}|{name}", resamples=resamples)]
-    draws = (values.T * np.concatenate(shot_counts)).sum(axis=1) / len(shots)
-    return TaskFigure(name, float(value), len(test), draws)
+    statistics = [lambda times, shot=shot: probes.f1(test, shot, times, average) for shot in shots]
+    return _bootstrap(config, name, statistics, len(test))
 
 
 def _regress(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
@@ -215,7 +210,7 @@ def _regress(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
         rows = (np.repeat(np.arange(len(predicted)), row.astype(int)) for row in times)
         return np.array([probes.kendall(data.test_labels[row], predicted[row]) for row in rows])
 
-    yield _bootstrap(config, "kendall", figure, len(predicted))
+    yield _bootstrap(config, "kendall", [figure], len(predicted))
 
 
 def _cluster(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf) -> TaskFigure:
@@ -223,7 +218,7 @@ def _cluster(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf)
     figures = []
     for data in sets:
         sums = probes.b_cubed(*probes.cluster(data, vectors))
-        figures.append(_bootstrap(config, data.name, partial(probes.b_cubed_f1, *sums), len(sums[2]), data.name))
+        figures.append(_bootstrap(config, data.name, [partial(probes.b_cubed_f1, *sums)], len(sums[2]), data.name))
     _, values, blocks, draws = zip(*figures, strict=True)
     return TaskFigure("b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0))
 
@@ -242,9 +237,10 @@ def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
 
 
 def _bootstrap(
-    config: FiguresConfig, name: str, figure: Callable[[Floats], Floats], items: int, data_set: str = ""
+    config: FiguresConfig, name: str, statistics: Sequence[Callable[[Floats], Floats]], items: int, data_set: str = ""
 ) -> TaskFigure:
     """Return a figure that is not a mean over items, with resamples of the items (of one data set of the task)."""
-    item = f"{config.task.name}|{data_set}" if data_set else config.task.name
-    draws = [figure(times) for times in resampled(items, seed=config.seed, item=item, resamples=config.resamples)]
-    return TaskFigure(name, float(figure(np.ones((1, items)))[0]), items, np.concatenate(draws))
+    task, draws = config.task.name, {"seed": config.seed, "resamples": config.resamples}
+    item = f"{task}|{data_set}" if data_set else task
+    value, resamples = bootstrap(statistics, items, item=item, repetition=f"{task}|{name}", **draws)
+    return TaskFigure(name, value, items, resamples)

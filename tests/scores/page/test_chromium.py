@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.page.parts import Chart, Mark, Series, TextBrowser, TextEntry, TextTable
+from pipeline.scores.page.parts import Chart, Mark, Series, TextBrowser, TextEntry
 from pipeline.scores.page.write import write_index, write_page
-from pipeline.scores.tables import Cell, Column, Table, TableRow
+from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
 from tests.scores.page.workspace import CITED, EVIL, RUNS, ranked, report_page, scored, title
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -32,7 +33,8 @@ ALONE = ["../alone/three"]
 
 
 def reading(style: str, heading: str, mark: Mark = "") -> TextEntry:
-    papers = TextTable("papers", ["paper", "grade", "bm25"], [[EVIL, "2", "10"], ["b", "3", "9"]], [[("", "")], TEXT])
+    rows = pl.DataFrame([[EVIL, "2", "10"], ["b", "3", "9"]], ["paper", "grade", "bm25"], orient="row")
+    papers = dataclasses.replace(frame_table("papers", "papers", rows), records=[[("", "")], TEXT])
     return TextEntry([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
 
 

@@ -21,7 +21,6 @@ from pipeline.scores.page.parts import (
     Series,
     TextBrowser,
     TextEntry,
-    TextTable,
 )
 from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html, write_index, write_page
 from pipeline.scores.summary import summarise
@@ -34,7 +33,7 @@ SHA256 = "87364cc2b2a76a6684929e7d6b80b18a897794db38400caff1fcf1791c6925d2"
 TABLE = Table(
     EVIL, EVIL, (Column(EVIL, EVIL),), (TableRow(EVIL, (EVIL,)), TableRow("mean", (None,), summary=True)), (EVIL,)
 )
-TEXT = TextEntry([EVIL], EVIL, [(EVIL, "bold")], [TextTable(EVIL, [EVIL], [[EVIL]], [[(EVIL, "")]])], {EVIL: EVIL})
+TEXT = TextEntry([EVIL], EVIL, [(EVIL, "bold")], [replace(TABLE, records=[[(EVIL, "")]] * 2)], {EVIL: EVIL})
 PARTS: list[Part] = [
     replace(TABLE, frame=pl.DataFrame({"a": [EVIL]})),
     Chart(EVIL, EVIL, "%", {EVIL: [Series(EVIL, [1.0], [0.5])], "b": []}, provenance=EVIL),

@@ -19,7 +19,8 @@ from pipeline.measure.hits import Hits
 from pipeline.measure.inputs import Qrels, RankedRun, query_of
 from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval
-from pipeline.studies.common import Measurement, share, text
+from pipeline.scores.tables import Form, cell
+from pipeline.studies.common import share
 from pipeline.studies.large_scale import analyses, by_query, rankings
 from pipeline.studies.large_scale.rankings import PoolRankings
 from tests.builders import made_up_paper, make_corpus, make_pool
@@ -284,10 +285,10 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
 
 
 def test_shares_have_wilsons_interval() -> None:
-    row = share("a", "b", 3, 20)
+    row = share(3, 20)
     z, p, n = 1.959964, 3 / 20, 20
     middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    assert row[2:5] == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
-    assert text(row) == "15.0 [5.2, 36.0]"
-    assert text(share("a", "b", 0, 0)) is None
-    assert text(Measurement("a", "b", 0.5, np.nan, np.nan), scale=1) == "0.50"
+    assert row == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
+    assert str(cell(*row)) == "15.0 [5.2, 36.0]"
+    assert cell(*share(0, 0)) is None
+    assert str(cell(0.5, form=Form(1, ".2f"))) == "0.50"

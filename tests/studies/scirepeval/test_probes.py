@@ -138,7 +138,7 @@ def test_an_interval_of_repetitions_holds_test_papers_too() -> None:
     config = FiguresConfig(entry, 13, 2_000)
     same = scoring._few_shot(config, "f1@5", truth, [mixed] * 10, "classes")
     assert (same.items, same.value) == (80, pytest.approx(f1_score(truth[:, 1], mixed[:, 1], average="macro")))
-    whole = scoring._bootstrap(config, "f1", lambda times: probes.f1(truth, mixed, times, "classes"), 80)
+    whole = scoring._bootstrap(config, "f1", [lambda times: probes.f1(truth, mixed, times, "classes")], 80)
     np.testing.assert_allclose(same.draws, whole.draws)
     unequal = scoring._few_shot(config, "f1@5", truth, [mixed] * 5 + [other] * 5, "classes")
     assert unequal.draws.std() > 1.3 * same.draws.std()
