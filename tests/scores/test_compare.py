@@ -181,7 +181,7 @@ def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pyte
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
     assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
     refused = printed("show", "--margin", "100", code=2)
-    assert "got 100. Write --margin 1.0; in Python, Draws(margin=0.01)" in refused
+    assert "got 100. Write --margin=1.0; in Python, Draws(margin=0.01)" in refused
     report = json.loads(printed("report", "--margin", "2.5", "--format", "csv", "--json"))
     assert report["reports"][0].endswith("_margin-2.5")
 
@@ -269,5 +269,5 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     for system, settings in itertools.product(("bm25", "lsa"), ({"seed": 7}, {"nested": True})):
         made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), **settings), system)
     refused = printed("bm25", "lsa", code=2)
-    assert "got 3 kinds, told apart by --seed 13 or --seed 7; --nested or --no-nested. Give one" in refused
+    assert "got 3 kinds, told apart by --seed=13 or --seed=7; --nested or --no-nested. Give one" in refused
     assert printed("bm25", "lsa", "--seed", "13", "--no-nested") == out
