@@ -1,6 +1,7 @@
-"""Modules of sentence-transformers on a device. Batches hold texts of similar length; one too large is halved.
+"""Modules of sentence-transformers on a device, in batches of fixed shapes; one too large is halved.
 
-The transformer computes in the requested precision, later modules in float32.
+The last bits of a product depend on the shape of its batch. The length of a text alone decides the shape, so a text has
+the same vector whatever else is encoded. The transformer computes in the requested precision, later modules in float32.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ from pipeline.encode.base import Encoded
 from pipeline.encode.spec import Precision
 from pipeline.encode.tokenise import Tokens
 
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-"""Tokens of a batch, padding included. The last bits of vectors may depend on it, so provenance records it."""
+BATCH_TOKENS = {"cpu": 1, "cuda": 12_288}
+"""Tokens of a batch, padding included, or one text. On a CPU a batch is one text: its products have rows enough, and
+nothing is padded. The last bits of vectors may depend on it, so provenance records it."""
+
+_STATIC_TOKENS = 65_536
+"""As :data:`BATCH_TOKENS`, for static embeddings: their vectors do not depend on the batch."""
 
 _UNUSED = ("pooler.",)
 """Prefixes of weights that a checkpoint may lack, since the last layer's states do not depend on them."""
@@ -48,6 +53,14 @@ _FREE = "Free its memory or use another --device"
 
 _INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
 """Linux processor flags; with any of them, products in that precision are faster than in float32."""
+
+
+class Batch(NamedTuple):
+    """Positions of texts, at most ``rows``, that are computed together, padded to ``width`` tokens."""
+
+    texts: list[int]
+    rows: int
+    width: int
 
 
 class _Launched(NamedTuple):
@@ -99,7 +112,8 @@ class Network(ABC):
             self._modules = nn.Sequential(transformer.to(dtype=getattr(torch, compute)), *later).to(device).eval()
         except torch.OutOfMemoryError as error:
             raise StageError(f"the model does not fit on {device}", _FREE) from error
-        self._device, self._batch_tokens = device, BATCH_TOKENS[device.type]
+        self._device, self._longest = device, longest
+        self._batch_tokens = BATCH_TOKENS[device.type] if hasattr(transformer.model, "config") else _STATIC_TOKENS
         self._workers = workers if device.type == "cpu" else 1
         self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
         if device.type == "cpu":
@@ -115,7 +129,7 @@ class Network(ABC):
             "device": name,
             "compute": str(next(network.parameters()).dtype).removeprefix("torch."),
             "attention": network.config._attn_implementation if hasattr(network, "config") else "none",
-            "batch_tokens": self._batch_tokens,
+            "batch_tokens": max(self._batch_tokens, self._longest),
             "weight_bytes": sum(weight.nbytes for weight in self._modules.parameters()),
             "threads": self._workers,
         }
@@ -130,8 +144,8 @@ class Network(ABC):
 
         Meanwhile later batches are computed: one a thread on a CPU, one on a GPU.
         """
-        waiting = deque(token_batches(prepared.ids, self._batch_tokens))
-        running = deque[tuple[list[int], Future[_Launched | None]]]()
+        waiting = deque(token_batches(prepared.ids, self._batch_tokens, self._longest))
+        running = deque[tuple[Batch, Future[_Launched | None]]]()
         while waiting or running:
             while waiting and len(running) <= self._workers:
                 batch = waiting.popleft()
@@ -141,11 +155,11 @@ class Network(ABC):
             if launched is not None:
                 yield _encoded(batch, launched, prepared)
                 continue
-            self._halve(batch, prepared)
-            remaining = [position for positions in (batch, *waiting) for position in positions]
-            waiting = deque(token_batches(prepared.ids, self._batch_tokens, remaining))
+            self._halve(batch)
+            remaining = [position for failed in (batch, *waiting) for position in failed.texts]
+            waiting = deque(token_batches(prepared.ids, self._batch_tokens, self._longest, remaining))
 
-    def _try(self, batch: list[int], tokens: Tokens) -> _Launched | None:
+    def _try(self, batch: Batch, tokens: Tokens) -> _Launched | None:
         """Launch a batch; return None, after freeing its tensors, if the device has no memory for it."""
         try:
             return self._launch(batch, tokens)
@@ -154,17 +168,18 @@ class Network(ABC):
                 raise
         return None
 
-    def _launch(self, batch: list[int], tokens: Tokens) -> _Launched:
-        width = len(tokens.ids[batch[0]])
-        ids = np.full((len(batch), width), self._pad, np.int64)
-        mask = np.zeros((len(batch), width), np.int64)
-        for row, position in enumerate(batch):
+    def _launch(self, batch: Batch, tokens: Tokens) -> _Launched:
+        texts, shape = batch.texts, batch[1:]
+        ids, mask = np.full(shape, self._pad, np.int64), np.zeros(shape, np.int64)
+        mask[len(texts) :, 0] = 1  # texts that fill up the batch are one padding token
+        for row, position in enumerate(texts):
             row_ids = tokens.ids[position]
             ids[row, : len(row_ids)] = row_ids
             mask[row, : len(row_ids)] = 1
         with torch.inference_mode():
             inputs = {"input_ids": self.send(ids), "attention_mask": self.send(mask)}
-            pooled = self.compute({**inputs, **self.extra_inputs(batch, tokens, width)})
+            pooled = self.compute({**inputs, **self.extra_inputs(batch, tokens)})
+            pooled = pooled[: sum(len(tokens.spans[position]) for position in texts)]
             if self._device.type == "cpu":
                 return _Launched(pooled, ids.size, None)
             host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
@@ -173,8 +188,8 @@ class Network(ABC):
             return _Launched(host, ids.size, arrived)
 
     @abstractmethod
-    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
-        """Return inputs beside ids and mask ``[batch, width]``; ``batch`` has positions in ``tokens``."""
+    def extra_inputs(self, batch: Batch, tokens: Tokens) -> dict[str, Any]:
+        """Return inputs beside ids and mask ``[rows, width]``; the texts of ``batch`` are the first rows."""
 
     def compute(self, features: dict[str, Any]) -> torch.Tensor:
         """Return the vectors of a batch, float32 ``[vectors, dimension]``."""
@@ -193,37 +208,48 @@ class Network(ABC):
         tensor = torch.from_numpy(array)
         return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
-    def _halve(self, batch: list[int], tokens: Tokens) -> None:
-        width = len(tokens.ids[batch[0]])
-        if len(batch) == 1:
-            raise StageError(f"one text of {width} tokens does not fit on {self._device}", _FREE)
+    def _halve(self, batch: Batch) -> None:
+        if batch.rows == 1:
+            raise StageError(f"one text of {batch.width} tokens does not fit on {self._device}", _FREE)
         torch.cuda.empty_cache()
-        self._batch_tokens = min(self._batch_tokens, max(width, len(batch) * width // 2))
+        self._batch_tokens = min(self._batch_tokens, max(batch.width, batch.rows * batch.width // 2))
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
 
 
-def token_batches(tokens: Sequence[Sequence[int]], budget: int, among: Iterable[int] | None = None) -> list[list[int]]:
-    """Split texts into batches, longest first, each of at most ``budget`` tokens with padding, or of one text.
+def shape_of(length: int, budget: int, longest: int) -> tuple[int, int]:
+    """Return rows and width of the batch of a text of ``length`` tokens.
 
-    Batches, hence vectors, depend on the set of texts alone, not on their order.
+    Batches of several texts have at most ``budget`` tokens, padding included. Their width exceeds the length by less
+    than a sixteenth or by less than 8, and is at most ``longest``.
+    A text that fills the budget is a batch of its own length.
+    """
+    step = max(8, 1 << max(length - 1, 1).bit_length() >> 5)
+    width = min(-(-max(length, 1) // step) * step, longest)
+    rows = budget // width
+    return (rows, width) if rows > 1 else (1, max(length, 1))
+
+
+def token_batches(
+    tokens: Sequence[Sequence[int]], budget: int, longest: int, among: Iterable[int] | None = None
+) -> list[Batch]:
+    """Split texts into batches of fixed shapes (:func:`shape_of`), longest texts first.
+
+    A batch of several has some padding: models compute otherwise without any, which neighbours must not decide.
 
     Args:
         tokens: token ids of texts.
-        budget: tokens of a batch, padded to its longest text.
+        budget: tokens of a batch.
+        longest: maximum tokens of a text.
         among: positions of the texts to split; all by default.
-
-    Returns:
-        Positions in ``tokens`` of the texts of each batch.
     """
     chosen = range(len(tokens)) if among is None else among
-    batches: list[list[int]] = []
-    room = 0
+    batches: list[Batch] = []
     for position in sorted(chosen, key=lambda text: (-len(tokens[text]), tokens[text])):
-        if room == 0:
-            batches.append([])
-            room = max(1, budget // max(1, len(tokens[position])))
-        batches[-1].append(position)
-        room -= 1
+        rows, width = shape_of(len(tokens[position]), budget, longest)
+        room = max(rows - (len(tokens[position]) == width), 1)  # texts without padding come first
+        if not batches or batches[-1][1:] != (rows, width) or len(batches[-1].texts) >= room:
+            batches.append(Batch([], rows, width))
+        batches[-1].texts.append(position)
     return batches
 
 
@@ -248,16 +274,17 @@ def _no_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
-def _encoded(batch: list[int], launched: _Launched, tokens: Tokens) -> Encoded:
+def _encoded(batch: Batch, launched: _Launched, tokens: Tokens) -> Encoded:
+    texts = batch.texts
     if launched.arrived is not None:
         launched.arrived.synchronize()
     return Encoded(
-        positions=np.repeat(np.array(batch, np.int64), [len(tokens.spans[position]) for position in batch]),
+        positions=np.repeat(np.array(texts, np.int64), [len(tokens.spans[position]) for position in texts]),
         vectors=launched.vectors.numpy(),
-        texts=len(batch),
-        tokens=sum(len(tokens.ids[position]) for position in batch),
+        texts=len(texts),
+        tokens=sum(len(tokens.ids[position]) for position in texts),
         padded=launched.padded,
-        truncated=sum(tokens.cut[position] for position in batch),
+        truncated=sum(tokens.cut[position] for position in texts),
     )
 
 
@@ -389,4 +416,4 @@ def torch_devices(name: str) -> list[str]:
     device = torch_device(name)
     if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
         return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return [name]
+    return [str(device)]

@@ -17,7 +17,7 @@ from torch import nn
 
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.network import SAMPLE, Network, load_saved, loading, torch_device
+from pipeline.encode.network import SAMPLE, Batch, Network, load_saved, loading, torch_device
 from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 
@@ -60,12 +60,12 @@ class CrossEncoder(Network):
             encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
         return encoder
 
-    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+    def extra_inputs(self, batch: Batch, tokens: Tokens) -> dict[str, Any]:
         """Return token types, if the model reads them: the text, 0 or 1, of each token."""
         if not tokens.types:
             return {}
-        types = np.zeros((len(batch), width), np.int64)
-        for row, position in enumerate(batch):
+        types = np.zeros((batch.rows, batch.width), np.int64)
+        for row, position in enumerate(batch.texts):
             types[row, : len(tokens.types[position])] = tokens.types[position]
         return {"token_type_ids": self.send(types)}
 

@@ -24,11 +24,12 @@ from pipeline.encode.base import Encoded, Encoder, NotFiniteError, in_order, pad
 from pipeline.encode.spec import Role, Storage
 from pipeline.encode.store import read_vectors, vectors_batch, write_shard
 
-PART_PAPERS = 4_096
-"""Papers of a part, at most: sorted by length, encoded and written together. Batches, hence last bits, depend on it."""
+PART_PAPERS = {"cpu": 4_096, "cuda": 65_536}
+"""Papers of a part, at most: sorted by length, encoded and written together. On a GPU the last batch of each shape is
+filled up, which takes the share of 150,000 tokens in those of the part."""
 
-PART_CHARACTERS = 2**25
-"""Characters of a part, at most, unless it is one paper; 4,096 abstracts have fewer."""
+PART_CHARACTERS = 2**13
+"""Characters of a part for each of its :data:`PART_PAPERS`, at most, unless it is one paper."""
 
 
 class Texts(Protocol):
@@ -60,8 +61,11 @@ class ShardWriter:
     Memory: two copies of a shard's vectors, and the texts and tokens of two parts.
     """
 
-    def __init__(self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage) -> None:
+    def __init__(
+        self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage, device: str = "cpu"
+    ) -> None:
         self._out, self._texts, self._load, self._role, self._storage = out, texts, load, role, storage
+        self._part_papers = PART_PAPERS["cuda" if device.startswith("cuda") else "cpu"]
         self._seconds = dict.fromkeys(("tokenise", "wait_for_tokens", "compute", "write"), 0.0)
         self._totals: Counter[str] = Counter()
         self._started = time.monotonic()
@@ -79,11 +83,11 @@ class ShardWriter:
         Raises:
             StageError: a vector is not finite, or too large for the storage type.
         """
-        folder = self._out.scratch()
+        folder, papers = self._out.scratch(), self._part_papers
         parts = [
-            _Part(shard, rows[part], folder / f"part-{shard:05d}-{part.start:08d}.arrow")
+            _Part(shard, rows[part], folder / f"part-{shard:05d}-{part.start:08d}-{part.stop:08d}.arrow")
             for shard, rows in shards.items()
-            for part in slices(self._texts.characters(rows), PART_PAPERS, PART_CHARACTERS)
+            for part in slices(self._texts.characters(rows), papers, PART_CHARACTERS * papers)
         ]
         missing = [part for part in parts if not part.path.is_file()]
         encoder = self._load() if missing else None

@@ -24,6 +24,7 @@ from pipeline.encode.base import Encoder
 from pipeline.encode.network import (
     OPTIONS,
     SAMPLE,
+    Batch,
     Network,
     check_transformer,
     check_vocabulary,
@@ -89,13 +90,13 @@ class TransformerEncoder(Network, Encoder):
         """Return texts as tokens."""
         return self._tokenise(texts, role)
 
-    def extra_inputs(self, batch: list[int], tokens: Tokens, width: int) -> dict[str, Any]:
+    def extra_inputs(self, batch: Batch, tokens: Tokens) -> dict[str, Any]:
         """Return the spans to pool if a module pools spans, else the length of the prompt."""
         if not self._spans:
             return {"prompt_length": tokens.prompt} if tokens.prompt else {}
         spans = [
-            (row * width + start, row * width + end)
-            for row, position in enumerate(batch)
+            (row * batch.width + start, row * batch.width + end)
+            for row, position in enumerate(batch.texts)
             for start, end in tokens.spans[position]
         ]
         start, end = np.array(spans).T

@@ -27,7 +27,7 @@ from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.shards import ShardWriter
-from pipeline.encode.spec import EncoderSpec, MeanSpec, Model, Role, TransformerSpec
+from pipeline.encode.spec import AspireSpec, EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import (
     VectorStore,
     read_rows,
@@ -41,8 +41,8 @@ from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
 from pipeline.stages.ranking_file import config_of, open_pool, slug_of
 
-_VERSION, _MEAN_VERSION = 1, 2
-"""Versions of the stage: for encoders that pool single tokens or spans, and for those that average all tokens."""
+_VERSION, _TRANSFORMER_VERSION = 1, 3
+"""Versions of the stage: for other encoders, and for transformers."""
 
 _MAX_CHARACTERS = 3_000
 """Maximum number of characters of a text that count as work; 512 tokens are rarely longer."""
@@ -124,7 +124,7 @@ def _version(spec: Any) -> int:
     parts = getattr(spec, "parts", ()) or ([spec.encoder] if hasattr(spec, "encoder") else ())
     if parts:
         return max(map(_version, parts))
-    return _MEAN_VERSION if "mean" in getattr(spec, "pooling", "") else _VERSION
+    return _TRANSFORMER_VERSION if isinstance(spec, TransformerSpec | AspireSpec) else _VERSION
 
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
@@ -205,7 +205,7 @@ class Embedding(Sharded):
 
         title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
         shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
-        return ShardWriter(out, texts, load, self.role, self.model.spec.storage).write(shards, title)
+        return ShardWriter(out, texts, load, self.role, self.model.spec.storage, device).write(shards, title)
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Return the counts of the segment."""

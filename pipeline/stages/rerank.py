@@ -142,7 +142,7 @@ def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: M
     """Return the task that reranks the first ``head`` entries of a ranking of a pool by a reranker."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     config = RerankConfig(model.spec, head)
-    return Task("rerank", 2, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
+    return Task("rerank", 3, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
 
 
 def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:

@@ -15,32 +15,42 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import StageError
 from pipeline.encode import network, registry
-from pipeline.encode.network import token_batches, torch_devices
+from pipeline.encode.network import shape_of, token_batches, torch_devices
 from pipeline.encode.transformer import TransformerEncoder, open_modules
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import load
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=40), st.integers(1, 60), st.randoms())
-def test_every_text_is_in_one_batch_under_the_budget(tokens: list[list[int]], budget: int, chance: Random) -> None:
-    batches = token_batches(tokens, budget)
-    assert sorted(position for batch in batches for position in batch) == list(range(len(tokens)))
-    widths = [len(tokens[batch[0]]) for batch in batches]
-    assert widths == sorted(widths, reverse=True)
-    for batch, width in zip(batches, widths, strict=True):
-        assert width == max(len(tokens[position]) for position in batch)
-        assert len(batch) == 1 or len(batch) * max(1, width) <= budget
+@given(st.lists(st.lists(st.integers(0, 3), max_size=90), max_size=40), st.integers(1, 400), st.randoms())
+def test_every_text_is_in_one_batch_and_its_length_decides_the_shape(
+    tokens: list[list[int]], budget: int, chance: Random
+) -> None:
+    batches = token_batches(tokens, budget, 100)
+    ordered = [position for batch in batches for position in batch.texts]
+    assert sorted(ordered) == list(range(len(tokens)))
+    lengths = [len(tokens[position]) for position in ordered]
+    assert lengths == sorted(lengths, reverse=True)
+    for texts, rows, width in batches:
+        assert {shape_of(len(tokens[position]), budget, 100) for position in texts} == {(rows, width)}
+        assert len(tokens[texts[0]]) <= width <= 100
+        assert len(texts) == rows == 1 or rows * width <= budget
+        assert rows == 1 or sum(len(tokens[position]) for position in texts) < rows * width
     shuffled = tokens.copy()
     chance.shuffle(shuffled)
-    others = token_batches(shuffled, budget)
-    assert [[tokens[p] for p in batch] for batch in batches] == [[shuffled[p] for p in batch] for batch in others]
+    others = token_batches(shuffled, budget, 100)
+    assert [[tokens[p] for p in batch.texts] for batch in batches] == [
+        [shuffled[p] for p in batch.texts] for batch in others
+    ]
 
 
 def test_little_is_padding() -> None:
-    assert token_batches([[1], [1, 2], [1, 2, 3]], 4, [0, 2]) == [[2], [0]]
-    tokens = [[0] * (20 + (number * 7919) % 490) for number in range(4096)]
-    padded = sum(len(batch) * len(tokens[batch[0]]) for batch in token_batches(tokens, 8192))
-    assert padded < 1.03 * sum(map(len, tokens))
+    tokens = [[1], [1, 2], [1, 2, 3]]
+    assert token_batches(tokens, 24, 8, [0, 2]) == [([2, 0], 3, 8)]
+    assert token_batches(tokens, 1, 8) == [([2], 1, 3), ([1], 1, 2), ([0], 1, 1)]
+    assert token_batches([[1] * 8, [2] * 8, [1]], 16, 8) == [([0], 2, 8), ([1, 2], 2, 8)]
+    many = [[0] * (20 + (number * 7919) % 490) for number in range(65_536)]
+    padded = sum(rows * width for _, rows, width in token_batches(many, 12_288, 512))
+    assert padded < 1.07 * sum(map(len, many))
 
 
 class Small(torch.nn.Module):
@@ -87,6 +97,7 @@ def test_out_of_memory_halves_the_batch(
     error: RuntimeError,
     workers: int,
 ) -> None:
+    monkeypatch.setitem(network.BATCH_TOKENS, "cpu", 2_048)
     limited, encoder = small(folder, 1_000, error, workers=workers)
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([states() for states in limited.taken]))

@@ -15,7 +15,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, registry, shards
+from pipeline.encode import kinds, network, registry, shards
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.spec import Model
 from pipeline.encode.store import VectorStore
@@ -178,7 +178,7 @@ def test_a_resumed_segment_keeps_to_its_plan(tmp_path: Path) -> None:
 def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = make_corpus(tmp_path, 40)
     pool = make_pool(tmp_path, corpus, [0])
-    monkeypatch.setattr(shards, "PART_PAPERS", 16)
+    monkeypatch.setitem(shards.PART_PAPERS, "cpu", 16)
 
     def killed(*_: Any, **__: Any) -> None:
         raise StageError("killed")
@@ -208,6 +208,33 @@ def test_a_transformer_through_the_store(tmp_path: Path) -> None:
     assert (manifest.provenance["device"], manifest.provenance["compute"]) == ("cpu", "float32")
     assert manifest.config["encoder"]["revision"].startswith("sha256:")
     assert str(tmp_path) not in str(manifest.config)
+
+
+@pytest.mark.parametrize("budget", [1, 2_048])
+def test_what_was_embedded_before_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    """Three orders of the same pools: the same rankings under the same identities, of the same vectors."""
+    monkeypatch.setitem(network.BATCH_TOKENS, "cpu", budget)
+    folder = save_bert(tmp_path / "model")
+    model = registry.resolve(f"{folder}:pooling=mean")
+    texts = [(words(1 + number % 9, number), words(number * 37 % 200)) for number in range(60)]
+    papers = [
+        {"paper_id": f"{n:02}", "title": title, "abstract": abstract} for n, (title, abstract) in enumerate(texts)
+    ]
+    seen: list[tuple[list[str], list[str], bytes]] = []
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        root = tmp_path / "".join(map(str, order))
+        corpus = make_corpus(root, papers, shard_rows=23)
+        ends = ((0, 20), (10, 35), (0, 60))
+        pools = [make_pool(root, corpus, [0, 59], list(range(a, b)), slug=f"{a}-{b}") for a, b in ends]
+        made = {}
+        for number in order:
+            vectors = embed_tasks(corpus, pools[number], model)
+            made[number] = make(root, dense_ranking_task(corpus, pools[number], vectors, model, depth=50))
+        rankings = [made[number] for number in range(3)]
+        checksums = [ranking.manifest.outputs[0].sha256 for ranking in rankings]
+        store = VectorStore.open(root / VECTORS / store_folder(corpus, model))
+        seen.append(([r.id for r in rankings], checksums, store.grouped(store.rows).vectors.tobytes()))
+    assert seen[0] == seen[1] == seen[2]
 
 
 class BrokenEncoder(Encoder):
