@@ -98,7 +98,7 @@ def sentence_transformers(
             return model.encode(strings, batch_size=batch)
         ids = transformer.tokenizer(strings, truncation=True, max_length=length)["input_ids"]
         vectors = np.empty((len(texts), transformer.get_embedding_dimension()), np.float32)
-        for positions in token_batches(ids, budget):
+        for positions, _, _ in token_batches(ids, budget, length):
             vectors[positions] = model.encode([strings[place] for place in positions], batch_size=len(positions))
         return vectors
 
@@ -201,8 +201,8 @@ def measure(name: str, texts: list[Text], options: argparse.Namespace, room: Pat
     for start in range(0, len(texts), size):
         prepared = encoder.prepare(texts[start : start + size])
         lengths = np.array([len(ids) for ids in prepared.ids])
-        batches = token_batches(prepared.ids, BATCH_TOKENS[torch.device(device).type])
-        tokens, padded = tokens + int(lengths.sum()), padded + sum(len(b) * int(lengths[b[0]]) for b in batches)
+        batches = token_batches(prepared.ids, BATCH_TOKENS[torch.device(device).type], length)
+        tokens, padded = tokens + int(lengths.sum()), padded + sum(rows * width for _, rows, width in batches)
     figures: dict[str, Any] = {
         "texts": len(texts),
         "tokens_a_text": round(tokens / len(texts), 1),
