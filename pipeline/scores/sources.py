@@ -17,6 +17,7 @@ from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
 from pipeline.encode.recipes import UNLIMITED
 from pipeline.encode.registry import Training, trainings
+from pipeline.stages.titles import exact_name
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
 """Inputs of rankings that are no part of the system, or that another input repeats."""
@@ -102,12 +103,12 @@ class Sources:
         found: list[dict[str, Any]] = []
         for source in self.of(ranking.id):
             if source.artifact is None and source.role != INDEX:
-                found.append({"model": system.partition("@")[0], "role": source.role, "training": None})
+                found.append({"model": exact_name(system), "role": source.role, "training": None})
             elif source.artifact is not None and source.artifact.manifest.stage in ("embed", "rerank"):
                 manifest, segments = source.artifact.manifest, self.segments(source.artifact)
                 spec, counts = manifest.config.get("encoder", {}), [segment.manifest.counts for segment in segments]
                 cuts = None if source.role == RERANKER else _length(spec)
-                model = manifest.provenance.get("model", system.partition("@")[0])
+                model = manifest.provenance.get("model", exact_name(system))
                 found.append({
                     "model": str(names.display_name(names.parse_one(model))),
                     "role": source.role,
@@ -132,7 +133,7 @@ def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
     Rankings of files have those of the model that the file is named like.
     """
     if run.get("encoders") is None:
-        return {name: training for name, training in trainings(run["system"].partition("@")[0]).items() if training.on}
+        return {name: training for name, training in trainings(exact_name(run["system"])).items() if training.on}
     return trainings_in(json.loads(run["encoders"]))
 
 

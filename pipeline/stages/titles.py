@@ -51,6 +51,11 @@ def system_of(text: str) -> Name:
     return replace(Name(plain) if others or name.label else name, index=index)
 
 
+def exact_name(text: str) -> str:
+    """Return a name in tables without its index: the same system by exact search."""
+    return replace(system_of(text), index="").title
+
+
 def is_tuned(system: Name) -> bool:
     """Return whether a stored system, or a part of it, is BM25 with tuned parameters."""
     return any(part.base == TUNED for part in system.walk())

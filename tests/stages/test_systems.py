@@ -19,7 +19,7 @@ from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
 from pipeline.stages.systems import Reranker, encoder_names, encoders, parse_systems
-from pipeline.stages.titles import fused_names, shown, stored_names, stored_system
+from pipeline.stages.titles import exact_name, fused_names, shown, stored_names, stored_system
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
@@ -307,3 +307,5 @@ def test_untuned_bm25_is_spelled_where_the_pool_has_a_tuning() -> None:
 def test_a_stored_name_outside_the_grammar_stays(name: str) -> None:
     manifest = Manifest("0" * 64, "score", 1, "x", {"system": name}, {}, (), {})
     assert stored_system(manifest) == Name(name)
+    assert exact_name(name) == name
+    assert exact_name(f"{name}@ivf:probes=0.5") == name

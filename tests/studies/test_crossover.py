@@ -119,6 +119,17 @@ def test_a_plan_says_that_bm25_is_tuned_first(root: Path) -> None:
     assert re.search(said, planned.stderr, re.MULTILINE), planned.stderr
 
 
+def test_the_first_system_may_have_commas(root: Path) -> None:
+    settings = ("sparse=newest", 'kinds=["random", "model"]', "sizes=300,600", "queries=20")
+    command = [
+        *flags("study crossover --corpus tiny --dry-run"),
+        *(word for pair in settings for word in ("--set", pair)),
+    ]
+    for model in ("rrf(most-cited,lsa),lsa", "lsa:dimension=8,seed=3,most-cited"):
+        planned = mdcr(root, *command, "--model", model)
+        assert planned.returncode == 0, planned.stderr
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

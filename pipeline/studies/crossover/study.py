@@ -23,6 +23,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.encode.names import split_names
 from pipeline.measure.estimates import components, crossed_mean
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats
@@ -74,7 +75,7 @@ def design(workspace: Workspace, recipe: Recipe) -> list[Task]:
         for pool in pools:
             inputs: dict[str, Task | Artifact] = {}
             if kind == MODEL:
-                (nearest_by,) = workspace.evaluations(largest, recipe.systems.split(",")[:1], depth=recipe.depth)
+                (nearest_by,) = workspace.evaluations(largest, split_names(recipe.systems)[:1], depth=recipe.depth)
                 inputs = {"ranking": nearest_by.ranking}
             designed.append(pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs))
     return designed
@@ -98,7 +99,7 @@ def _sparse(workspace: Workspace, recipe: Recipe) -> str:
 
 
 def _evaluations(workspace: Workspace, recipe: Recipe, sparse: str, pools: Sequence[Task]) -> list[Evaluation]:
-    return workspace.evaluations(pools, [sparse, *recipe.systems.split(",")], depth=recipe.depth)
+    return workspace.evaluations(pools, [sparse, *split_names(recipe.systems)], depth=recipe.depth)
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
