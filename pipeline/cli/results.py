@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,12 +36,12 @@ from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import score_files
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
+from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.report import page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
-from pipeline.scores.sources import cut_note
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, exported, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
@@ -329,8 +330,7 @@ def compare(options: argparse.Namespace) -> None:
     for of_pool in comparison.by_pool(differences, queries):
         for table in comparison.tables_of(*of_pool):
             print(render_table(table))
-    if note := cut_note(pairs):
-        print(note + "\n")
+    print("".join(f"{textwrap.fill(note, 100)}\n\n" for note in notes_on_systems(pairs)), end="")
     print(folder)
 
 
@@ -346,6 +346,9 @@ def _print_pairs(
         return
     for table in comparison.pair_tables(differences):
         print(render_table(table))
+    named = {label for pair in differences.select("first", "second").iter_rows() for label in pair}
+    ranked = runs.filter(pl.col("label").is_in(named), pl.col("pool").is_in(differences["pools"].explode()))
+    print("\n".join(textwrap.fill(note, 100) for note in notes_on_systems(ranked)))
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
+from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series
 from pipeline.scores.tables import Column, Table, TableRow, label_of, percent, points
@@ -188,6 +189,7 @@ def page_of(
     measures = differences["measure"].unique(maintain_order=True).to_list()
     frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
     table = difference_table(differences, "Differences")
+    table = replace(table, notes=(*table.notes, *notes_on_systems(runs)))
     parts: list[Part] = [replace(table, name="differences", frame=frame, source=source), *_charts(differences, source)]
     if len(queries):
         parts.append(replace(_most_different(differences, queries), source=source))

@@ -24,7 +24,7 @@ from pipeline.scores.choose import labels_of
 from pipeline.scores.labels import format_setting
 from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
-from pipeline.scores.store import open_pool, open_rankings
+from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.summary import of_fewer_samples
 from pipeline.scores.tables import Cell
 from pipeline.stages.systems import TUNED
@@ -62,6 +62,11 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         provenance(table, runs),
     ]
     return tuple(note for note in lines if note)
+
+
+def notes_on_systems(runs: pl.DataFrame) -> tuple[str, ...]:
+    """Return the notes on the systems alone: the texts that encoders cut, and parameters."""
+    return tuple(filter(None, (cut_note(runs), _parameters(runs))))
 
 
 def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
@@ -301,7 +306,7 @@ def _map_texts(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
     labels, groups = list(runs["label"].unique(maintain_order=True)), {}
     for of_pool in runs.partition_by("pool", maintain_order=True):
         pool = open_pool(of_pool.row(0, named=True))
-        if pool is None or of_pool["label"].to_list() != labels:
+        if pool is None or readable_runs(of_pool)["label"].to_list() != labels:
             continue
         rankings, with_text = open_rankings(of_pool, pool), has_text(pool.corpus.attributes, PrefilterConfig())
         values = np.stack([precision_among(rankings.qrels, run, with_text) for run in rankings.runs.values()])

@@ -24,6 +24,9 @@ _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
 
 UNKNOWN = "unknown"
 
+CUT = "Texts cut at the encoder's length"
+"""Start of the note on texts that encoders cut."""
+
 INDEX = "index"
 """Role of the terms or the Lucene index of BM25."""
 
@@ -105,19 +108,34 @@ class Sources:
             if source.artifact is None and source.role != INDEX:
                 found.append({"model": exact_name(system), "role": source.role, "training": None})
             elif source.artifact is not None and source.artifact.manifest.stage in ("embed", "rerank"):
-                manifest, segments = source.artifact.manifest, self.segments(source.artifact)
-                spec, counts = manifest.config.get("encoder", {}), [segment.manifest.counts for segment in segments]
-                cuts = None if source.role == RERANKER else _length(spec)
-                model = manifest.provenance.get("model", exact_name(system))
-                found.append({
-                    "model": str(names.display_name(names.parse_one(model))),
-                    "role": source.role,
-                    "training": manifest.provenance.get("training"),
-                    "length": cuts,
-                    "texts": sum(count.get("embedded", 0) for count in counts) if cuts else 0,
-                    "cut": sum(count.get("truncated", 0) for count in counts) if cuts else 0,
-                })  # fmt: skip
+                found.append(self._encoder(source.artifact, source.role, system))
         return found
+
+    def _encoder(self, artifact: Artifact, role: str, system: str) -> dict[str, Any]:
+        """Return the encoder of vectors or of a reranked ranking, with the texts of all segments of its store."""
+        manifest, segments = artifact.manifest, self.segments(artifact)
+        spec, counts = manifest.config.get("encoder", {}), [segment.manifest.counts for segment in segments]
+        cuts = None if role == RERANKER else _length(spec)
+        model = manifest.provenance.get("model", exact_name(system))
+        return {
+            "model": str(names.display_name(names.parse_one(model))),
+            "role": role,
+            "training": manifest.provenance.get("training"),
+            "length": cuts,
+            "texts": sum(count.get("embedded", 0) for count in counts) if cuts else 0,
+            "cut": sum(count.get("truncated", 0) for count in counts) if cuts else 0,
+        }
+
+    def cuts(self, vectors: Iterable[tuple[Artifact, str]]) -> str:
+        """Return the note on the texts that encoders cut (:func:`cut_note`) of vectors with their roles."""
+        rows = dict[str, list[dict[str, Any]]]()
+        for artifact, role in vectors:
+            kind = "query" if role in ("query", "queries") else "paper"
+            encoder = self._encoder(artifact, kind, artifact.manifest.slug)
+            of_model = rows.setdefault(encoder["model"], [])
+            of_model += [encoder] if encoder not in of_model else []
+        labels = {"label": [*rows], "encoders": [json.dumps(of_model) for of_model in rows.values()]}
+        return cut_note(pl.DataFrame(labels, schema={"label": pl.String, "encoders": pl.String}))
 
 
 def _length(spec: Mapping[str, Any]) -> int | None:
@@ -168,4 +186,4 @@ def cut_note(runs: pl.DataFrame) -> str:
             for encoder in parts
         ]
         lines |= dict.fromkeys([f"{label} {', '.join(shares)}"] if shares else [])
-    return f"Texts cut at the encoder's length (of all that were encoded): {'; '.join(lines)}." if lines else ""
+    return f"{CUT} (of all that were encoded): {'; '.join(lines)}." if lines else ""

@@ -201,10 +201,20 @@ def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
 
 
 def open_pool(run: Mapping[str, Any]) -> Pool | None:
-    """Open the pool of a row of a frame of rankings with its corpus; None if the corpus is gone."""
-    if run["corpus_path"] is None or not (Path(run["corpus_path"]) / MANIFEST).is_file():
-        return None
-    return Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
+    """Open the pool of a row of a frame of rankings with its corpus; None if one is gone or cannot be read."""
+    return next(readable([run], _open_pool), None) if _has_corpus(run) else None
+
+
+def _has_corpus(run: Mapping[str, Any]) -> bool:
+    return run["corpus_path"] is not None and (Path(run["corpus_path"]) / MANIFEST).is_file()
+
+
+def _open_pool(run: Mapping[str, Any]) -> Pool:
+    pool = Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
+    for output in pool.artifact.manifest.outputs:
+        pool.artifact.file(output.path)
+    pool.corpus.artifact.file("attributes.arrow")
+    return pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,15 +242,25 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     """Open the rankings of one pool, columns :data:`RUNS`; ``pool`` is that pool, if it is open already.
 
     Raises:
-        InputError: the corpus is gone.
+        InputError: the corpus is gone, or something cannot be read.
     """
     first = runs.row(0, named=True)
-    pool = pool or open_pool(first)
-    if pool is None:
+    if pool is None and not _has_corpus(first):
         raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
+    pool = pool or _open_pool(first)
     tables = {run["label"]: artifact(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
     by_label = {label: RankedRun.from_table(table, pool) for label, table in tables.items()}
     return Rankings(pool, Qrels.from_table(pool.qrels, pool), by_label)
+
+
+def readable_runs(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows whose rankings can be read; the others are left out with a line."""
+
+    def number(place: int) -> int:
+        artifact(runs.row(place, named=True), "ranking").file("ranking.arrow")
+        return place
+
+    return runs[list(readable(range(len(runs)), number))]
 
 
 def values(chosen: pl.DataFrame, *, with_ids: bool = False) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from pipeline.scores.page.parts import Chart, Image, Page, Part
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
+from pipeline.scores.sources import CUT, Sources
 from pipeline.studies.base import Study, StudyResult
 
 
@@ -33,12 +34,38 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
 
     A study that was stopped resumes where it was, and artifacts are shared with other studies and commands.
     """
+    vectors = dict[str, tuple[Task, str]]()
     for batch in study.batches(workspace, recipe):
         tasks = list(batch)
+        vectors |= _vectors(tasks)
         for task, artifact in zip(tasks, workspace.make(tasks), strict=True):
             if task.folder == CORPORA:
                 name_study_corpus(workspace.root, study.name, artifact)
-    return study.results(workspace, recipe)
+    return _with_cuts(study.results(workspace, recipe), workspace, vectors.values())
+
+
+def _vectors(tasks: Iterable[Task]) -> dict[str, tuple[Task, str]]:
+    """Return the tasks of vectors that tasks read, with their roles, by identity."""
+    found, waiting = dict[str, tuple[Task, str]](), [("paper", task) for task in tasks]
+    seen = {task.id for _, task in waiting}
+    while waiting:
+        role, task = waiting.pop()
+        if task.stage == "embed":
+            found[task.id] = task, role
+        inputs = [(name, made) for name, made in task.reads.items() if isinstance(made, Task) and made.id not in seen]
+        seen |= {made.id for _, made in inputs}
+        waiting += inputs
+    return found
+
+
+def _with_cuts(results: StudyResult, workspace: Workspace, vectors: Iterable[tuple[Task, str]]) -> StudyResult:
+    """Return results whose first table says how many texts each encoder cut, unless a table does."""
+    made = [(workspace.runner.make(task), role) for task, role in vectors if workspace.runner.published(task)]
+    note = Sources([workspace.root]).cuts(made)
+    if not note or any(other.startswith(CUT) for table in results.tables for other in table.notes):
+        return results
+    first, *others = results.tables
+    return replace(results, tables=[replace(first, notes=(*first.notes, note)), *others])
 
 
 def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:

@@ -115,6 +115,21 @@ def test_a_damaged_record_of_jobs_stops_no_listing(own: Path) -> None:
         assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
 
 
+def test_damaged_rankings_and_pools_cost_a_page_its_queries_alone(own: Path) -> None:
+    mdcr_json(own, *EVAL, "--model", "lsa,newest")
+    figures = mdcr_json(own, "show")["rows"]
+    rankings = list(published(own / RANKINGS))
+    for damaged in (rankings[0].path / "ranking.arrow", *(pool.path / "qrels.arrow" for pool in published(own / POOLS))):
+        flip(damaged)
+        for words in (["report"], ["leaderboard"]):
+            result = mdcr(own, *words)
+            assert result.returncode == 0, result.stderr
+            if words == ["report"]:  # once a process
+                assert f"left out: {damaged} does not match its recorded checksum" in result.stderr
+        assert mdcr_json(own, "show")["rows"] == figures
+    assert "does not match its recorded checksum" in one_line_error(mdcr(own, "compare", "lsa", "newest"))
+
+
 @pytest.mark.java
 def test_artifacts_of_every_kind_are_listed(own: Path) -> None:
     mdcr_json(own, *EVAL)

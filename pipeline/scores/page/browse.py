@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core import csr
+from pipeline.core.artifact import readable
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
@@ -27,7 +28,7 @@ from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.page.parts import Browser, Spans, TextBrowser
-from pipeline.scores.store import open_pool, open_rankings
+from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import label_of
 
 TOP = 10
@@ -75,11 +76,11 @@ def browser(
 
     With at most ``most`` ranked queries of all systems, it contains every pool, the largest of each field first. Else
     it contains one pool for each field and for the dataset level: of those with the most systems, the largest, its
-    first sample. Pools whose corpus is gone are left out.
+    first sample. Pools whose corpus is gone, and what cannot be read, are left out.
 
     Rankings show their ``top`` entries; with ``types``, by the name of the pool, they show all typed candidates.
     """
-    by_pool = runs.partition_by("pool", maintain_order=True)
+    by_pool = readable_runs(runs).partition_by("pool", maintain_order=True)
     pools = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in pools)
     chosen: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
@@ -90,17 +91,20 @@ def browser(
             chosen[name] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in chosen.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in chosen.values())
-    seed, blocks = draws.seed_of(runs), dict[str, str]()
-    for runs_of_pool, pool in sorted(
-        chosen.values(),
-        key=lambda item: (-fields.index(item[0]["field"][0]), *_priority(item[0])),
-        reverse=True,
-    ):
+    seed = draws.seed_of(runs)
+
+    def pack_one(of_pool: tuple[pl.DataFrame, Pool]) -> tuple[str, str]:
+        runs_of_pool, pool = of_pool
         first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
         label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
         label += f", sample {first['sample']}" if samples[first["field"], first["size"]] > 1 else ""
-        of_pool = scores.filter(pool=first["pool"])
-        blocks[label] = _pack_pool(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
+        of_pool = scores.filter(pl.col("label").is_in(runs_of_pool["label"].implode()), pool=first["pool"])
+        return label, _pack_pool(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
+
+    order = sorted(
+        chosen.values(), key=lambda item: (-fields.index(item[0]["field"][0]), *_priority(item[0])), reverse=True
+    )
+    blocks = dict(readable(order, pack_one))
     omitted = len(pools) - len(blocks)
     contents = (
         "Every candidate of each query, with its types"

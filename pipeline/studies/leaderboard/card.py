@@ -25,7 +25,7 @@ from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
-from pipeline.scores.store import artifact, open_pool, open_rankings
+from pipeline.scores.store import artifact, open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
@@ -166,7 +166,10 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[Table]:
     if pool is None:
         return
     systems = [str(_bm25(benchmark)), model]
-    rankings = open_rankings(runs.filter(pl.col("system").is_in(systems)), pool)
+    ranked = readable_runs(runs.filter(pl.col("system").is_in(systems)))
+    if len(ranked) < len(systems):
+        return
+    rankings = open_rankings(ranked, pool)
     query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
     attributes = pool.corpus.attributes
     year, characters = attributes["year"].astype(np.int64), attributes["abstract_chars"].astype(np.int64)

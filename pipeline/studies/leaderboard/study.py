@@ -91,7 +91,7 @@ def _standings(
         for name in ("rank", "mean_rank", "borda"):
             row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(overall, name)[:, index]), strict=True)
         lowest, highest = overall.without[:, index].min(), overall.without[:, index].max()
-        cost, complete = cost_of[systems[index]], not np.isnan(lowest)
+        cost, complete = cost_of[systems[index]], len(benchmarks) > 1 and not np.isnan(lowest)
         cells: tuple[Value, ...] = (
             f"{_rank(row, 'rank', 'g')} of {row['rivals'] + 1}" if row["rivals"] else None,
             _rank(row, "mean_rank", ".2f"),
