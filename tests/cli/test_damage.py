@@ -119,7 +119,10 @@ def test_damaged_rankings_and_pools_cost_a_page_its_queries_alone(own: Path) -> 
     mdcr_json(own, *EVAL, "--model", "lsa,newest")
     figures = mdcr_json(own, "show")["rows"]
     rankings = list(published(own / RANKINGS))
-    for damaged in (rankings[0].path / "ranking.arrow", *(pool.path / "qrels.arrow" for pool in published(own / POOLS))):
+    for damaged in (
+        rankings[0].path / "ranking.arrow",
+        *(pool.path / "qrels.arrow" for pool in published(own / POOLS)),
+    ):
         flip(damaged)
         for words in (["report"], ["leaderboard"]):
             result = mdcr(own, *words)

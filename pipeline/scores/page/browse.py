@@ -80,8 +80,9 @@ def browser(
 
     Rankings show their ``top`` entries; with ``types``, by the name of the pool, they show all typed candidates.
     """
-    by_pool = readable_runs(runs).partition_by("pool", maintain_order=True)
-    pools = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
+    by_pool = runs.partition_by("pool", maintain_order=True)
+    opened = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
+    pools = [(read, pool) for of_pool, pool in opened if len(read := readable_runs(of_pool))]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in pools)
     chosen: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
     group = "pool" if types is None and ranked_queries <= most else "field"
