@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open triplets train
+COMMANDS := audit fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open triplets train
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -71,6 +71,8 @@ help:  ## this list
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   POOLS, BENCHMARKS: names with commas   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
 	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE NO_POSITIVE=zero (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
+	@echo "  audit          RESULTS=folder METRIC=ndcg@10 SYSTEMS, ITEMS: names with commas  COVERAGE=1 FAMILY=none|type|domain MISSING=impute"
+	@echo "                 CORRECTION=bh PLAN=1 (points) LOWER_IS_BETTER=1"
 	@echo "  on a cluster   STAGE=eval (submit) or ON=slurm, NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 SLURM=slurm.toml"
 	@echo "                 RAY_ADDRESS=host:port SLICE=0/4"
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
@@ -168,6 +170,7 @@ models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT
 plan: ## print what eval would make, and time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing
+audit: ## put error bars on results of any tool: RESULTS METRIC PLAN (docs/audit.md)
 leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH
 submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them

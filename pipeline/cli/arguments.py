@@ -21,6 +21,19 @@ _RESAMPLE = "what the bootstrap resamples: queries (default), papers (the sample
 _OF_POOLS = (
     "drawn pools that count, by settings such as queries=100,year=2019, or all; may be repeated (default: one suite)"
 )
+OF_AUDIT = {
+    "metric": "the metric, such as ndcg@10 (default: the tool's main one)",
+    "qrels": "judgements of the runs (default: those that lie beside them)",
+    "systems": "systems that count, with commas and * for any text (default: all)",
+    "items": "queries or tasks that count (default: all)",
+    "coverage": "least share of the items that a system must have (default: 0)",
+    "family": "tasks that are resampled together: auto, none, type or domain (default: auto)",
+    "missing": "items that a system lacks: complete leaves them out, impute fits them (default: complete)",
+    "correction": "holm, or bh for exploring (default: holm)",
+    "plan": "difference in points that a planned evaluation must show",
+}
+"""Settings of the recipe ``audit`` that are options."""
+
 _OF_BENCHMARKS = "benchmark that counts, by its name, with * for any text; may be repeated (default: all)"
 _CORPUS = "name of the corpus (default: the only one)"
 
@@ -172,6 +185,16 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
         for name, meaning in (("pools", _OF_POOLS), ("benchmarks", _OF_BENCHMARKS)):
             command.add_argument(f"--{name}", action="append", default=[], metavar="CHOICE", help=meaning)
         command.add_argument("--output", type=Path, help="folder for its files; submission: the file")
+
+    text = "put error bars on results of any tool: intervals, ranks, which systems differ, what would settle them"
+    audit = _command(commands, "audit", text, "json")
+    audit.add_argument("paths", nargs="*", metavar="RESULTS", help="files and folders of results (docs/audit.md)")
+    audit.add_argument("--results", help="the same, as an option, with commas")
+    for name, meaning in OF_AUDIT.items():
+        kind = float if name in ("coverage", "plan") else str
+        audit.add_argument(f"--{name}", type=kind, help=meaning, metavar=name.upper())
+    audit.add_argument("--lower-is-better", action="store_true", default=None, help="of a metric that is not ours")
+    audit.add_argument("--output", type=Path, help="folder for its files (default: runs/reports/audit)")
 
     help_text = "print what eval would make with the same options, and time, disk and memory of the embedding"
     plan = _command(commands, "plan", help_text, reading)

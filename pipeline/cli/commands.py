@@ -44,6 +44,7 @@ COMMANDS = {
     "study": "study:study",
     "leaderboard": "study:leaderboard",
     "card": "study:card",
+    "audit": "study:audit",
     "submission": "study:submission",
     "plan": "encoders:plan",
     "models": "encoders:models",

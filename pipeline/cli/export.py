@@ -19,7 +19,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
-from pipeline.exchange import frames, mteb, pools, rankings
+from pipeline.exchange import frames, mteb, pools, rankings, standards
 from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
 from pipeline.stages.tune import shown_on
@@ -84,7 +84,8 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         label = shown_on(pool.artifact, system_of[artifact.id], tunings)
         stem = folder_name(f"{file_name(label.casefold(), kept='._+-')}-{pool.artifact.manifest.slug}", artifact.id)
         path = folder / f"{stem}.{rankings.FORMATS[options.format]}"
-        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
+        header = standards.run_header(artifact, label) if options.format == "ir_metadata" else b""
+        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format, header)
         yield path
 
 
@@ -98,6 +99,9 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.format == "mteb" and not options.dry_run:
         configs = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
         yield from mteb.write_results(folder, frame, configs)
+        return
+    if options.format in standards.FORMATS and not options.dry_run:
+        yield from standards.write_scores(folder, frame, options.format)
         return
     path = folder / f"scores.{options.format}"
     if options.dry_run:
@@ -136,7 +140,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
-    "scores": ({**frames.FORMATS, "mteb": ""}, _scores),
+    "scores": ({**frames.FORMATS, **dict.fromkeys(("mteb", *standards.FORMATS), "")}, _scores),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
     "benchmark": (dict.fromkeys(("beir", "mteb"), ""), _benchmark),
 }

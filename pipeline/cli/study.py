@@ -14,7 +14,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.arguments import CLUSTER, RUNNING
+from pipeline.cli.arguments import CLUSTER, OF_AUDIT, RUNNING
 from pipeline.cli.output import print_json, print_rows
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
@@ -175,6 +175,15 @@ def leaderboard(options: argparse.Namespace) -> None:
             say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
     chosen, recipe = _default_recipe("leaderboard", **_choices(options))
     present(workspace, chosen, chosen.name, recipe, options, options.output)
+
+
+def audit(options: argparse.Namespace) -> None:
+    """Audit results of any tool, and print the tables."""
+    typed = {name: getattr(options, name) for name in ("lower_is_better", *OF_AUDIT)}
+    given = {name: value for name, value in typed.items() if value is not None}
+    given["results"] = options.paths + (options.results or "").split(",") * bool(options.results)
+    chosen, recipe = _default_recipe("audit", **given)
+    present(Workspace(read.runner(options)), chosen, chosen.name, recipe, options, options.output)
 
 
 def card(options: argparse.Namespace) -> None:

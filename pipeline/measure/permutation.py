@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.rng import generator
 from pipeline.measure.resampling import Floats, blocks, require_queries
@@ -14,6 +15,8 @@ _FAMILY = 50
 """Tests of a family that the permutations of one test serve: larger families get more, as p-values are multiplied."""
 _SMALL = 0.005
 """P-values below which the permutations of a large family are drawn."""
+
+_NEWTON_STEPS = 12
 
 _EXACT_QUERIES = 13
 """Maximum queries for which all 2**queries sign patterns are enumerated instead of drawn."""
@@ -111,3 +114,32 @@ def _drawn_signs(queries: int, permutations: int, seed: int, item: object) -> It
         count = block.stop - block.start
         bits = np.unpackbits(np.frombuffer(random.bytes(count * width), np.uint8).reshape(count, width), axis=1)
         yield bits[:, :queries].astype(np.float64)
+
+
+def tail_bound(values: Floats, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]) -> Floats:
+    """Return upper bounds of the two-sided p-values of all sign patterns (Chernoff), float64 ``[pairs]``.
+
+    The bound is ``2 exp(sum(log cosh(t d)) - t |sum(d)|)``, least over ``t``, for the differences ``d`` of a pair, and
+    at most 1. It is the p-value itself if all differences have one sign.
+
+    Args:
+        values: values of queries, float64 ``[systems, queries]``.
+        first: a system of each pair, ``[pairs]``.
+        second: the other.
+    """
+    bounds = np.empty(len(first))
+    for block in blocks(len(first), values.shape[1]):
+        sizes = np.abs(values[first[block]] - values[second[block]])
+        total, whole = np.abs((values[first[block]] - values[second[block]]).sum(axis=1)), sizes.sum(axis=1)
+        squares = np.maximum((sizes**2).sum(axis=1), np.finfo(np.float64).tiny)
+        t = total / squares
+        for _ in range(_NEWTON_STEPS):  # the slope is concave in t, so that each step stays below the root
+            slopes = np.tanh(t[:, None] * sizes)
+            curvature = np.maximum((sizes**2 * (1 - slopes**2)).sum(axis=1), 1e-9 * squares)
+            t = t + np.maximum(total - (sizes * slopes).sum(axis=1), 0) / curvature
+        scaled = t[:, None] * sizes
+        exponent = (scaled + np.log1p(np.exp(-2 * scaled)) - np.log(2)).sum(axis=1) - t * total
+        one_sign = total >= whole * (1 - 1e-12)
+        exponent[one_sign] = -np.log(2) * np.count_nonzero(sizes[one_sign], axis=1)
+        bounds[block] = np.minimum(2 * np.exp(exponent), 1.0)
+    return bounds

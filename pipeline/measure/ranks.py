@@ -7,17 +7,21 @@ was not measured.
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.permutation import PERMUTATIONS, sign_patterns
+from pipeline.measure.permutation import PERMUTATIONS, sign_patterns, tail_bound
 from pipeline.measure.resampling import Floats, dots
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, interval_kind
 
 _TAIL = 200
 """Minimum permutations for each pair, so that p-values can be below 5% after Holm's correction over all pairs."""
+
+_MOST = 200_000
+"""Maximum permutations: families that need more (over 1,000 pairs) have a bound on their smallest p-values."""
 
 
 def ranks(values: Floats) -> Floats:
@@ -43,16 +47,19 @@ def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
     return 1.0 + (apart & above).sum(axis=1), len(values) - (apart & ~above).sum(axis=1, dtype=np.float64)
 
 
-def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
+def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable[[Floats], Floats] = holm) -> Floats:
     """Return p-values of pairs by paired permutation with Holm's correction, float64 ``[systems, systems]``.
 
     All pairs share the flips of :func:`pipeline.measure.permutation.paired_permutation`. The sum of a pair's flipped
-    differences is the difference of two sums, so the cost is one product a system. The diagonal is 1.
+    differences is the difference of two sums, so the cost is one product a system. The diagonal is 1. If there are too
+    many pairs for the permutations that Holm's correction needs, pairs that no drawn one reaches have the bound of
+    :func:`pipeline.measure.permutation.tail_bound` where that is less; it is never below the p-value of all patterns.
 
     Args:
         values: values of queries, or of units that are flipped together, float64 ``[systems, queries]``.
         seed: the user's seed.
         item: name of the set of queries.
+        correct: the correction, such as :func:`pipeline.measure.statistics.benjamini_hochberg`.
     """
     systems, queries = values.shape
     first, second = np.triu_indices(systems, 1)
@@ -61,15 +68,20 @@ def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
     # Patterns that give the observed sum by another order of additions must count as equal to it.
     threshold = observed - 1e-12 * (sizes[first] + sizes[second])
     extreme = np.zeros(len(first), np.int64)
-    permutations = max(PERMUTATIONS, _TAIL * len(first))
+    needed = _TAIL * len(first)
+    permutations = max(PERMUTATIONS, needed) if needed <= _MOST else PERMUTATIONS
     patterns, exact = sign_patterns(queries, permutations, seed, item)
     for flipped in patterns:
         sums = totals[:, None] - 2 * dots(values, flipped)
         for row in range(systems - 1):
             in_row = first == row
             extreme[in_row] += (np.abs(sums[row] - sums[row + 1 :]) >= threshold[in_row, None]).sum(axis=1)
+    p_values = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
+    if needed > _MOST and not exact:
+        rare = np.flatnonzero(extreme == 0)
+        p_values[rare] = np.minimum(p_values[rare], tail_bound(values, first[rare], second[rare]))
     adjusted = np.ones((systems, systems))
-    adjusted[first, second] = holm(extreme / 2**queries if exact else (extreme + 1) / (permutations + 1))
+    adjusted[first, second] = correct(p_values)
     return np.minimum(adjusted, adjusted.T)
 
 

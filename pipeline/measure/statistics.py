@@ -149,6 +149,19 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     return adjusted
 
 
+def benjamini_hochberg(p_values: npt.ArrayLike) -> Floats:
+    """Return p-values adjusted by the step-up procedure of Benjamini & Hochberg (1995), float64 ``[n]``.
+
+    It bounds the expected share of false differences among those found, not the chance of any.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")[::-1]
+    stepped = raw[order] * len(raw) / np.arange(len(raw), 0, -1)
+    adjusted = np.empty(len(raw))
+    adjusted[order] = np.minimum(np.minimum.accumulate(stepped), 1.0)
+    return adjusted
+
+
 class Means(NamedTuple):
     """Means over groups of the rows, their bootstrap intervals, and their resamples ``[rows, resamples]``.
 

@@ -243,7 +243,6 @@ def _of_pools(
         found.select("system").join(wide, on="system", maintain_order="left")[:, 1:].to_numpy()
     )
     units = scores.unique("item").sort("item")["unit"].to_list()
-    (queries,) = pool.outputs("queries.arrow")  # pools with the same queries draw the same flips
     ordered, shared = [runs_of_system[system,] for system in best], runs["sample"].n_unique()
     part = f", {shared} of {samples} samples" if shared < samples else ""
     return Benchmark(
@@ -252,7 +251,7 @@ def _of_pools(
         [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
         Drawn(item, seed, len(found["draws"][0])),
         units, found.select("value", "low", "high").to_numpy().T,
-        all_pairs(by_unit({item: table}, {item: units})[0][0], seed=recipe.seed, item=queries.sha256), runs, scores,
+        all_pairs(by_unit({item: table}, {item: units})[0][0], seed=recipe.seed, item=item), runs, scores,
     )  # fmt: skip
 
 

@@ -196,6 +196,18 @@ def test_a_card_compares_with_bm25_and_goes_into_a_model_card(
     assert "must be scored beside another system" in one_line_error(mdcr(root, "card", "minilm"))
 
 
+def test_an_audit_of_our_export_equals_the_leaderboard(root: Path, board: dict[str, Any], tmp_path: Path) -> None:
+    mdcr(root, *flags(f"export scores {POOLS} --size 800 --output {tmp_path}"))
+    audited = mdcr_json(root, "audit", str(tmp_path), "--metric", "map", "--output", str(tmp_path / "report"))
+    rows = {row["system"]: row for row in board["benchmarks"] if row["size"] == 800 and row["field"] is None}
+    assert {row["system"] for row in audited["tables"]["board"]} == rows.keys() == {*SYSTEMS}
+    for row in audited["tables"]["board"]:
+        expected = rows[row["system"]]
+        names = {"mean": "value", "mean_low": "low", "mean_high": "high", "letters": "group"}
+        for name, theirs in (names | {name: name for name in ("rank", "rank_low", "rank_high")}).items():
+            assert row[name] == expected[theirs], name
+
+
 @pytest.fixture(scope="module")
 def packed(root: Path, board: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("packed") / "theirs.zip"

@@ -1,0 +1,416 @@
+"""Results of other tools: values of systems on queries or tasks, recognised by what the files hold.
+
+Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, ir_measures and ranx, samples
+of lm-evaluation-harness and Inspect, JSON of Every Eval Ever, and tables (CSV, TSV, Parquet), wide or long, such as our
+own exports of scores.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.errors import InputError, MdcrError
+from pipeline.exchange.entries import name_of, read_entries
+from pipeline.measure.measures import parse_measures
+from pipeline.sources.content import read_blocks
+from pipeline.sources.judgements import read_judgements
+
+LIMIT = 2**30
+"""Maximum bytes of a file, unpacked."""
+
+_ZSTANDARD, _NAME_LENGTHS = 93, 26
+"""Method of Zstandard in ZIP archives, and the offset of two lengths in the header of a member."""
+
+MAIN = "main"
+"""Name of the metric that a tool calls the main one, or names first."""
+
+VALUES = {
+    "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
+    "metric": pl.String, "value": pl.Float64,
+}  # fmt: skip
+"""Columns of values. ``group`` is the task of a query; empty if the item is itself a task, or there is one task."""
+
+_ROLES = {
+    "system": ("system", "label", "model", "model_name", "run", "encoder", "method"),
+    "item": ("query_id", "item", "query", "qid", "topic", "instance", "example", "sample_id", "doc_id"),
+    "group": ("field", "task", "task_name", "dataset", "benchmark", "collection"),
+    "family": ("family", "task_type", "domain", "category"),
+    "sample": ("sample", "seed", "epoch", "repeat", "trial"),
+    "metric": ("metric", "measure"),
+    "value": ("value", "score", "result"),
+}
+"""Names of columns of long tables, preferred first."""
+
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+"""Values of Inspect's letters: correct, incorrect, partially correct, no answer."""
+_DIGITS = 6
+_COMMON = {"run", "qrels", "test", "dev", "train", "trec"}
+_BESIDE = ("model_meta.json", "README.md")
+_METHOD = "Convert the file to a table with the columns system, item, value"
+
+_UNKNOWN = (
+    *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, RecursionError, pl.exceptions.PolarsError,
+)  # fmt: skip
+"""What readers raise for content of another shape."""
+
+Row = tuple[str, str, str, str | None, str, str, float]
+"""A row of :data:`VALUES`."""
+
+
+class RunFile(NamedTuple):
+    """A run to score: the name of its system, its file, and that of its qrels."""
+
+    system: str
+    run: Path
+    qrels: Path
+
+
+class Found(NamedTuple):
+    """What files hold.
+
+    Attributes:
+        values: columns :data:`VALUES`.
+        runs: runs with their qrels.
+        kinds: number of files of each kind.
+        skipped: files that are no results, each with the reason.
+        files: files that were read.
+    """
+
+    values: pl.DataFrame
+    runs: Sequence[RunFile]
+    kinds: Mapping[str, int]
+    skipped: Sequence[str]
+    files: Sequence[Path]
+
+
+def read_results(paths: Sequence[Path], qrels: Path | None = None, metric: str = "") -> Found:
+    """Return the results in files and folders; what cannot be read is named, and the rest goes on.
+
+    Args:
+        paths: files, or folders with their subfolders.
+        qrels: judgements of all runs; None: those in the folders.
+        metric: the metric of results of MTEB that is read; empty: the main one of each task.
+
+    Raises:
+        InputError: a path does not exist, or nothing was recognised.
+    """
+    rows, frames, kinds, skipped = list[Row](), list[pl.DataFrame](), Counter[str](), list[str]()
+    runs, judgements, read = list[tuple[str, Path]](), [qrels] if qrels else list[Path](), list[Path]()
+    for path in _files(paths):
+        try:
+            kind, content = _recognised(path, metric)
+            if kind == "run":
+                runs.append((content or name_of(path), path))
+            elif kind == "qrels":
+                judgements.append(path)
+            elif isinstance(content, pl.DataFrame):
+                frames.append(content)
+            else:
+                rows += list(content)
+            kinds[kind] += 1
+            read.append(path)
+        except MdcrError as error:
+            skipped.append(f"{path}: {error.what.replace(str(path), 'it')}")
+        except _UNKNOWN as error:
+            reason = f"{type(error).__name__}: {str(error)[:90]}"
+            skipped.append(f"{path}: it is no file of results that is known ({reason})")
+    paired = []
+    for system, run in runs:
+        judged = _qrels_of(run, judgements)
+        if judged is None:
+            skipped.append(f"{run}: it is a run, and no qrels beside it share a query")
+        else:
+            paired.append(RunFile(_without(system, judged, len(judgements)), run, judged))
+    values = pl.concat([pl.DataFrame(rows, VALUES, orient="row"), *frames])
+    if values.is_empty() and not paired:
+        reasons = "".join(f"\n  {line}" for line in skipped[:5])
+        raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", _METHOD)
+    return Found(_one_revision(values, skipped), paired, kinds, skipped, read)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no file or folder {path}", "Name results, or a folder of results")
+        found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        hidden = (any(part.startswith(".") for part in file.relative_to(path).parts) for file in found)
+        yield from (
+            file for file, is_hidden in zip(found, hidden, strict=True) if not is_hidden and file.name not in _BESIDE
+        )
+
+
+def _recognised(path: Path, metric: str) -> tuple[str, Any]:
+    """Return the kind of a file, and its rows, its frame, or the name of the system of a run."""
+    with path.open("rb") as handle:
+        head = handle.read(4)
+    if head == b"PAR1":
+        return "table", _of_table(path, pl.read_parquet(path))
+    if head == b"PK\x03\x04":
+        return "log of Inspect", _of_inspect(_inspect_archive(path))
+    text = _text(path)
+    if text.lstrip()[:1] in ("{", "["):
+        return _of_json(path, text, metric)
+    return _of_lines(path, text)
+
+
+def _text(path: Path) -> str:
+    data = bytearray()
+    for block in read_blocks(path):
+        data += block
+        _check_size(path, len(data))
+    return data.decode()
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > LIMIT:
+        raise InputError(f"{path} must hold at most {LIMIT // 2**20:,} MiB, got more", "Divide it")
+
+
+def _of_lines(path: Path, text: str) -> tuple[str, Any]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    words = lines[0].split()
+    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,]+,.*,", lines[0]):
+        return "table", _of_table(path, pl.read_csv(io.StringIO(text), infer_schema_length=None))
+    if len(words) == 6 and _number(words[4]) is not None:
+        return "run", ""
+    if len(words) == 4 and _number(words[3]) is not None:
+        return "qrels", None
+    if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
+        return "qrels", None
+    if len(words) == 3 and any(_measure(line.split()[0]) for line in lines[:1]):
+        return "values of trec_eval", _of_queries(path, lines, metric=0, query=1)
+    if len(words) == 3 and _measure(words[1]):
+        return "values of ir_measures", _of_queries(path, lines, metric=1, query=0)
+    if "\t" in lines[0]:
+        return "table", _of_table(path, pl.read_csv(io.StringIO(text), separator="\t", infer_schema_length=None))
+    raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", _METHOD)
+
+
+def in_our_spelling(metric: str) -> str:
+    """Return the name of a metric in our spelling (``ndcg@10`` for ``nDCG@10``), or unchanged if it is no measure."""
+    return _measure(metric) or metric
+
+
+def _measure(text: str) -> str | None:
+    """Return a measure's name in our spelling; None if it is none."""
+    try:
+        return str(parse_measures(text)[0])
+    except InputError:
+        return (
+            text
+            if re.fullmatch(r"(num|gm|set|iprec|relstring|bpref|Rprec|infAP|AP|RR|nDCG|P|R|RBP|ERR)\w*([@(].*)?", text)
+            else None
+        )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if len(words) == 3 and words[query] != "all" and not words[metric].startswith("num_"):
+            value = _number(words[2])
+            if value is None:
+                raise InputError(f"{path}:{number} must end in a number, got {line!r:.60}", "Write it again")
+            yield name_of(path), "", words[query], None, "", _measure(words[metric]) or words[metric], value
+
+
+def _of_table(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a long table, or a wide one: a first column of systems, and a column of numbers for each item."""
+    if {"query", "query_id", "pool_settings"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
+        position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
+        frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
+    names = {name.strip().casefold(): name for name in frame.columns}
+    found = {role: next((names[name] for name in known if name in names), None) for role, known in _ROLES.items()}
+    if not (found["value"] and found["system"] and (found["item"] or found["group"])):
+        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+        numbers = [name for name, dtype in frame.schema.items() if dtype.is_numeric()]
+        if len(texts) != 1 or len(numbers) < 2:
+            raise InputError(
+                f"{path} must have columns system, item, value, or systems and numbers, {_got(frame)}", _METHOD
+            )
+        frame = frame.unpivot(numbers, index=texts, variable_name="item")
+        found = dict.fromkeys(_ROLES) | {"system": texts[0], "item": "item", "value": "value"}
+    elif not found["item"]:
+        found |= {"item": found["group"], "group": None}
+    columns = {role: pl.lit(None) if name is None else pl.col(name) for role, name in found.items()}
+    typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items())
+    return typed.drop_nulls(["system", "item", "value"]).with_columns(
+        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN)
+    )
+
+
+def _got(frame: pl.DataFrame) -> str:
+    return "got " + ", ".join(f"{name} ({dtype})" for name, dtype in list(frame.schema.items())[:6])
+
+
+def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        records = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return _of_records(path, records)
+    if isinstance(content, list):
+        return _of_records(path, content)
+    if "mteb_model_meta" in content:
+        meta = content["mteb_model_meta"]
+        return "run", str(meta.get("model_name") or meta.get("name") or name_of(path))
+    if isinstance(content.get("scores"), dict) and "task_name" in content:
+        return "results of MTEB", _of_mteb(path, content, metric)
+    if isinstance(content.get("evaluation_results"), list):
+        return "Every Eval Ever", _of_every_eval(content)
+    if isinstance(content.get("samples"), list) and isinstance(content.get("eval"), dict):
+        return "log of Inspect", _of_inspect([content["eval"], *content["samples"]])
+    if all(_measure(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
+        return "values of ranx", _of_ranx(path, content)
+    if all(isinstance(scored, dict) for scored in content.values()):
+        return "run", ""
+    raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", _METHOD)
+
+
+def _of_records(path: Path, records: Sequence[Any]) -> tuple[str, Any]:
+    if "doc_id" in records[0] and "doc" in records[0]:
+        return "samples of lm-evaluation-harness", _of_samples(path, records)
+    return "table", _of_table(path, pl.DataFrame(records, infer_schema_length=None))
+
+
+def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> Iterator[Row]:
+    """Yield the value of a task, the mean over subsets of the split test, or of all splits without one."""
+    splits = content["scores"]
+    subsets = splits["test"] if "test" in splits else [subset for of_split in splits.values() for subset in of_split]
+    named = files.read_json(path.parent / "model_meta.json") or {}
+    system = f"{named.get('name') or path.parent.parent.name.replace('__', '/')}@{path.parent.name}"
+    name = metric.replace("@", "_at_") or "main_score"
+    value = sum(float(subset[name]) for subset in subsets) / len(subsets)
+    yield system, "", str(content["task_name"]), None, "", metric or MAIN, value
+
+
+def _of_ranx(path: Path, content: Mapping[str, Any]) -> Iterator[Row]:
+    for name, of_queries in content.items():
+        for query, value in of_queries.items():
+            yield name_of(path), "", str(query), None, "", _measure(name) or name, float(value)
+
+
+def _of_samples(path: Path, records: Sequence[Any]) -> Iterator[Row]:
+    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.name.partition(".jsonl")[0])
+    for record in records:
+        end = "" if record.get("filter", "none") == "none" else f",{record['filter']}"
+        numbers = {
+            f"{name}{end}": record[name] for name in record["metrics"] if isinstance(record.get(name), int | float)
+        }
+        main = (
+            {MAIN: next(iter(numbers.values()))} if numbers and record.get("filter") == records[0].get("filter") else {}
+        )
+        for metric, value in (main | numbers).items():
+            yield path.parent.name.replace("__", "/"), task, str(record["doc_id"]), None, "", metric, float(value)
+
+
+def _inspect_archive(path: Path) -> Iterator[Any]:
+    """Yield the header of a log of Inspect, then its samples."""
+    size = 0
+    with zipfile.ZipFile(path) as archive, path.open("rb") as handle:
+        names = archive.namelist()
+        for name in ["header.json", *sorted(name for name in names if name.startswith("samples/"))]:
+            data = _member(archive, handle, name, LIMIT - size + 1)
+            size += len(data)
+            _check_size(path, size)
+            yield json.loads(data)["eval"] if name == "header.json" else json.loads(data)
+
+
+def _member(archive: zipfile.ZipFile, handle: BinaryIO, name: str, most: int) -> bytes:
+    """Return at most so many bytes of a member, also of Zstandard, which Inspect writes and zipfile cannot read."""
+    info = archive.getinfo(name)
+    if info.compress_type != _ZSTANDARD:
+        with files.open_member(archive, name) as member:
+            return member.read(most)
+    handle.seek(info.header_offset + _NAME_LENGTHS)
+    handle.seek(sum(struct.unpack("<HH", handle.read(4))), io.SEEK_CUR)
+    with pa.CompressedInputStream(pa.BufferReader(handle.read(info.compress_size)), "zstd") as stream:
+        return bytes(stream.read(most))
+
+
+def _of_inspect(log: Iterable[Any]) -> Iterator[Row]:
+    header, *samples = log
+    for sample in samples:
+        numbers = dict[str, float]()
+        for scorer, score in (sample.get("scores") or {}).items():
+            value = score["value"]
+            for name, member in value.items() if isinstance(value, dict) else [(scorer, value)]:
+                number = _GRADES.get(member) if isinstance(member, str) else member
+                if isinstance(number, int | float):
+                    numbers[name] = float(number)
+        for metric, number in ({MAIN: next(iter(numbers.values()))} | numbers if numbers else {}).items():
+            yield (
+                str(header["model"]),
+                str(header["task"]),
+                str(sample["id"]),
+                None,
+                str(sample.get("epoch", 1)),
+                metric,
+                number,
+            )
+
+
+def _of_every_eval(content: Mapping[str, Any]) -> Iterator[Row]:
+    system = content["model_info"].get("name") or content["model_info"]["id"]
+    for result in content["evaluation_results"]:
+        metric = result["metric_config"].get("metric_name") or result["metric_config"].get("metric_id") or MAIN
+        value = float(result["score_details"]["score"])
+        for name in (MAIN, str(metric)):
+            yield str(system), "", str(result["evaluation_name"]), None, "", name, value
+
+
+def _one_revision(values: pl.DataFrame, skipped: list[str]) -> pl.DataFrame:
+    """Return values of one revision of each model of MTEB (``name@revision``), that with the most tasks."""
+    parts = pl.col("system").str.extract_groups(r"^(?<name>.+)@(?<revision>[^@/ ]*)$")
+    counts = values.group_by("system").agg(tasks=pl.len()).with_columns(parts.alias("of")).unnest("of")
+    best = counts.drop_nulls("name").sort("tasks", "revision", descending=[True, False])
+    best = best.unique("name", keep="first", maintain_order=True)
+    others = counts.drop_nulls("name").join(best, on="system", how="anti").sort("system")
+    skipped += [f"{system}: {tasks} tasks; another revision has as many or more" for system, tasks, *_ in others.rows()]
+    kept = values.join(others, on="system", how="anti", maintain_order="left")
+    return kept.with_columns(pl.col("system").replace(dict(best.select("system", "name").iter_rows())))
+
+
+def _qrels_of(run: Path, judgements: Sequence[Path]) -> Path | None:
+    """Return the qrels with the largest share of a run's queries; of equal ones, by name, then by folder."""
+    queries = set(read_entries(run).queries)
+
+    def fit(qrels: Path) -> tuple[float, int, int]:
+        judged = {query for _, (query, _), _ in read_judgements(qrels)}
+        folders = zip(run.parent.parts, qrels.parent.parts, strict=False)
+        return len(queries & judged) / len(queries), len(_words(run) & _words(qrels)), sum(a == b for a, b in folders)
+
+    fits = {qrels: fit(qrels) for qrels in judgements}
+    best = max(fits, key=fits.__getitem__, default=None)
+    return best if best is not None and fits[best][0] else None
+
+
+def _words(path: Path) -> set[str]:
+    return {word for word in re.split(r"[._\s]+", name_of(path)) if word} - _COMMON
+
+
+def _without(system: str, qrels: Path, collections: int) -> str:
+    """Return the name of a run without the words that name its collection, if there are several collections."""
+    if collections < 2:
+        return system
+    named = _words(qrels) | {qrels.parent.name}
+    words = [word for word in re.split(r"([._]+)", system) if word not in named | _COMMON]
+    return "".join(words).strip("._") or system

@@ -1,0 +1,284 @@
+"""The study ``audit``: error bars for results of any tool, without a corpus."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from pipeline.api import Workspace
+from pipeline.core import files
+from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.task import Task
+from pipeline.data import DATA
+from pipeline.exchange.entries import name_of
+from pipeline.exchange.results import MAIN, Found, RunFile, in_our_spelling, read_results
+from pipeline.measure.board import ALPHA, Board, board, plan
+from pipeline.measure.measures import sign_of
+from pipeline.scores.files import evaluate
+from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
+from pipeline.studies.base import Study, StudyResult
+
+FAMILIES = ("auto", "none", "type", "domain")
+"""Resampling units of tasks: what the results say, else the types of MTEB; each task; types or domains of MTEB."""
+
+_PARTS = "CQADupstack"
+_SHOWN, _LETTERS = 20, 12
+_DEFAULT = "ndcg@10"
+_MISSING = {"complete": "only items that all systems have count.", "impute": "they have an additive fit of both."}
+_CORRECTED = {
+    "holm": "Holm's correction",
+    "bh": "Benjamini & Hochberg's correction for exploring (intervals of ranks do not hold together)",
+}
+_HEADS = {
+    "deviation": "sd of differences", "needed": "items needed", "power": "simulated power", "stopped": "stops after",
+    "stopped_most": "90% stop after", "false": "false stops",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study ``audit``, which ``audit.toml`` explains."""
+
+    results: tuple[str, ...]
+    qrels: str
+    metric: str
+    lower_is_better: bool
+    systems: tuple[str, ...]
+    items: tuple[str, ...]
+    family: Literal["auto", "none", "type", "domain"]
+    missing: Literal["complete", "impute"]
+    correction: Literal["holm", "bh"]
+    coverage: float
+    plan: float
+    seed: int
+
+
+def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield nothing: the results come from other tools."""
+    yield from ()
+
+
+def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:
+    """Return the board of the results, the items that decide it, and the plan if one was asked for."""
+    if not recipe.results:
+        raise InputError("an audit must have results, got none", "Name files or folders, as in mdcr audit RESULTS/")
+    qrels = Path(recipe.qrels).expanduser() if recipe.qrels else None
+    paths = [Path(text).expanduser() for text in recipe.results]
+    found = read_results(paths, qrels, in_our_spelling(recipe.metric))
+    every, metric = _of_metric(found, recipe.metric)
+    values = _levelled(_chosen(every, recipe), recipe.family)
+    sign = -1 if recipe.lower_is_better else _sign(metric)
+    made = board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
+    standing = made.standing()
+    tables = [_standing(standing, [*_notes(made, found, values, metric, recipe)]), _deciding(made)]
+    if recipe.plan:
+        tables.append(_planned(made, recipe))
+    counts = (
+        values.group_by("system")
+        .agg(has=pl.len())
+        .with_columns(lacks=values.select("group", "item").n_unique() - pl.col("has"))
+    )
+    if counts["lacks"].max():
+        lacking = counts.filter(pl.col("lacks") > 0).sort("lacks", "system", descending=[True, False])
+        tables.append(frame_table("missing", "Items that systems lack", lacking))
+    best = f"{made.systems[0]}: first of {len(made.systems)}"
+    return StudyResult(
+        tables, sources=[_digest(found)], findings=_findings(made, standing), best=best, tables_first=True
+    )
+
+
+def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
+    """Return the values of the requested metric, or of the only or main one, and its name."""
+    values, requested = found.values, in_our_spelling(requested)
+    if found.runs:
+        scored = [_scored(run, requested or _DEFAULT) for run in found.runs]
+        values, requested = pl.concat([values, *scored]), requested or _DEFAULT
+    names = values["metric"].unique().sort().to_list()
+    metric = requested or (MAIN if MAIN in names else _DEFAULT if _DEFAULT in names else names[0])
+    if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
+        raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
+    require_known(metric, names, f"no result is of the metric {metric!r}")
+    of_metric = values.filter(pl.col("value").is_finite(), metric=metric)
+    limit = 0.0 if of_metric.is_empty() else float(of_metric["value"].abs().max())
+    if limit > 100:
+        raise InputError(f"values must be fractions, or percent up to 100, got {limit:g}", "Scale them")
+    if limit > 1 + 1e-9:
+        of_metric = of_metric.with_columns(pl.col("value") / 100)
+    return of_metric, metric
+
+
+def _scored(run: RunFile, metric: str) -> pl.DataFrame:
+    scores = evaluate(f"{run.system}={run.run}", run.qrels, measures=metric).filter(measure=metric)
+    return scores.select(
+        system=pl.lit(run.system), group=pl.lit(name_of(run.qrels)), item="query_id", family=pl.lit(None, pl.String),
+        sample=pl.lit(""), metric="measure", value="value",
+    )  # fmt: skip
+
+
+def _sign(metric: str) -> int:
+    try:
+        return sign_of(metric)
+    except InputError:
+        return 1
+
+
+def _chosen(values: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
+    """Return the values of the chosen systems and items, by names with ``*``; an item is also chosen by its task."""
+    for patterns, names in ((recipe.systems, ("system",)), (recipe.items, ("item", "group"))):
+        known = sorted({text for name in names for text in values[name]})
+        matches = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
+        for pattern, of_pattern in matches.items():
+            if not of_pattern:
+                raise InputError(f"no {names[0]} is called {pattern!r}", nearest(pattern, known))
+        if patterns:
+            chosen = {text for of_pattern in matches.values() for text in of_pattern}
+            values = values.filter(pl.any_horizontal(pl.col(name).is_in(chosen) for name in names))
+    items, has = values.select("group", "item").n_unique(), pl.struct("group", "item").n_unique().over("system")
+    return values.filter(has >= recipe.coverage * items)
+
+
+def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
+    """Return one value for a system and item, the mean of its samples, with the item's resampling unit.
+
+    If only some systems have values of queries, the mean of each task is the value of all.
+    """
+    keys = ["system", "group", "item"]
+    doubled = values.filter(pl.struct(*keys, "sample").is_duplicated())
+    if len(doubled):
+        row = doubled.row(0, named=True)
+        raise InputError(
+            f"{row['system']} has two values of {row['item']!r}", "Give each system a name, or leave one out"
+        )
+    families = values.select("item", "family").drop_nulls().unique("item")
+    values = values.group_by(keys, maintain_order=True).agg(pl.mean("value"))
+    of_queries = values.filter(pl.col("group") != "")["system"].n_unique()
+    if 0 < of_queries < values["system"].n_unique():
+        task = pl.when(pl.col("group") == "").then("item").otherwise("group")
+        values = (
+            values.group_by("system", item=task, maintain_order=True)
+            .agg(pl.mean("value"))
+            .with_columns(group=pl.lit(""))
+        )
+    return values.with_columns(unit=_units(values, families, family))
+
+
+def _units(values: pl.DataFrame, families: pl.DataFrame, family: str) -> pl.Series:
+    """Return the resampling unit of each item; queries are units of their own."""
+    items, known = values["item"], dict(families.iter_rows())
+    column = {"type": "type", "domain": "domains", "auto": "" if known else "type"}.get(family)
+    if column:
+        known = dict(pl.read_csv(DATA / "mteb-tasks.csv").select("task", column).iter_rows())
+    if column and family != "auto" and (unknown := sorted({*items} - known.keys())):
+        raise InputError(f"{len(unknown)} items are no tasks of MTEB, such as {unknown[0]!r}", "Write --family=none")
+    if family == "none" or values["group"].n_unique() > 1:
+        return items
+    return pl.Series([known.get(item, _PARTS if item.startswith(_PARTS) else item) for item in items])
+
+
+def _standing(frame: pl.DataFrame, notes: Sequence[str]) -> Table:
+    """Return the table of systems (:meth:`pipeline.measure.board.Board.standing`)."""
+
+    def cell(row: Mapping[str, Any], name: str) -> Cell | None:
+        value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+        return None if value is None else Cell(value, low, high, best=name == "mean" and row["rank"] == 1)
+
+    lines = [
+        TableRow(row["system"], (
+            cell(row, "mean"), "{rank:g} [{rank_low:g}, {rank_high:g}]".format(**row), _short(row["letters"]),
+            cell(row, "behind"), f"{row['mean_rank']:.2f}", cell(row, "borda"),
+            *(None if row[name] is None else f"{row[name]:,}" for name in ("left_out", "needed")),
+        ))
+        for row in frame.iter_rows(named=True)
+    ]  # fmt: skip
+    heads = ("mean", "rank", "letters", "to the first", "mean rank", "Borda", "items that decide", "items needed")
+    columns = tuple(Column("", head) for head in heads)
+    return Table("Board", "system", columns, tuple(lines), tuple(notes), "board", frame)
+
+
+def _short(letters: str) -> str:
+    return letters if len(letters) <= _LETTERS else f"{letters[:3]}…{letters[-1]}"
+
+
+def _notes(made: Board, found: Found, values: pl.DataFrame, metric: str, recipe: Recipe) -> Iterator[str]:
+    """Yield what was read, what the items are, and what the columns say."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
+    left_out = f" Left out: {len(found.skipped)}, such as {found.skipped[0]}." if found.skipped else ""
+    yield f"Files: {kinds}.{left_out} Metric: {metric}, {'lower' if made.sign < 0 else 'higher'} is better."
+    groups, items, cells = made.items["group"].n_unique(), len(made.items), values["system"].n_unique()
+    of_groups = f" of {groups} collections, which weigh the same" if groups > 1 else ""
+    units = f"in {made.units} families, each resampled and flipped as one" if made.units < items else "each resampled"
+    cells *= values.select("group", "item").n_unique()
+    lacking = f" {cells - len(values):,} of {cells:,} values are missing: {_MISSING[recipe.missing]}"
+    yield f"{items:,} items{of_groups}, {units}.{lacking if cells > len(values) else ''}"
+    yield (
+        "Percent [95% interval]. Rank: its interval leaves out the places of significantly better and worse systems. "
+        f"Systems that share a letter do not differ significantly: paired permutation tests of all {made.pairs:,} "
+        f"pairs, {_CORRECTED[recipe.correction]}, p < {ALPHA:g}. Mean rank and Borda (percent of the other systems "
+        "that it is above) are over items. Items that decide: the fewest without which the system is level with the "
+        "first. Items needed: as many as show the difference with power .8 at the level of the first step of Holm's "
+        "correction, if they are like these; not tested."
+    )
+    if made.least_p >= ALPHA:
+        yield f"{made.units} units cannot show any difference: the least corrected p-value is {made.least_p:.2g}."
+
+
+def _findings(made: Board, frame: pl.DataFrame) -> list[str]:
+    first, second = made.systems[:2]
+    row, others, tied = frame.row(1, named=True), len(frame) - 1, int((~made.apart[0, 1:]).sum())
+    verdict = f"does not differ significantly from {tied}" if tied else "differs significantly from each"
+    neighbours = sum(bool(made.apart[index, index + 1]) for index in range(others))
+    sentences = [
+        f"{first} has the best mean of {len(frame)} systems over {len(made.items):,} items, "
+        f"{100 * abs(row['behind']):.1f} points from {second}; it {verdict} of the {others} others.",
+        f"{neighbours} of {others} neighbouring ranks differ significantly.",
+    ]
+    return sentences + [f"Without {row['left_out']} of the items, {second} is level with it."] * bool(row["left_out"])
+
+
+def _deciding(made: Board) -> Table:
+    """Return the items that give most to the first system over the second."""
+    frame, (first, second) = made.deciding(), made.systems[:2]
+    shown = frame.head(_SHOWN).select(
+        item=pl.concat_str("group", "item", separator=" ").str.strip_chars(), difference=pl.col("difference") * 100,
+        share=pl.col("share") * 100, without="leader",
+    ).rename({"without": "first without it"})  # fmt: skip
+    note = f"The items that give most to {first} over {second}: points, and percent of the difference of means."
+    return frame_table("deciding", "Items that decide the first place", frame, [note], shown=shown)
+
+
+def _planned(made: Board, recipe: Recipe) -> Table:
+    """Return what shows the difference of ``plan``, at once or by looking after every item."""
+    frame = pl.DataFrame(plan(made, recipe.plan / 100, recipe.seed))
+    after = pl.col("stopped", "stopped_most").map_elements(_count, pl.String)
+    shown = frame.with_columns(pl.col("deviation", "power", "false") * 100, after).rename(_HEADS)
+    level = f"{ALPHA / made.pairs:.2g}"
+    notes = [
+        f"To show a difference of {recipe.plan:g} points between systems like these, each of {made.pairs:,} pairs at "
+        f"the level {level}, the first step of Holm's correction. Needed: for a paired test with power .8. Stops: of a "
+        "test that looks after every item and stops when its confidence sequence (Waudby-Smith & Ramdas 2024) leaves "
+        f"out 0; it errs in at most {level} of experiments, whenever one looks. 500 simulated experiments draw the "
+        "differences of these items, shifted to the planned difference, or to 0 for false stops.",
+    ]
+    return frame_table("plan", "What shows a difference", frame, notes, shown=shown)
+
+
+def _count(items: float) -> str:
+    return f"{items:,.0f}" if math.isfinite(items) else "later"
+
+
+def _digest(found: Found) -> str:
+    """Return the number of files and a digest of their contents."""
+    contents = {str(path): files.sha256(path) for path in found.files}
+    return f"{len(contents)} files {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
+
+
+STUDY = Study(
+    "audit", "error bars for results of any tool: ranks, differences, what would settle them", Recipe, no_tasks, results
+)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import ir_measures
+import polars as pl
+import pytest
+import pytrec_eval
+import ranx
+
+from pipeline.core.errors import InputError
+from pipeline.exchange.results import MAIN, read_results
+
+QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2, "d4": 1}}
+RUN = {"q1": {"d2": 2.0, "d1": 1.0}, "q2": {"d3": 3.0, "d4": 1.0}}
+
+
+def values(path: Path, **options: object) -> dict[tuple[str, str, str], float]:
+    found = read_results([path], **options)  # type: ignore[arg-type]
+    return {(row["system"], row["item"], row["metric"]): row["value"] for row in found.values.iter_rows(named=True)}
+
+
+def write_trec(folder: Path) -> tuple[Path, Path]:
+    folder.mkdir(exist_ok=True)
+    qrels, run = folder / "qrels.txt", folder / "mine.run"
+    qrels.write_text("".join(f"{q} 0 {d} {g}\n" for q, of in QRELS.items() for d, g in of.items()))
+    run.write_text(
+        "".join(f"{q} Q0 {d} {r} {s} x\n" for q, of in RUN.items() for r, (d, s) in enumerate(of.items(), 1))
+    )
+    return run, qrels
+
+
+def test_runs_have_the_qrels_that_share_their_queries(tmp_path: Path) -> None:
+    run, qrels = write_trec(tmp_path / "one")
+    other = tmp_path / "other.qrels"
+    other.write_text("q9 0 d1 1\n")
+    stray = tmp_path / "stray.run"
+    stray.write_text("q7 Q0 d1 1 1.0 x\n")
+    found = read_results([tmp_path])
+    assert [(pair.system, pair.run, pair.qrels) for pair in found.runs] == [("mine", run, qrels)]
+    assert found.kinds == {"run": 2, "qrels": 2}
+    assert found.skipped == [f"{stray}: it is a run, and no qrels beside it share a query"]
+
+
+def test_collections_are_taken_off_the_names_of_systems(tmp_path: Path) -> None:
+    for task, query in (("scifact", "a"), ("nfcorpus", "b")):
+        (tmp_path / f"qrels.beir-v1.0.0-{task}.test.txt").write_text(f"{query}1 0 d1 1\n")
+        (tmp_path / f"run.beir-v1.0.0-{task}.bm25.txt").write_text(f"{query}1 Q0 d1 1 1.0 x\n")
+    found = read_results([tmp_path])
+    assert {pair.system for pair in found.runs} == {"bm25"}
+    assert {pair.qrels.name.split("-")[2].split(".")[0] for pair in found.runs} == {"scifact", "nfcorpus"}
+
+
+def test_values_of_other_tools(tmp_path: Path) -> None:
+    of_trec = pytrec_eval.RelevanceEvaluator(QRELS, {"map"}).evaluate(RUN)
+    lines = [f"map                   \t{query}\t{of['map']:.4f}\n" for query, of in of_trec.items()]
+    (tmp_path / "trec.eval").write_text("".join(lines) + "map                   \tall\t0.7500\n")
+    (tmp_path / "tool.irm").write_text("".join(
+        f"{of.query_id}\t{of.measure}\t{of.value:.4f}\n" for of in ir_measures.iter_calc([ir_measures.AP], QRELS, RUN)
+    ))  # fmt: skip
+    run = ranx.Run.from_dict(RUN)
+    ranx.evaluate(ranx.Qrels.from_dict(QRELS), run, ["map"])
+    scores = {metric: {query: float(value) for query, value in of.items()} for metric, of in run.scores.items()}
+    (tmp_path / "ranx.json").write_text(json.dumps(scores))
+    expected = {
+        (name, query, "map"): value
+        for name in ("trec.eval", "tool.irm", "ranx")
+        for query, value in (("q1", 0.5), ("q2", 1.0))
+    }
+    assert values(tmp_path) == expected
+
+
+def test_results_and_revisions_of_mteb(tmp_path: Path) -> None:
+    def write(revision: str, task: str, value: float) -> None:
+        folder = tmp_path / "results" / "org__model" / revision
+        folder.mkdir(parents=True, exist_ok=True)
+        subset = {"hf_subset": "default", "main_score": value, "ndcg_at_10": value / 2, "languages": ["eng-Latn"]}
+        content = {
+            "task_name": task,
+            "mteb_version": "2",
+            "scores": {"test": [subset], "dev": [subset | {"main_score": 0}]},
+        }
+        (folder / f"{task}.json").write_text(json.dumps(content))
+        (folder / "model_meta.json").write_text(json.dumps({"name": "org/model"}))
+
+    write("one", "SciFact", 0.5)
+    write("one", "ArguAna", 0.4)
+    write("two", "SciFact", 0.9)
+    assert values(tmp_path) == {("org/model", "SciFact", MAIN): 0.5, ("org/model", "ArguAna", MAIN): 0.4}
+    assert read_results([tmp_path]).skipped[0].startswith("org/model@two: 1 tasks")
+    assert values(tmp_path, metric="ndcg@10")["org/model", "SciFact", "ndcg@10"] == 0.25
+
+
+def test_samples_of_a_harness_and_logs_of_inspect(tmp_path: Path) -> None:
+    samples = tmp_path / "org__lm" / "samples_mini_2026-11-25T21-36-15.106368.jsonl"
+    samples.parent.mkdir()
+    rows = [{"doc_id": n, "doc": {}, "filter": "none", "metrics": ["acc"], "acc": float(n)} for n in (0, 1)]
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_results([samples]).values.filter(metric="acc")
+    assert found.select("system", "group", "item", "value").rows() == [
+        ("org/lm", "mini", "0", 0),
+        ("org/lm", "mini", "1", 1),
+    ]
+
+    log = [
+        {"id": "s1", "epoch": epoch, "scores": {"includes": {"value": value}}} for epoch, value in ((1, "C"), (2, "I"))
+    ]
+    header = {"version": 2, "eval": {"task": "colours", "model": "mockllm/a"}}
+    with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(header))
+        for sample in log:
+            archive.writestr(f"samples/s1_epoch_{sample['epoch']}.json", json.dumps(sample))
+    (tmp_path / "log.json").write_text(json.dumps(header | {"samples": log}))
+    for name in ("log.eval", "log.json"):
+        found = read_results([tmp_path / name]).values.filter(metric=MAIN)
+        assert found.select("system", "group", "item", "sample", "value").rows() == [
+            ("mockllm/a", "colours", "s1", "1", 1), ("mockllm/a", "colours", "s1", "2", 0)
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
+def test_long_and_wide_tables(tmp_path: Path, ending: str) -> None:
+    long = pl.DataFrame(
+        {"model": ["a", "a", "b"], "task": ["t", "u", "t"], "score": [0.1, 0.2, 0.3], "family": ["x", "x", "x"]}
+    )
+    wide = pl.DataFrame({"name": ["a", "b"], "t": [0.1, 0.3], "u": [0.2, None]})
+    for name, frame in (("long", long), ("wide", wide)):
+        path = tmp_path / f"{name}.{ending}"
+        if ending == "parquet":
+            frame.write_parquet(path)
+        elif ending == "jsonl":
+            frame.write_ndjson(path)
+        else:
+            frame.write_csv(path, separator="\t" if ending == "tsv" else ",")
+        assert values(path) == {("a", "t", MAIN): 0.1, ("a", "u", MAIN): 0.2, ("b", "t", MAIN): 0.3}
+
+
+def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "board.csv").write_text("system,t,u\na,0.1,0.2\n")
+    (tmp_path / "notes.txt").write_text("some words here\n")
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    (tmp_path / "bad.json").write_text("{not json")
+    (tmp_path / "empty.csv").write_text("")
+    with zipfile.ZipFile(tmp_path / "bomb.eval", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("header.json", "{}")
+    found = read_results([tmp_path])
+    assert len(found.values) == 2
+    assert [line.partition(": ")[0].rpartition("/")[2] for line in found.skipped] == [
+        "bad.json", "bomb.eval", "empty.csv", "notes.txt", "other.json",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="must hold results, got none"):
+        read_results([tmp_path / "notes.txt"])
+    with pytest.raises(InputError, match="there is no file or folder"):
+        read_results([tmp_path / "gone"])
