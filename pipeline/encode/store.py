@@ -1,7 +1,6 @@
-"""The vectors of one corpus by one encoder, in segments: each has the papers of a pool that no earlier segment has.
+"""The vectors of one corpus by one encoder, in segments (:mod:`pipeline.core.segments`).
 
-So a paper is embedded once. A segment is an artifact: ``rows.arrow`` (its papers) and ``vectors-00012.arrow`` (the
-vectors of its papers in corpus shard 12).
+``rows.arrow`` has the papers and their corpus shards, ``vectors-00012.arrow`` the vectors of those in shard 12.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import digest
-from pipeline.core.csr import find_sorted, ranges
+from pipeline.core.artifact import Artifact
+from pipeline.core.csr import Ints, ranges
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
+from pipeline.core.segments import SegmentStore
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
@@ -33,18 +32,6 @@ Stored = npt.NDArray[Any]
 
 ROWS = pa.schema([pa.field("row", pa.uint32(), nullable=False), pa.field("shard", pa.uint16(), nullable=False)])
 """``rows.arrow``: the rows of a segment's papers, rising, and their corpus shards."""
-
-
-class _Segment:
-    """One published segment: rows of its papers, uint32 ``[papers]``, rising, and their corpus shards."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-        self.rows, self.shards = _columns(artifact.arrow("rows.arrow"))
-
-    def open(self, shard: int) -> tuple[Rows, Stored]:
-        """Verify and open a shard: (rising rows, repeated for several vectors a paper; vectors as stored)."""
-        return read_vectors(self.artifact.arrow(shard_name(shard)))
 
 
 class StoredBlock(NamedTuple):
@@ -61,34 +48,23 @@ class Grouped(NamedTuple):
     vectors: Matrix
 
 
-class VectorStore:
-    """Reads the vectors of a store; a paper in several segments is read from the first of them by name.
+class VectorStore(SegmentStore):
+    """Reads the vectors of a store.
 
-    Memory: 8 bytes a stored paper, and the mapped files of one corpus shard.
+    Memory: that of the segments, and the mapped files of one corpus shard.
 
     Args:
         folder: the store.
         segments: its artifacts.
         view: how its vectors are compared.
-
-    Raises:
-        CorruptError: a segment's list of rows differs from its manifest.
     """
 
+    absent = "vector"
+    remedy = "Embed their pool: mdcr embed"
+
     def __init__(self, folder: Path, segments: Iterable[Artifact], view: VectorTransform = WHOLE) -> None:
-        self._folder, self._view = folder, view
-        self._segments = [_Segment(artifact) for artifact in segments]
-
-    @classmethod
-    def open(cls, folder: Path) -> VectorStore:
-        """Open the store in ``folder`` with all segments published there."""
-        return cls(folder, published(folder))
-
-    @property
-    def content(self) -> str:
-        """Digest of the ids of all segments and the checksums of their files."""
-        manifests = [segment.artifact.manifest for segment in self._segments]
-        return digest([[manifest.id, *sorted(output.sha256 for output in manifest.outputs)] for manifest in manifests])
+        super().__init__(folder, segments)
+        self._view = view
 
     @property
     def dimension(self) -> int:
@@ -99,17 +75,8 @@ class VectorStore:
         """
         for segment in self._segments:
             if len(segment.rows):
-                return self._view.components(int(segment.open(int(segment.shards[0]))[1].shape[1]))
+                return self._view.components(int(_opened(segment.artifact, int(segment.numbers[0]))[1].shape[1]))
         raise StageError(f"{self._folder} holds no vectors", "Embed a pool first: mdcr embed")
-
-    @property
-    def rows(self) -> Rows:
-        """Rows of all papers of the store: uint32, rising."""
-        return np.unique(np.concatenate([np.empty(0, np.uint32), *(segment.rows for segment in self._segments)]))
-
-    def missing(self, rows: npt.NDArray[np.integer]) -> Rows:
-        """Return those of ``rows`` that have no vector."""
-        return np.asarray(rows, np.uint32)[self._owners(rows) < 0]
 
     def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[StoredBlock]:
         """Yield the vectors of ``rows``, which must rise without repeats, ``size`` papers at a time.
@@ -121,16 +88,10 @@ class VectorStore:
         papers: Rows = np.asarray(rows, np.uint32)
         if np.any(papers[1:] <= papers[:-1]):
             raise ValueError("rows must rise")
-        owners = self._owners(papers)
-        if np.any(owners < 0):
-            raise StageError(
-                f"{np.count_nonzero(owners < 0):,} of {len(papers):,} papers have no vector in {self._folder} "
-                f"(the first: row {papers[owners < 0][0]})",
-                "Embed their pool: mdcr embed; if a folder was removed there by hand, remove the whole store first",
-            )
+        self.check(papers)
         open_shards: dict[tuple[int, int], tuple[Rows, Stored]] = {}
         for start in range(0, len(papers), size):
-            yield self._block(papers[start : start + size], owners[start : start + size], open_shards)
+            yield self._block(papers[start : start + size], open_shards)
 
     def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
         """Return all vectors of ``rows``, which must rise without repeats; raises as :meth:`blocks`."""
@@ -140,25 +101,16 @@ class VectorStore:
         vectors = blocks[0].vectors if blocks else np.empty((0, self.dimension), np.float32)
         return Grouped(offsets.astype(np.int64), vectors)
 
-    def _owners(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """Return the index of the segment of each row, or -1, int32 ``[rows]``."""
-        owners = np.full(len(rows), -1, np.int32)
-        for index, segment in enumerate(self._segments):
-            owners[find_sorted(segment.rows, rows)[1] & (owners < 0)] = index
-        return owners
+    def _files(self, artifact: Artifact, table: pa.Table) -> tuple[Ints, Ints]:  # noqa: ARG002
+        return np.unique(table.column("shard").chunk(0).to_numpy(), return_counts=True)
 
-    def _block(
-        self, rows: Rows, owners: npt.NDArray[np.int32], open_shards: dict[tuple[int, int], tuple[Rows, Stored]]
-    ) -> StoredBlock:
+    def _block(self, rows: Rows, open_shards: dict[tuple[int, int], tuple[Rows, Stored]]) -> StoredBlock:
         """Return one block; its shards stay open for the next block."""
-        pieces: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
-        for owner in np.unique(owners).tolist():
-            segment, papers = self._segments[owner], rows[owners == owner]
-            shards = segment.shards[np.searchsorted(segment.rows, papers)]
-            for shard in np.unique(shards).tolist():
-                key = (owner, shard)
-                open_shards[key] = open_shards.get(key) or segment.open(shard)
-                pieces[key] = _locate(open_shards[key][0], papers[shards == shard])
+        pieces: dict[tuple[int, int], Ints] = {}
+        for place in self.places(rows):
+            key = place.segment, place.number
+            open_shards[key] = open_shards.get(key) or _opened(self._segments[place.segment].artifact, place.number)
+            pieces[key] = _locate(open_shards[key][0], place.rows)
         for key in set(open_shards) - set(pieces):
             del open_shards[key]
         repeated = np.concatenate([open_shards[key][0][positions] for key, positions in pieces.items()])
@@ -178,6 +130,11 @@ class VectorStore:
             vectors[_span(destination[start : start + len(positions)])] = self._view(widen(stored[_span(positions)]))
             start += len(positions)
         return StoredBlock(repeated[order], vectors)
+
+
+def _opened(segment: Artifact, shard: int) -> tuple[Rows, Stored]:
+    """Verify and open a shard: (rising rows, repeated for several vectors a paper; vectors as stored)."""
+    return read_vectors(segment.arrow(shard_name(shard)))
 
 
 def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:

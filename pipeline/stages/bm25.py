@@ -17,16 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import MANIFEST, Counts
+from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import LUCENE, POOLS, RANKINGS, TERMS
+from pipeline.core.workspace import LUCENE, RANKINGS, TERMS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import TEXT_CHARS, Corpus, Rows
 from pipeline.encode.spec import Role
@@ -35,7 +35,7 @@ from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene import ANALYZER
-from pipeline.stages.ranking_file import DEFAULT_DEPTH, config_of, open_pool, slug_of, write_ranking
+from pipeline.stages.ranking_file import DEFAULT_DEPTH, config_of, open_pool, slug_of, stored_segments, write_ranking
 
 if TYPE_CHECKING:
     from pipeline.retrieve.bm25.collection import Collection, QueryTerms
@@ -98,15 +98,11 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
 
 
 def stored_terms_tasks(root: Path, corpus: Artifact) -> list[Task]:
-    """Return the task of every published segment of a corpus, to repair damaged ones.
-
-    A segment whose pool is gone is left out: it can be read but not rebuilt.
-    """
+    """Return the tasks of :func:`pipeline.stages.ranking_file.stored_segments` of a forward index."""
     if not (root / TERMS).is_dir():
         return []
     roles: tuple[Role, ...] = ("paper", "query")
-    tasks = [_terms_task(corpus, pool, role) for role in roles for pool in published(root / POOLS)]
-    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
+    return stored_segments(root, lambda pool: [_terms_task(corpus, pool, role) for role in roles])
 
 
 def index_of(segment: Artifact) -> ForwardIndex:
@@ -127,9 +123,8 @@ def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> 
     pool = Pool(inputs["pool"], corpus)
     needed_rows = pool.query_rows if role == "query" else pool.papers
     if not out.done("rows.arrow"):
-        folder = out.path.parent
-        others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
-        forward_index.write_rows(out, ForwardIndex(folder, others).missing(needed_rows))
+        index = ForwardIndex.without(out.path.parent, inputs["pool"])
+        forward_index.write_rows(out, index.missing(needed_rows))
     rows = forward_index.read_rows(out)
     blocks = dict(enumerate(rows[span] for span in forward_index.blocks(_characters(corpus, role, rows))))
     missing = {block: block_rows for block, block_rows in blocks.items() if not forward_index.has_block(out, block)}

@@ -18,11 +18,11 @@ import numpy.typing as npt
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, digest
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import MANIFEST, Counts
+from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, FITS, POOLS, VECTORS
+from pipeline.core.workspace import CORPORA, FITS, VECTORS
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
@@ -39,7 +39,7 @@ from pipeline.encode.store import (
 from pipeline.encode.trained import recorded
 from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
-from pipeline.stages.ranking_file import config_of, open_pool, slug_of
+from pipeline.stages.ranking_file import config_of, open_pool, slug_of, stored_segments
 
 _VERSION, _TRANSFORMER_VERSION = 1, 3
 """Versions of the stage: for other encoders, and for transformers."""
@@ -142,13 +142,9 @@ def store_of(*segments: Artifact, view: VectorTransform = WHOLE) -> VectorStore:
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
-    """Return the task of every published segment in a store, to repair damaged ones.
-
-    A segment whose pool is gone is left out: it can be read but not rebuilt.
-    """
+    """Return the tasks of :func:`pipeline.stages.ranking_file.stored_segments` of a vector store."""
     variants = {variant.spec: variant for variant in (model, passage_model(model), query_paper_model(model))}.values()
-    tasks = [_embed_task(corpus, pool, variant, role) for pool in published(root / POOLS) for variant in variants]
-    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
+    return stored_segments(root, lambda pool: [_embed_task(corpus, pool, variant, role) for variant in variants])
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
@@ -181,9 +177,7 @@ class Embedding(Sharded):
         """List the papers that no other segment of the store has; return a unit per corpus shard."""
         if not out.done("rows.arrow"):
             texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
-            folder = out.path.parent
-            others = (segment for segment in published(folder) if segment.manifest.inputs["pool"] != inputs["pool"].id)
-            missing = VectorStore(folder, others).missing(self._rows_needed(inputs))
+            missing = VectorStore.without(out.path.parent, inputs["pool"]).missing(self._rows_needed(inputs))
             write_rows(out, missing, texts.shards(missing))
         shard_numbers, counts = np.unique(read_rows(out)[1], return_counts=True)
         return dict(zip(map(shard_name, shard_numbers.tolist()), counts.tolist(), strict=True))

@@ -1,18 +1,20 @@
-"""Shared by the stages that rank: the file of a ranking, its counts and its settings."""
+"""Shared by the stages that rank: the file of a ranking, its counts and settings, and the segments of stores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.core.artifact import Artifact
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
-from pipeline.core.manifest import Counts, Manifest
+from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
@@ -62,6 +64,19 @@ def config_of(pool: Task | Artifact) -> Mapping[str, Any]:
     """Return the settings of a pool as plain data."""
     config: Mapping[str, Any] = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
     return config
+
+
+def stored_segments(root: Path, tasks_of: Callable[[Artifact], Iterable[Task]]) -> list[Task]:
+    """Return the tasks of the published segments of a store, to repair damaged ones.
+
+    A segment whose pool is gone is left out: it can be read but not rebuilt.
+
+    Args:
+        root: the workspace.
+        tasks_of: returns the tasks of a pool's segments.
+    """
+    tasks = [task for pool in published(root / POOLS) for task in tasks_of(pool)]
+    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
 
 
 def settings_of(ranking: Manifest) -> dict[str, Any]:

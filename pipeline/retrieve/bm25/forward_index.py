@@ -1,15 +1,13 @@
 """The forward index of a corpus: terms and term frequencies of papers, analysed once for all pools.
 
-It consists of segments. A segment is an artifact for one pool, with the papers that earlier segments lack:
-``rows.arrow`` (its papers) and, for each block of papers (:func:`blocks`), ``terms-00012.arrow`` (their terms and
-frequencies) and ``vocabulary-00012.arrow`` (the spelling of the block's term numbers). Search inverts the papers of a
-pool on the fly, so a pool of a hundredth of the corpus reads a hundredth of the index.
+It is a store in segments (:mod:`pipeline.core.segments`). Each block of a segment's papers (:func:`blocks`) has
+``terms-00012.arrow`` (terms and frequencies) and ``vocabulary-00012.arrow`` (the spelling of the block's term numbers).
+Search inverts the papers of a pool on the fly, so a pool of a hundredth of the corpus reads a hundredth of the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.artifact import Artifact, published
-from pipeline.core.csr import find_sorted, slices
-from pipeline.core.errors import CorruptError, StageError
+from pipeline.core.artifact import Artifact
+from pipeline.core.csr import Ints, slices
+from pipeline.core.errors import CorruptError
 from pipeline.core.order import Rows
 from pipeline.core.schema import CANDIDATES
+from pipeline.core.segments import AGAIN, SegmentStore
 from pipeline.core.workdir import Workdir
 
 BLOCK_PAPERS = 65_536
@@ -121,59 +120,11 @@ def _vocabulary_name(number: int) -> str:
     return f"vocabulary-{number:05d}.arrow"
 
 
-class _Segment:
-    def __init__(self, artifact: Artifact) -> None:
-        self._artifact = artifact
-        self.rows: Rows = artifact.arrow("rows.arrow").column("row").chunk(0).to_numpy()
-        papers = [output.rows or 0 for output in artifact.outputs("terms-*.arrow")]
-        self.edges: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(papers, dtype=np.int64)])
-        if self.edges[-1] != len(self.rows):
-            raise CorruptError(
-                f"{artifact.path} has blocks of {self.edges[-1]:,} papers and lists {len(self.rows):,}",
-                "Remove that folder and run the same command again",
-            )
+class ForwardIndex(SegmentStore):
+    """Reads the terms of papers."""
 
-    def block(self, number: int) -> TermsBlock:
-        name = _terms_name(number)
-        terms, frequencies, lengths = (column.chunk(0) for column in self._artifact.arrow(name).columns)
-        vocabulary = self._artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
-        offsets, term_numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
-        papers = int(self.edges[number + 1] - self.edges[number])
-        fits = (
-            len(terms) == papers
-            and len(frequencies.values) == len(term_numbers) == offsets[-1]
-            and offsets[0] == 0
-            and bool(np.all(offsets[1:] >= offsets[:-1]))
-            and term_numbers.max(initial=0) < max(len(vocabulary), 1)
-        )
-        if not fits:  # compiled kernels do not check bounds
-            raise CorruptError(
-                f"{name} of {self._artifact.path} does not hold the terms of its {papers:,} papers",
-                "Remove that folder and run the same command again",
-            )
-        return TermsBlock(offsets, term_numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
-
-
-class ForwardIndex:
-    """Reads the terms of papers; a paper in several segments is read from the first of them by name.
-
-    Args:
-        folder: folder of the index.
-        segments: its artifacts.
-    """
-
-    def __init__(self, folder: Path, segments: Iterable[Artifact]) -> None:
-        self._folder = folder
-        self._segments = [_Segment(artifact) for artifact in segments]
-
-    @classmethod
-    def open(cls, folder: Path) -> ForwardIndex:
-        """Open the index in ``folder`` with all segments published there."""
-        return cls(folder, published(folder))
-
-    def missing(self, rows: Rows) -> Rows:
-        """Return those of ``rows`` that are in no segment."""
-        return rows[self._locate(rows)[0] < 0]
+    absent = "terms"
+    remedy = "Index their pool: mdcr index"
 
     def parts(self, rows: Rows) -> Iterator[Part]:
         """Yield the terms of the papers at ``rows``, block by block.
@@ -182,26 +133,28 @@ class ForwardIndex:
             StageError: papers are in no segment.
             CorruptError: a file differs from its manifest, or its contents do not fit together.
         """
-        owners, positions = self._locate(rows)
-        if np.any(owners < 0):
-            raise StageError(
-                f"{np.count_nonzero(owners < 0):,} of {len(rows):,} papers have no terms in {self._folder} "
-                f"(the first: row {rows[owners < 0][0]})",
-                "Index their pool: mdcr index; if a folder was removed there by hand, remove the whole index first",
-            )
-        for index, segment in enumerate(self._segments):
-            in_segment = owners == index
-            segment_rows, segment_positions = rows[in_segment], positions[in_segment]
-            bounds = np.searchsorted(segment_positions, segment.edges)
-            for block in np.flatnonzero(np.diff(bounds)).tolist():
-                span = slice(bounds[block], bounds[block + 1])
-                yield Part(segment_rows[span], segment_positions[span] - segment.edges[block], segment.block(block))
+        self.check(rows)
+        for place in self.places(rows):
+            yield Part(place.rows, place.positions, self._block(place.segment, place.number))
 
-    def _locate(self, rows: Rows) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the index of the segment of each row, or -1, and its position there."""
-        owners, positions = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
-        for index, segment in enumerate(self._segments):
-            position, present = find_sorted(segment.rows, rows)
-            found = present & (owners < 0)
-            owners[found], positions[found] = index, position[found]
-        return owners, positions
+    def _files(self, artifact: Artifact, table: pa.Table) -> tuple[Ints, Ints]:  # noqa: ARG002
+        papers = np.array([output.rows or 0 for output in artifact.outputs("terms-*.arrow")], np.int64)
+        return np.arange(len(papers)), papers
+
+    def _block(self, segment: int, number: int) -> TermsBlock:
+        artifact, edges = self._segments[segment].artifact, self._segments[segment].edges
+        name = _terms_name(number)
+        terms, frequencies, lengths = (column.chunk(0) for column in artifact.arrow(name).columns)
+        vocabulary = artifact.arrow(_vocabulary_name(number)).column("term").chunk(0)
+        offsets, term_numbers = terms.offsets.to_numpy(), terms.values.to_numpy()
+        papers = int(edges[number + 1] - edges[number])
+        fits = (
+            len(terms) == papers
+            and len(frequencies.values) == len(term_numbers) == offsets[-1]
+            and offsets[0] == 0
+            and bool(np.all(offsets[1:] >= offsets[:-1]))
+            and term_numbers.max(initial=0) < max(len(vocabulary), 1)
+        )
+        if not fits:  # compiled kernels do not check bounds
+            raise CorruptError(f"{name} of {artifact.path} does not hold the terms of its {papers:,} papers", AGAIN)
+        return TermsBlock(offsets, term_numbers, frequencies.values.to_numpy(), lengths.to_numpy(), vocabulary)
