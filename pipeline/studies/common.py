@@ -13,7 +13,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
@@ -38,7 +38,6 @@ from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import UNTUNED, stored_names
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult
-from pipeline.studies.recipe import check_choice
 
 
 def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
@@ -119,7 +118,8 @@ def check_baseline(baseline: str, systems: str) -> None:
     """Raise InputError if the baseline is not one of the systems."""
     names = stored_names(systems)
     if named_by(baseline.partition(" (")[0], names) not in names:
-        check_choice("the baseline", baseline, names, f"Write --set=baseline={names[0]}")
+        problem = f"the baseline must be one of {', '.join(names)}, got {baseline!r}"
+        require_known(baseline, names, problem, f"Write --set=baseline={names[0]}")
 
 
 def named_by(name: str, systems: Iterable[str]) -> str:

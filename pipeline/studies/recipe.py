@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -69,14 +69,6 @@ def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
                 f"--model must replace all systems of a recipe, which cannot be done of {field.name}, got {value!r}",
                 f"Write --set={field.name}= to leave it out, or --set={field.name}={value} to keep it",
             )
-
-
-def check_choice(subject: str, value: str, choices: Collection[str], remedy: str = "") -> None:
-    """Raise InputError if a value is not one of the choices; the default remedy is the nearest choice."""
-    if value not in choices:
-        raise InputError(
-            f"{subject} must be one of {', '.join(choices)}, got {value!r}", remedy or nearest(value, choices)
-        )
 
 
 def find_recipe(path: Path) -> Path:

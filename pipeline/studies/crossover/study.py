@@ -18,7 +18,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
@@ -38,7 +38,7 @@ from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import drawn, formatted, in_points, require_made, views_of
 from pipeline.studies.crossover.negatives import KINDS, MODEL, RANDOM, kind_pool_task
-from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
+from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Recipe(PoolsRecipe):
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            check_choice("a kind of negatives", kind, KINDS)
+            require_known(kind, KINDS, f"a kind of negatives must be one of {', '.join(KINDS)}, got {kind!r}")
         if len(self.sizes) < 2 or not self.kinds:
             raise InputError(f"sizes must be two or more, got {', '.join(self.sizes)}", "Write --set=sizes=1k,2k,4k")
 

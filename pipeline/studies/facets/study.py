@@ -11,7 +11,7 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import file_name
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
@@ -26,7 +26,7 @@ from pipeline.studies.common import named_by
 from pipeline.studies.facets import analyses, pools, scoring
 from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
-from pipeline.studies.recipe import KEPT, REPLACED, check_choice
+from pipeline.studies.recipe import KEPT, REPLACED
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Fa
     if not names:
         raise InputError("the study must have a system, got none", "Set systems, whole or ranked")
     if recipe.baseline:
-        check_choice("the baseline", named_by(recipe.baseline, names), names, "Set it to '' for the first")
+        baseline = named_by(recipe.baseline, names)
+        problem = f"the baseline must be one of {', '.join(names)}, got {baseline!r}"
+        require_known(baseline, names, problem, "Set it to '' for the first")
     return facet_rankings
 
 

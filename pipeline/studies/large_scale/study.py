@@ -9,6 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from pipeline.api import Workspace, selection
+from pipeline.core.errors import require_known
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws
@@ -24,7 +25,7 @@ from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_bat
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
-from pipeline.studies.recipe import PoolsRecipe, check_choice, pools_of
+from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 _OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that the recipe may override for a field."""
@@ -51,9 +52,9 @@ class Recipe(PoolsRecipe):
         fields = SETTINGS["field"].read(",".join(name for name in names if name != DATASET))
         groups = [DATASET, *fields] if DATASET in names else list(fields)
         for name, settings in self.own.items():
-            check_choice("what has own settings", name, groups, "Correct the recipe")
+            require_known(name, groups, f"{name!r} has settings of its own, but is not studied", "Correct the recipe")
             for key in settings:
-                check_choice(f"a setting of {name}", key, _OVERRIDABLE)
+                require_known(key, _OVERRIDABLE, f"{name} cannot have a setting {key!r} of its own")
         selections = []
         for group in groups:
             settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}

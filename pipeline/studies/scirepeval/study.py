@@ -23,7 +23,7 @@ from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, require_made
-from pipeline.studies.recipe import KEPT, check_choice
+from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import report, steps
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlation_heat, correlation_table
 from pipeline.studies.scirepeval.probes import SEED
@@ -71,7 +71,8 @@ class Recipe:
     def baseline_system(self) -> str:
         """The system that the others are compared with."""
         baseline = self.baseline or self.names[0]
-        check_choice("the baseline", baseline, self.names, "Set baseline")
+        problem = f"the baseline must be one of {', '.join(self.names)}, got {baseline!r}"
+        require_known(baseline, self.names, problem, "Set baseline")
         return baseline
 
     @property
