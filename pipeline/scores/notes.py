@@ -286,8 +286,6 @@ def _map_among_abstracts(runs: pl.DataFrame, seed: int, *, by_field: bool) -> st
 
     It covers first samples whose positives and negatives differ in the share without an abstract; empty without any.
     """
-    if "pool_path" not in runs.columns:
-        return ""
     gapped = runs.filter(pl.col("sample") == pl.col("sample").min().over("field", "size"))
     differ = pl.Series([differ_in_abstracts(json.loads(text)) for text in gapped["metadata_gaps"]], dtype=pl.Boolean)
     gapped = gapped.filter(differ)
@@ -355,8 +353,6 @@ def id_kind(paper_id: str) -> str:
 
 def _origins(runs: pl.DataFrame) -> str:
     """Return the kinds of ids by field, and the fields with a single kind; empty if all ids are of one kind."""
-    if "pool_path" not in runs.columns:
-        return ""
     frame = origins(runs)
     if frame["ids"].n_unique() < 2:
         return ""

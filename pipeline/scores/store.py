@@ -80,22 +80,20 @@ FACTS = {
     "metadata_gaps": pl.String,
     "encoders": pl.String,
     "replaced": pl.Boolean,
+    "workspace": pl.String,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
 the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
 (:func:`pipeline.corpus.prefilter.count_marks`), ``encoders`` is JSON
 (:meth:`pipeline.scores.sources.Sources.encoders`), null for rankings of files, ``replaced``: older tunings were left
-out."""
+out, ``workspace`` is the folder of the workspace, null for runs of files."""
 
 _PRIVATE = {
     "row": pl.String,
     "row_settings": pl.String,
     "variant": pl.String,
     "published": pl.Int64,
-    "corpus_path": pl.String,
-    "pool_path": pl.String,
-    "ranking_path": pl.String,
     "score_paths": pl.List(pl.String),
 }
 
@@ -197,7 +195,12 @@ def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
 
 def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
     """Open the ``corpus``, ``pool`` or ``ranking`` of a row of a frame of rankings."""
-    return Artifact.open(Path(run[f"{kind}_path"]))
+    return Artifact.open(_path(run, kind))
+
+
+def _path(run: Mapping[str, Any], kind: str) -> Path:
+    parents = {"corpus": CORPORA, "pool": POOLS, "ranking": RANKINGS}
+    return Path(run["workspace"], parents[kind], run[kind])
 
 
 def open_pool(run: Mapping[str, Any]) -> Pool | None:
@@ -206,7 +209,7 @@ def open_pool(run: Mapping[str, Any]) -> Pool | None:
 
 
 def _has_corpus(run: Mapping[str, Any]) -> bool:
-    return run["corpus_path"] is not None and (Path(run["corpus_path"]) / MANIFEST).is_file()
+    return run["workspace"] is not None and (_path(run, "corpus") / MANIFEST).is_file()
 
 
 def _open_pool(run: Mapping[str, Any]) -> Pool:
@@ -325,7 +328,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         **{name: pool.counts[name] for name in ("queries", "positives")},
         "positives_not_in_collection": pool.counts.get("positives_not_in_collection", 0),
         **{name: scored.counts[name] for name in _SCORED},
-        "corpus": str(scored.provenance["corpus"]),
+        "corpus": str(scored.provenance["corpus"]) if corpus is None else corpus.name,
         "size": int(pool.counts["candidates"]),
         "sample": int(config.get("sample", 1)),
         "system": system,
@@ -349,9 +352,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         "row_settings": as_json(row_settings),
         "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
         "published": _published_at(ranking)[0],
-        "corpus_path": None if corpus is None else str(corpus.path),
-        "pool_path": str(pool_artifact.path),
-        "ranking_path": str(ranking.path),
+        "workspace": str(ranking.path.parents[2]),
         "score_paths": [str(artifact.path) for artifact in scores],
     }
 
@@ -378,7 +379,7 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
     scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
     if not _is_complete(scores, run["measures"]):
-        raise CorruptError(f"the scores of {run['ranking_path']} have other queries", "Score it again with --repair")
+        raise CorruptError(f"the scores of {_path(run, 'ranking')} have other queries", "Score it again with --repair")
     return scores
 
 

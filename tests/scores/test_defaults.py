@@ -12,11 +12,11 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.scores.layout import build_tables, tables
+from pipeline.scores.layout import build_tables, select_measures, tables
 from pipeline.scores.notes import ORIGINS, id_kind, origins
 from pipeline.scores.sources import cut_note, trained_on
 from pipeline.scores.store import artifact, open_pool, values
-from pipeline.scores.summary import summarise
+from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
 from tests.scores.cases import scored
@@ -93,6 +93,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
     pools = [pool_task(corpus, PoolConfig(field=field, size="all", queries=20)) for field in ("Art", "Physics")]
     evaluations = workspace.evaluations(pools, "most-cited,newest", measures="map")
     return workspace.evaluated(evaluations)
+
+
+def test_a_frame_of_scores_has_the_tables_of_the_command(runs: pl.DataFrame) -> None:
+    """The notes open pools and rankings, so scores say where these are."""
+    scores = values(runs)
+    by_command = build_tables(select_measures(summarise(scores, baseline=USUAL), ["map"]), runs)
+    assert tables(scores, ["map"]) == by_command
+    notes = " ".join(note for table in tables(scores) for note in table.notes)
+    assert "MAP among the candidates that have an abstract" in notes
+    assert "Queries by kind of id" in notes
 
 
 def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
