@@ -8,6 +8,7 @@ import sys
 import textwrap
 import webbrowser
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import polars as pl
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core import files
-from pipeline.core.artifact import Artifact
+from pipeline.core.artifact import Artifact, readable
 from pipeline.core.config import digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
@@ -314,7 +315,8 @@ def compare(options: argparse.Namespace) -> None:
     draws = draws_of(options)
     both, labels = comparing.paired(values(runs), *systems)
     differences = comparing.compare(both, *labels, measures, draws)
-    queries = comparing.most_different(both, runs, labels, differences["measure"][0], options.most)
+    find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
+    queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
     choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": measures}
     (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
     folder = options.output or root / REPORTS / name

@@ -179,13 +179,13 @@ def _facts(part: Source, finder: Sources) -> dict[str, Any]:
     if stage == "index" or not papers:
         return facts | {"parameters": facts["parameters"] if spec else 0}
     stored_bytes = float(sum(output.bytes for segment in segments for output in segment.outputs("[vt]*.arrow")))
+    stores = readable([part.artifact.path.parent] if spec else [], VectorStore.open)
     if not spec:
-        facts |= {"parameters": 0}
-    else:
-        full_dimension, bits = VectorStore.open(part.artifact.path.parent).dimension, _BITS[spec["storage"]]
-        facts |= {"dimension": part.dimension or full_dimension}
-        stored_bytes *= facts["dimension"] / full_dimension * _BITS.get(part.quantise, bits) / bits
-    facts |= {"bytes": stored_bytes / papers}
+        facts |= {"parameters": 0, "bytes": stored_bytes / papers}
+    elif store := next(stores, None):
+        bits, dimension = _BITS[spec["storage"]], part.dimension or store.dimension
+        stored_bytes *= dimension / store.dimension * _BITS.get(part.quantise, bits) / bits
+        facts |= {"dimension": dimension, "bytes": stored_bytes / papers}
     if spec and spec["kind"] == "vectors":  # made elsewhere
         return facts | {"machine": None}
     seconds = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -20,6 +20,8 @@ _MAPPING = "tag:yaml.org,2002:map"
 _FRONT_MATTER = re.compile(r"\A(\ufeff?\s*?)(---[ \t]*\r?\n)(.*?)(^---[ \t]*\r?$)", re.DOTALL | re.MULTILINE)
 _WEIGHTS = (".safetensors", ".bin", ".h5", ".msgpack", ".onnx", ".gguf")
 _NO_WEIGHTS = "training_args.bin"
+_DEEPEST = 2
+"""Parts of the longest path of weights: a folder of a module, and the file."""
 _MEND = "Mend the front matter of that file"
 
 
@@ -164,11 +166,12 @@ def push(card: Path, target: str, encoder: Sequence[Path]) -> str:
     folder = Path(target).expanduser()
     try:
         if folder.is_dir():
-            _check_weights(folder, encoder)
+            _check_weights(target, _weights([folder]), encoder)
             file = files.given(files.resolved(folder / CARD))
             text = _read(file, folder / CARD) if file.exists() else ""
             _write(file, replaced(text, _read(card, card), str(folder / CARD)) if text else _read(card, card))
             return str(folder / CARD)
+        _check_weights(target, _weights_of_hub(target), encoder)
         text = replaced(_read(Path(hf_hub_download(target, CARD)), target), _read(card, card), target)
         return str(HfApi().upload_file(path_or_fileobj=text.encode(), path_in_repo=CARD, repo_id=target))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
@@ -188,27 +191,47 @@ def _write(file: Path, text: str) -> None:
         temporary.write_bytes(text.encode())
 
 
-def _check_weights(folder: Path, encoder: Sequence[Path]) -> None:
-    """Refuse a folder whose weights are not those of the encoder: the files of each format that both have are equal."""
-    theirs, own = _weights([folder]), _weights(encoder)
-    formats = {path.suffix for path in theirs.values()} & {path.suffix for path in own.values()}
+def _check_weights(target: str, theirs: Mapping[str, Path | str], encoder: Sequence[Path]) -> None:
+    """Refuse a target whose weights are not those of the encoder: the files of each format that both have are equal.
+
+    ``theirs`` are files, or their digests, by relative path.
+    """
+    own = _weights(encoder)
+    formats = {PurePath(name).suffix for name in theirs} & {PurePath(name).suffix for name in own}
     digests = [
-        {name: files.sha256(path) for name, path in weights.items() if path.suffix in formats}
+        {
+            name: found if isinstance(found, str) else files.sha256(found)
+            for name, found in weights.items()
+            if PurePath(name).suffix in formats
+        }
         for weights in (theirs, own)
     ]
     if theirs and (not formats or digests[0] != digests[1]):
         got = "others" if own else "some, and those of the encoder are not there to compare"
         raise InputError(
-            f"{folder} must hold the weights of the encoder of the card, got {got}",
-            f"Write the card of that model: mdcr eval --model NAME={folder}, then mdcr card NAME --push {folder}",
+            f"{target} must hold the weights of the encoder of the card, got {got}",
+            f"Write the card of that model: mdcr eval --model NAME={target}, then mdcr card NAME --push {target}",
         )
 
 
 def _weights(folders: Sequence[Path]) -> dict[str, Path]:
     """Return the files of weights in folders and the folders of their modules, by relative path."""
     paths = ((folder, path) for folder in folders for form in ("*", "*/*") for path in folder.glob(form))
+    return {str(path.relative_to(folder)): path for folder, path in paths if _is_weights(path)}
+
+
+def _weights_of_hub(repository: str) -> dict[str, str]:
+    """Return the SHA-256 of the files of weights in a repository of the hub and the folders of its modules."""
+    from huggingface_hub import HfApi
+
+    listed = HfApi().model_info(repository, files_metadata=True).siblings or []
+    paths = {PurePath(file.rfilename): file for file in listed}
     return {
-        str(path.relative_to(folder)): path
-        for folder, path in paths
-        if path.suffix in _WEIGHTS and path.name != _NO_WEIGHTS
+        str(path): file.lfs.sha256 if file.lfs else "no large file"
+        for path, file in paths.items()
+        if len(path.parts) <= _DEEPEST and _is_weights(path)
     }
+
+
+def _is_weights(path: PurePath) -> bool:
+    return path.suffix in _WEIGHTS and path.name != _NO_WEIGHTS

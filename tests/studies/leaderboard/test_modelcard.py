@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +160,27 @@ def test_a_card_goes_only_into_the_folder_of_its_encoder(tmp_path: Path) -> None
         assert not (other / "README.md").exists(), name
     with pytest.raises(InputError, match="must hold the weights of the encoder"):
         push(tmp_path / "card.md", str(own), [])  # a fusion has no weights
+
+
+def test_a_repository_with_other_weights_is_refused_before_its_card_is_read(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "model.safetensors").write_bytes(b"weights")
+    listed = [{"rfilename": "model.safetensors", "size": 7, "lfs": {"sha256": "0" * 64, "size": 7, "pointerSize": 9}}]
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path.startswith("/api/models/lab/theirs") else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"id": "lab/theirs", "siblings": listed}).encode())
+
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    program = (
+        "import sys, pathlib; from pipeline.studies.leaderboard.modelcard import push\n"
+        "push(pathlib.Path('card.md'), 'lab/theirs', [pathlib.Path(sys.argv[1])])"
+    )
+    env = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", program, own], env=env, capture_output=True, text=True, check=False)
+    server.shutdown()
+    assert "lab/theirs must hold the weights of the encoder of the card, got others" in done.stderr
