@@ -169,7 +169,7 @@ def activate(network: Any, folder: Path) -> None:
         InputError: it is not of this architecture, lacks weights, does not fit the network or changes nothing.
     """
     plain_states = _states(network)
-    with loading(folder, remedy="Give an adapter that was trained on this model"):
+    with loading(folder, "adapter"):
         parts = hub.fused_adapters(folder) if (folder / hub.FUSION.config).is_file() else []
         names = [str(number) for number, _ in enumerate(parts or [folder])]
         for name, part in zip(names, parts or [folder], strict=True):

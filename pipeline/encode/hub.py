@@ -248,13 +248,6 @@ def _check(folder: Path, layout: Layout) -> None:
             f"{folder} holds a PEFT adapter ({adapter.name}, {kind}) of {base}, which is not read",
             "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
         )
-    if not _has_config(folder, layout):
-        raise InputError(f"{folder} holds no {layout.what} (no {layout.config})", "Give a folder that was saved as one")
-    if not _has_tokenizer(folder, layout):
-        raise InputError(
-            f"{folder} holds a model without tokenizer (none of {', '.join(_TOKENIZER)})",
-            "Save the tokenizer beside it: tokenizer.save_pretrained(folder)",
-        )
     for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
         if shape.read(_home(folder, layout) / name, kind).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -288,11 +289,14 @@ def _encoded(batch: Batch, launched: _Launched, tokens: Tokens) -> Encoded:
     )
 
 
-@contextmanager
-def loading(folder: Path, temporary: Path | None = None, remedy: str = shape.AGAIN) -> Iterator[None]:
-    """Raise InputError for whatever libraries raise while they load a model or an adapter; hide their warnings.
+_LIBRARY = "sentence-transformers " + ".".join(version("sentence-transformers").split(".")[:2])
 
-    Messages name the model's ``folder`` instead of the ``temporary`` one that libraries read.
+
+@contextmanager
+def loading(folder: Path, setting: str = "--model", temporary: Path | None = None) -> Iterator[None]:
+    """Raise InputError for whatever libraries raise while they load the folder of a setting; hide their warnings.
+
+    Messages name the ``folder`` instead of the ``temporary`` one that libraries read.
     """
     disabled_level, progress_bars = logging.root.manager.disable, transformers_logging.is_progress_bar_enabled()
     logging.disable(logging.WARNING)
@@ -304,7 +308,7 @@ def loading(folder: Path, temporary: Path | None = None, remedy: str = shape.AGA
     except Exception as error:  # malformed files make these libraries raise errors of every class
         message = " ".join(str(error).replace(str(temporary or folder), str(folder)).split())
         cause = f"{type(error).__name__}: {message:.{_LONGEST}}"
-        raise InputError(f"{folder} cannot be loaded ({cause})", remedy) from error
+        raise InputError(f"{setting}={folder} cannot be loaded by {_LIBRARY}: {cause}", shape.AGAIN) from error
     finally:
         logging.disable(disabled_level)
         if progress_bars:
@@ -332,7 +336,7 @@ def opening(folder: Path) -> Iterator[Path]:
 
     PreTrainedModel.from_pretrained = classmethod(from_pretrained)
     try:
-        with hub.identity_files_only(folder) as temporary, loading(folder, temporary):
+        with hub.identity_files_only(folder) as temporary, loading(folder, temporary=temporary):
             yield temporary
     finally:
         PreTrainedModel.from_pretrained = original

@@ -188,9 +188,6 @@ def _described(folder: Path, kind: str) -> Any:
     for key, value in values.items():
         if key not in supported and value not in (None, False, {}, [], ""):
             raise InputError(f"{path} sets {key} to {value!r:.80}, which is not supported", _PLAIN)
-    default = values.get("default_prompt_name")
-    if default and default not in (values.get("prompts") or {}):
-        raise InputError(f"default_prompt_name of {path} must be one of its prompts, got {default!r}", shape.AGAIN)
     return values
 
 

@@ -28,8 +28,6 @@ class Config(TypedDict, total=False):
     """``config.json``."""
 
     architectures: list[str] | None
-    model_type: str
-    pals: bool | None
     num_labels: int | None
     id2label: dict[str, Any] | None
     max_position_embeddings: int | None
@@ -42,7 +40,6 @@ class Tokenizer(TypedDict, total=False):
     """``tokenizer_config.json``."""
 
     model_max_length: float | None
-    tokenizer_class: str | None
 
 
 class _Truncation(TypedDict, total=False):
@@ -65,19 +62,10 @@ class Transformer(TypedDict, total=False):
 
     max_seq_length: int | None
     do_lower_case: bool | None
-    processing_kwargs: dict[str, Any] | None
-
-
-class _Pooling(TypedDict, total=False):
-    pooling_mode: str | list[str] | None
-    include_prompt: bool | None
 
 
 class _Dense(TypedDict, total=False):
-    in_features: _Count
-    out_features: _Count
     bias: bool
-    activation_function: str
 
 
 class SentenceTransformers(TypedDict, total=False):
@@ -102,12 +90,10 @@ class Index(TypedDict, total=False):
 
 
 class Adapter(TypedDict, total=False):
-    """``adapter_config.json``; libraries would open a ``config`` of text or a number as a file."""
+    """``adapter_config.json``."""
 
     config: dict[str, Any]
-    name: str
     peft_type: str | None
-    base_model_name_or_path: str | None
 
 
 class Fusion(TypedDict, total=False):
@@ -159,15 +145,13 @@ _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
 _WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
 _ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
 """Classes of other packages that sentence-transformers replaces by its own in multi-vector encoders."""
-_SHAPES: dict[str, Any] = {"Pooling": _Pooling, "Dense": _Dense}
 
 
 def modules(folder: Path) -> list[tuple[str, Path]]:
     """Return the class, without its package, and the folder of each module; empty without ``modules.json``.
 
     Raises:
-        InputError: a class is not of sentence-transformers, the first one is not supported, or a configuration is
-            missing or malformed.
+        InputError: a class is not of sentence-transformers, or the first one is not supported.
     """
     module_list = []
     for module in read(folder / MODULE_FILE, list[_Module]):
@@ -178,12 +162,8 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
                 f"{folder / MODULE_FILE} needs a module {module.get('type')!r:.80}, which is never run", CODE
             )
         module_folder = folder / inside(module.get("path", ""), folder / MODULE_FILE)
-        if kind in _SHAPES:
-            if not (module_folder / "config.json").is_file():
-                raise InputError(
-                    f"{module_folder / 'config.json'} must be there, as {MODULE_FILE} says, got no such file", AGAIN
-                )
-            activation(read(module_folder / "config.json", _SHAPES[kind]).get("activation_function"), module_folder)
+        if kind == "Dense":
+            activation(read(module_folder / "config.json", _Dense).get("activation_function"), module_folder)
         module_list.append((kind, module_folder))
     first = module_list[0][0] if module_list else "no module"
     if (folder / MODULE_FILE).is_file() and first not in ("Transformer", STATIC):
@@ -199,9 +179,9 @@ def first_module(folder: Path) -> tuple[str, Path]:
     return next(iter(modules(folder)), ("Transformer", folder))
 
 
-def activation(class_name: str | None, folder: Path) -> None:
+def activation(class_name: object, folder: Path) -> None:
     """Check that an activation is a class of ``torch.nn``: sentence-transformers silently replaces any other."""
-    if class_name is not None and not class_name.startswith("torch.nn."):
+    if class_name is not None and not str(class_name).startswith("torch.nn."):
         raise InputError(f"the activation of {folder} must be of torch.nn, got {class_name}", CODE)
 
 

@@ -126,7 +126,7 @@ class Architecture:
                 raise InputError(
                     f"fusion must start from adapters, got none in {source}", "Give base the folder of such a run"
                 )
-            with loading(source):
+            with loading(source, "adapter"):
                 bottleneck.load_adapter(self.network, source, code)
         for code in _NAMES:
             bottleneck.add_fusion(self.network, f"{code}_fusion", _NAMES)

@@ -119,7 +119,7 @@ _VALUES: dict[str, list[tuple[str, dict[str, list[Any]]]]] = {
             "tokenizer_config.json",
             {
                 "model_max_length": ["512", [1], 0, -3],
-                "tokenizer_class": [5, "Nothing", ["BertTokenizer"]],
+                "tokenizer_class": [5, {}, ["BertTokenizer"]],
                 "sep_token": [5, ["[SEP]"]],
                 "pad_token": [{"content": 5}],
                 "added_tokens_decoder": [5, {"x": {"content": "y"}}],
@@ -159,7 +159,7 @@ _VALUES: dict[str, list[tuple[str, dict[str, list[Any]]]]] = {
             },
         )
     ],
-    "adapter": [("adapter_config.json", {"config": [None, 5, "nothing", {}], "name": [5, None]})],
+    "adapter": [("adapter_config.json", {"config": [None, 5, "nothing", {}], "peft_type": [5, ["LORA"]]})],
 }
 
 # What modules.json may say that is wrong.
@@ -221,8 +221,11 @@ def _tensors(change: Callable[[dict[str, np.ndarray[Any, Any]]], dict[str, np.nd
     return apply
 
 
-def _index(text: str) -> Change:
+def _index(text: str, kept: Callable[[str], bool] = lambda _: True) -> Change:
+    """Put an index beside a file of the weights that are kept."""
+
     def apply(folder: Path) -> None:
+        _tensors(lambda tensors: {name: tensors[name] for name in tensors if kept(name)})(folder)
         (folder / "model.safetensors").rename(folder / "model-1.safetensors")
         (folder / "model.safetensors.index.json").write_text(text)
 
@@ -248,8 +251,8 @@ _OTHER: dict[str, Change] = {
     "NaN weights": _tensors(lambda tensors: tensors | {_WORD: np.full_like(tensors[_WORD], np.nan)}),
     "a missing tensor": _tensors(lambda tensors: {name: tensors[name] for name in tensors if name != _WORD}),
     "no tensors": _tensors(lambda _: {}),
-    "weights of whole numbers": _tensors(
-        lambda tensors: {name: array.astype(np.int64) for name, array in tensors.items()}
+    "weights on their sides": _tensors(
+        lambda tensors: {name: np.ascontiguousarray(array.T) for name, array in tensors.items()}
     ),
     "an index of nothing": _index("{}"),
     "an index that is null": _index("null"),
@@ -257,7 +260,9 @@ _OTHER: dict[str, Change] = {
     "an index of an absolute path": _index('{"weight_map": {"a": "/etc/passwd"}}'),
     "an index of a parent path": _index('{"weight_map": {"a": "../model.safetensors"}}'),
     "an index of a missing file": _index('{"weight_map": {"a": "model-2.safetensors"}}'),
-    "an index of one tensor": _index(f'{{"metadata": {{}}, "weight_map": {{"{_WORD}": "model-1.safetensors"}}}}'),
+    "an index of one tensor": _index(
+        f'{{"metadata": {{}}, "weight_map": {{"{_WORD}": "model-1.safetensors"}}}}', lambda name: name == _WORD
+    ),
     **{
         f"{what} as {path}": _instead(path, make)
         for path in ("config.json", "model.safetensors")
