@@ -306,7 +306,7 @@ def loading(folder: Path, setting: str = "--model", temporary: Path | None = Non
     except (MdcrError, MemoryError):
         raise
     except Exception as error:  # malformed files make these libraries raise errors of every class
-        message = " ".join(str(error).replace(str(temporary or folder), str(folder)).split())
+        message = " ".join(str(error).replace(str(temporary or folder), str(folder)).split()).rstrip(".")
         cause = f"{type(error).__name__}: {message:.{_LONGEST}}"
         raise InputError(f"{setting}={folder} cannot be loaded by {_LIBRARY}: {cause}", shape.AGAIN) from error
     finally:

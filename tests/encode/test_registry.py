@@ -249,16 +249,16 @@ def test_bad_names(cache: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("lacking", "message"),
     [
-        ("config.json", "holds no model"),
+        ("config.json", r"--model=.* cannot be loaded by sentence-transformers \d\.\d+: \w+: "),
         ("model.safetensors", "holds no weights"),
-        ("tokenizer.json", r"without tokenizer.*tokenizer\.save_pretrained"),
+        ("tokenizer.json", r"--model=.* cannot be loaded by sentence-transformers \d\.\d+: \w+: "),
     ],
 )
 def test_folders_that_hold_no_model(tmp_path: Path, lacking: str, message: str) -> None:
     folder = save_bert(tmp_path / "model", tokenizer=lacking != "tokenizer.json")
     (folder / lacking).unlink(missing_ok=True)
     with pytest.raises(InputError, match=message):
-        registry.resolve(str(folder))
+        load(folder)
 
 
 def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
