@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
 from pipeline.encode import shape
 
@@ -156,6 +155,8 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         InputError: the folder holds no such model.
         CorruptError: it lies in an artifact of ``mdcr train`` and differs from the manifest.
     """
+    from pipeline.core import files  # here, because it brings pyarrow
+
     folder = files.resolved(folder.expanduser())
     if trained := trained_in(folder):
         trained.verify()

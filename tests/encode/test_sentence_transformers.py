@@ -181,7 +181,7 @@ def test_every_setting_is_part_of_the_identity(described: Path, tmp_path: Path) 
         (
             "config_sentence_transformers.json",
             {"default_prompt_name": "none"},
-            "cannot be loaded .*Default prompt name 'none'",
+            "cannot be loaded .*prompt name 'none'",
         ),
         ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim"),
     ],
