@@ -48,7 +48,7 @@ help:  ## this list
 	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|mteb|csfcube|jsonl|parquet|csv|bibtex|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
 	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test TASK=SCIDOCS SUBSET=en"
-	@echo "                 MAX_TEXT=1M MARKUP=strip CONTEXTS=contexts.jsonl CITATIONS=edges.tsv ALLOW_EMPTY=1 ALLOW_DROPPED=1 ALLOW_TRUNCATED=1"
+	@echo "                 MAX_TEXT=1M MARKUP=keep CONTEXTS=contexts.jsonl CITATIONS=edges.tsv ALLOW_EMPTY=1 ALLOW_DROPPED=1 ALLOW_TRUNCATED=1"
 	@echo "  to fetch one   SOURCE=s2ag|openalex|mteb|scirepeval RELEASE=latest SNAPSHOT=jsonl|parquet FIRST=1 OUTPUT=/data/... API_KEY_FILE=..."
 	@echo "                 DATASETS=papers,abstracts,citations CONNECTIONS=4 TRAIN=1 ENDPOINT=https://..."
 	@echo "  which pools    FIELD=Medicine|all (none: dataset-level) STRICT=1 YEAR=2019 SIZE=200k,2M QUERIES=200 SAMPLES=3"

@@ -8,7 +8,8 @@ import logging
 import re
 from contextlib import suppress
 
-_MATH = re.compile(r"(\$\$.+?\$\$|(?<!\\)\$(?! )[^$]+?(?<![\\ ])\$|\\\(.+?\\\)|\\\[.+?\\\])", re.DOTALL)
+_INNER = ".{1,1000}?"  # bounded, so that formulas without an end take no square of time
+_MATH = re.compile(rf"(\$\${_INNER}\$\$|(?<!\\)\$(?! )[^$]+?(?<![\\ ])\$|\\\({_INNER}\\\)|\\\[{_INNER}\\\])", re.DOTALL)
 _ARGUMENT = r"\s*(?:\{\\?[^\W\d_]+\}|\\?[^\W\d_])"
 _COMMAND = re.compile(
     rf"""\\(?:[`'^"~=.]{_ARGUMENT}                        # \'e, \"{{u}}, \'{{\i}}
@@ -88,5 +89,7 @@ def _of_command(command: str) -> str:
     known = not name or get_default_latex_context_db().get_macro_spec(name[1]) is not None
     if known and not (name and name[1] in ("href", "url")):
         with suppress(AttributeError, LookupError, TypeError, ValueError):  # of fewer arguments than it needs
-            return str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
+            plain = str(LatexNodes2Text(math_mode="verbatim", keep_comments=True).latex_to_text(command))
+            if "%s" not in plain:  # the place of an argument that lacks
+                return plain
     return command.rpartition("{")[2].rstrip("}") if "{" in command else command

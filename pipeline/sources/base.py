@@ -262,8 +262,9 @@ def check_files(paths: Iterable[Path]) -> None:
     """Raise InputError if a path is a folder, a device or a broken link."""
     for path in paths:
         if not path.is_file():
-            kind = "a broken link" if path.is_symlink() else "a folder or a device"
-            raise InputError(f"{path} is not a file ({kind})", "Remove it from the input, or put the file in its place")
+            kind = "a broken link" if path.is_symlink() else "a folder" if path.is_dir() else "a device"
+            remedy = f"Give --input {path}, or remove it" if path.is_dir() else "Put the file in its place"
+            raise InputError(f"{path} is not a file ({kind})", remedy)
 
 
 def check_finished(folder: Path) -> None:

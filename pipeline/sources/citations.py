@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.text import reference_keys
 from pipeline.sources.base import BATCH_EDGES, Citations
 from pipeline.sources.content import first_line
-from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
+from pipeline.sources.records import Tally, convert_record, open_parquet, plain_id, read_columns, read_records
 from pipeline.sources.tables import read_table
 
 
@@ -40,12 +40,12 @@ def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[Citations]:
                 "Name yours with --columns citing=NAME,cited=NAME",
             )
         edge = convert_record({"citing": row[pair[0]], "cited": row[pair[1]]}, _Edge, tally, line_number)
-        of_edge = [str(paper) for paper in (edge.cited if isinstance(edge.cited, list) else [edge.cited or ""])]
+        of_edge = [plain_id(paper) for paper in (edge.cited if isinstance(edge.cited, list) else [edge.cited])]
         if edge.citing in (None, "") or not any(of_edge):
             tally.drop("null_citing_id" if any(of_edge) else "null_cited_id", line_number, f"{row}")
             continue
         tally.read += 1
-        citing.extend([str(edge.citing)] * len(of_edge))
+        citing.extend([plain_id(edge.citing)] * len(of_edge))
         cited.extend(of_edge)
         if len(citing) >= BATCH_EDGES:
             yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())

@@ -17,14 +17,18 @@ from pipeline.core.text import plain_doi
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
+from pipeline.sources.records import Tally, convert_record, open_parquet, plain_id, read_columns, read_records
 from pipeline.sources.tables import read_bibtex, read_table
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
 
+_LIST = re.compile(r"(?:array\()?[\[({](.*?)[\])}](?:, dtype=\w+\))?", re.DOTALL)
 _ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+)""")
-"""An item of a list that Python, NumPy or JSON wrote as text."""
+"""A list that Python, NumPy, JSON or a database wrote as text, and an item of one."""
+_NULLS = ("nan", "None", "null")
+_BETWEEN_FIELDS = re.compile("[;|]")
+_SEPARATOR = re.compile(r"[;|]|,\s+|,(?=[\w-]+(?:,|\Z))")
 
 _MAX_KEYS = 100
 """Maximum number of keys remembered from a record without id, for the error message."""
@@ -77,9 +81,7 @@ class JsonLines(FileRelease):
                 yield paper
         if keys and not with_id:
             id_name = self.names["paper_id"]
-            by_id = all(isinstance(value, Mapping) for value in record.values())
-            hint = "Write a paper a line, not papers by id" if by_id else nearest(id_name, sorted(keys)).rstrip("?")
-            raise InputError(f"no record of {path} has an id in {id_name!r}", f"{hint}; use --columns")
+            raise InputError(f"no record of {path} has an id in {id_name!r}", _hint(id_name, keys, record))
         for name in sorted(never_found):
             tally.noted[f"column_never_found: {name}"] += 1
             warn(f"no record of {path} has a {name!r}, which --columns maps")
@@ -108,11 +110,11 @@ class JsonLines(FileRelease):
         values = {name: _lookup(record, self.names[name]) for name in COLUMNS}
         paper = convert_record(values, _Record, tally, line_number)
         return Paper(
-            id=(paper_id := str(paper.paper_id).strip()),
+            id=(paper_id := plain_id(paper.paper_id)),
             title=paper.title,
             abstract=paper.abstract,
             year=paper.year,
-            fields=[FOLDED.get(name.casefold(), name) for name in _split(paper.fields)],
+            fields=[FOLDED.get(name.casefold(), name) for name in _split(paper.fields, _BETWEEN_FIELDS)],
             outbound=_split(paper.references),
             inbound=paper.n_inbound,
             doi=paper.doi or plain_doi(paper_id),
@@ -170,6 +172,20 @@ class Bibtex(JsonLines):
         return read_bibtex(path, tally, allow_truncated=self.allow_truncated)
 
 
+def _hint(id_name: str, keys: set[str], record: Mapping[str, Any]) -> str:
+    """Return what to do about records without an id, the last of which is given."""
+    if {"columns", "data"} <= keys:
+        return "Write a paper a line: to_json(orient='records', lines=True) of pandas"
+    if all(isinstance(value, Mapping) for value in record.values()):
+        return "Write a paper a line, not papers by id"
+    lists = [name for name, value in record.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if lists:
+        return f"Write a paper a line: jq -c '.{lists[0]}[]'"
+    if id_name in keys:
+        return "All its values are missing; name another with --columns"
+    return f"{nearest(id_name, sorted(keys)).rstrip('?')}; use --columns"
+
+
 class _Record(msgspec.Struct):
     paper_id: str | int
     title: str | None = None
@@ -181,12 +197,16 @@ class _Record(msgspec.Struct):
     doi: str | None = None
 
 
-def _split(values: list[Any] | str | int | None) -> list[str]:
-    """Return the texts of a list, of a list written as text, or of a text with semicolons, without empty ones."""
-    if isinstance(values, str) and values[:1] == "[" and values[-1:] == "]":
-        values = [found[0] or found[1] or found[2] for found in _ITEM.findall(values)]
-    values = values if isinstance(values, list) else str("" if values is None else values).split(";")
-    return [text for value in values if (text := str(value).strip())]
+def _split(values: list[Any] | str | int | None, separator: re.Pattern[str] = _SEPARATOR) -> list[str]:
+    """Return the texts of a list, of a list written as text, or between separators, without empty ones."""
+    if isinstance(values, str):
+        if written := _LIST.fullmatch(values.strip()):
+            items = _ITEM.findall(written[1])
+            values = [quoted or double or bare for quoted, double, bare in items if bare not in _NULLS]
+        else:
+            values = separator.split(values)
+    values = values if isinstance(values, list) else [values]
+    return [text for value in values if (text := plain_id(value))]
 
 
 def _lookup(record: Any, name: str) -> Any:

@@ -25,7 +25,11 @@ MAX_VALUES = 1_000_000
 
 _KINDS = [
     (rb"version https://git-lfs", "a Git LFS pointer", "Fetch the file itself with git lfs pull"),
-    (rb"(?i)\s*<(!doctype html|html|head|body)\b", "an HTML page", "Fetch the file itself: the address gave a page"),
+    (
+        rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b",
+        "an HTML page",
+        "Fetch the file itself: the address gave a page",
+    ),
     (rb"\s*<\?xml", "XML", "Fetch the file itself if it is a server's answer, else convert it to JSON lines"),
     (rb"(?s).{257}ustar", "a tar archive", "Unpack it with tar -xf"),
     (_GZIP, "gzip in gzip", "Unpack it once with gunzip"),
@@ -33,9 +37,14 @@ _KINDS = [
     (rb"BZh[1-9]1AY", "bzip2", "Unpack it with bunzip2"),
     (rb"\xfd7zXZ\0", "xz", "Unpack it with unxz"),
     (rb"\x28\xb5\x2f\xfd", "Zstandard", "Unpack it with unzstd"),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it"),
+    (rb"\x04\x22\x4d\x18|\x1f\x9d|\xff\x06\0\0sNaPpY|7z\xbc\xaf\x27\x1c|Rar!", "packed", "Unpack it"),
+    (rb"/annex/objects/", "a pointer of git-annex", "Fetch the file itself with git annex get"),
     (rb"PAR1", "Parquet", "Name it .parquet, and give --source parquet"),
-    (rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-", "a binary format", "Convert it to Parquet"),
+    (
+        rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-|\x80[\x02-\x05]|\x93NUMPY",
+        "a binary format",
+        "Convert it to Parquet",
+    ),
 ]
 """Patterns of the first bytes of content that is not text, what it is, and what to do."""
 
@@ -114,6 +123,14 @@ def refuse_unread(path: Path) -> None:
     for keys, (kind, remedy) in _UNREAD.items():
         if {*keys} <= record.keys():
             raise InputError(f"{path} is {kind}, which is not read as papers", remedy)
+
+
+def refuse_as_parquet(path: Path) -> None:
+    """Raise InputError if a file that cannot be read as Parquet is a text, a pointer, a page or an archive."""
+    with path.open("rb") as handle:
+        is_broken = handle.read(4) in (b"PAR1", b"")
+    if not is_broken:
+        _checked(path, "Parquet", read_blocks(path))
 
 
 def read_text(path: Path, expected: str, allow_truncated: bool | None = None) -> tuple[bytes, Iterator[bytes | None]]:

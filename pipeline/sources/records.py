@@ -20,7 +20,7 @@ from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.core.progress import warn
 from pipeline.sources.base import MAX_TEXT, Batch
-from pipeline.sources.content import read_json
+from pipeline.sources.content import read_json, refuse_as_parquet
 
 EXAMPLES = 3
 """Maximum number of example records by reason and part."""
@@ -32,6 +32,7 @@ UNREADABLE = ("bad_bibtex", "bad_columns", "bad_json", "bad_utf8", "line_too_lon
 """Reasons for dropping a record that are defects of the input, not rules of a release."""
 
 _YEAR = re.compile(r"(?<![0-9_])[0-9]{4}(?![0-9_])", re.ASCII)
+_FLOAT = re.compile(r"([0-9]+)\.0")
 _WORDS = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false", "array": "a list"}
 """What a value has to be, in words, by its type in messages of :mod:`msgspec`."""
 
@@ -179,7 +180,14 @@ def _refuse(reason: str, value: Any) -> None:
 
 def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
     """Return a value that converts to ``kind``; None, and a call of ``odd``, if there is none."""
+    if isinstance(value, bytes):  # Parquet without a logical type
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            odd(f"{name} not UTF-8", value)
+            return None
     if name.endswith("year"):
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
         if (year := year_of(value)) is None and value != "":
             odd(f"{name} not a year", value)
         return year
@@ -201,7 +209,7 @@ def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
         return None if _is_missing(value[0]) else _convert_value(value[0], kind, name, odd)
     if str in kinds and _is_whole(value):
         return str(int(value))
-    if value != "":
+    if value not in ("", []):
         odd(reason, value)
     return None
 
@@ -212,6 +220,12 @@ def _is_missing(value: Any, odd: _Odd | None = None, name: str = "") -> bool:
     if is_missing and odd:
         odd(f"null in {name}", value)
     return is_missing
+
+
+def plain_id(value: Any) -> str:
+    """Return an id as text, without white space around it; a whole number that was written as 3.0 as 3."""
+    text = str("" if value is None else value).strip()
+    return text[:-2] if _FLOAT.fullmatch(text) else text
 
 
 def _is_whole(value: Any) -> bool:
@@ -229,10 +243,12 @@ def year_of(value: Any) -> int | None:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file; CorruptError if it is not Parquet, or truncated."""
+    """Open a Parquet file; InputError if it is something else that is known, CorruptError if it is damaged."""
     try:
         return pq.ParquetFile(given(path), memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
+        if path.is_file():
+            refuse_as_parquet(path)
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
 

@@ -33,13 +33,15 @@ class Source(NamedTuple):
     """A kind of release.
 
     ``opener`` is ``package.module:callable``; a leading dot means this package. It takes the folder (if ``has_folder``)
-    and the options, and returns a :class:`pipeline.sources.base.Release`.
+    and the options, and returns a :class:`pipeline.sources.base.Release`. ``markup`` is the default of ``--markup`` for
+    new corpora: benchmarks keep it, since published figures are of their texts as they are.
     """
 
     opener: str
     help: str
     options: tuple[Option, ...] = ()
     has_folder: bool = True
+    markup: str = "strip"
 
 
 _TRUNCATED = Option("allow_truncated", "keep the whole lines of a truncated gzip file", None)
@@ -67,6 +69,7 @@ SOURCES: dict[str, Source] = {
         ".beir:Beir",
         "a BEIR or TREC folder: corpus, queries, qrels",
         (Option("judged", "split of the qrels (default: test)"),),
+        markup="keep",
     ),
     "mteb": Source(
         ".mteb:Mteb",
@@ -76,8 +79,9 @@ SOURCES: dict[str, Source] = {
             Option("judged", "split (default: the first that is evaluated)"),
             Option("subset", "language, or another part, where a task has several"),
         ),
+        markup="keep",
     ),
-    "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout"),
+    "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout", markup="keep"),
     "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_TRUNCATED,)),
     "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns"),
     "csv": Source(".collection:Tables", "your own CSV or TSV with a header, with --columns", (_TRUNCATED,)),
@@ -90,6 +94,7 @@ SOURCES: dict[str, Source] = {
             Option("seed", "seed (default: 13)", int),
         ),
         has_folder=False,
+        markup="keep",
     ),
 }
 
@@ -99,7 +104,7 @@ COMMON = (
     Option(
         "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
     ),
-    Option("markup", "keep (default) tags, entities and LaTeX commands in texts, or strip them"),
+    Option("markup", "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"),
     Option("columns", "your names, as in paper_id=id,title=headline,references=refs,cited=target"),
     Option("citations", "FILE of citations beside the papers: two columns of ids, the citing paper first"),
     Option("contexts", "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"),

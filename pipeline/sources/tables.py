@@ -17,6 +17,9 @@ from pipeline.sources.content import MAX_LINE, first_line, read_text
 from pipeline.sources.records import Tally
 
 _SEPARATORS = "\t,;|"
+_NULLS = ("NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N")
+"""Cells of pandas, R and databases that stand for a missing value."""
+_BEFORE_HEADER = re.compile(r"(?:\s*\n|sep=.\s*\n|#[^,;\t|\n]*\n)*")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of a bad byte
 _ENCLOSED = re.compile(r'\A(?:\{(.*)\}|"(.*)")\Z', re.DOTALL)
 _OPENS, _CLOSES = re.compile(r'(?m)(^|\t)"'), re.compile(r'(?m)"(\t|\r?$)')
@@ -40,17 +43,19 @@ def read_table(
     texts = (block.decode("utf-8", "surrogateescape") if block else '"' for block in blocks)
     lines = itertools.chain.from_iterable(io.StringIO(text, newline="\n") for text in texts)
     sample = head.decode("utf-8", "replace")
-    first = sample.lstrip().partition("\n")[0] if header else first_line(path)
+    before = len(_BEFORE_HEADER.findall(sample)[0].splitlines()) if header else 0
+    first = sample.split("\n")[before] if header else first_line(path)
     separator = max(_SEPARATORS + (" " if not header else ""), key=first.count)
     is_quoted = separator != "\t" or 0 < len(_OPENS.findall(sample)) == len(_CLOSES.findall(sample))
     is_escaped = re.search(r'[^\\]\\"', sample) and not re.search(r'[^,;|\t\n]""[^,;|\t\r\n]', sample)
     csv.field_size_limit(MAX_LINE)
     rows = csv.reader(
-        lines,
+        itertools.islice(lines, before, None),
         delimiter=separator,
         quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
         escapechar="\\" if is_escaped and is_quoted else None,
         doublequote=not is_escaped,
+        skipinitialspace=f'{separator} "' in sample,
         strict=True,
     )
     names = [name.strip() for name in next(rows)] if header else list(map(str, range(first.count(separator) + 1)))
@@ -62,17 +67,18 @@ def read_table(
         except StopIteration:
             return
         except csv.Error as error:
-            tally.drop("bad_columns", rows.line_num, str(error))
+            tally.drop("bad_columns", before + rows.line_num, str(error))
             continue
         if not any(row) or (not header and row[0].startswith("#")):
             continue
         text = separator.join(row)
         if _NOT_UTF8.search(text):
-            tally.drop("bad_utf8", rows.line_num, text.encode("utf-8", "surrogateescape"))
+            tally.drop("bad_utf8", before + rows.line_num, text.encode("utf-8", "surrogateescape"))
         elif any(row[len(names) :]):
-            tally.drop("bad_columns", rows.line_num, f"{len(row)} cells, {len(names)} columns")
+            tally.drop("bad_columns", before + rows.line_num, f"{len(row)} cells, {len(names)} columns")
         else:
-            yield rows.line_num, dict(zip(names, [*row, *[""] * len(names)], strict=False))
+            cells = ["" if cell in _NULLS else cell for cell in row]
+            yield before + rows.line_num, dict(zip(names, [*cells, *[""] * len(names)], strict=False))
 
 
 def read_bibtex(path: Path, tally: Tally, *, allow_truncated: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:

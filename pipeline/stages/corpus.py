@@ -111,6 +111,8 @@ def corpus_tasks(
     if duplicates == "keep" and duplicates_by:
         raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
     options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
+    if source in SOURCES and SOURCES[source].markup != "keep":  # the origin of corpora with markup does not mention it
+        options.setdefault("markup", SOURCES[source].markup)
     for beside in {"contexts", "citations"} & options.keys():
         options[beside] = str(resolved(Path(options[beside])))
     rules = [rule.strip() for rule in (duplicates_by or "doi,title").split(",")]
