@@ -79,9 +79,13 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     counts: dict[str, Any] = {"read": total.read, "kept": merged.papers, "dropped": total.dropped + merged.dropped}
     counts |= CitationGraph(merged.shards, scratch, resources.workers, resources.memory // 2).write(out)
     if counts["references_in_corpus"] * _FEW_FOUND < counts["references"]:
-        found = f"{counts['references_in_corpus']:,} of {counts['references']:,} references"
+        few = f"{counts['references_in_corpus']:,} of {counts['references']:,} references"
         first_id = files.read_arrow(runs[0]).column("paper_id")[0].as_py()
-        warn(f"only {found} are papers of this corpus: they must be ids like {first_id:.60}, or DOIs of its papers")
+        warn(f"only {few} are papers of this corpus: they must be ids like {first_id:.60}, or DOIs of its papers")
+    edges = total.noted["citations: read"]
+    found = edges - total.noted["citations: dropped, citing_paper_unknown"]
+    if release.citations and found * _FEW_FOUND <= edges:
+        warn(f"only {found:,} of {edges:,} citations of {release.citations} are of papers of this corpus")
     if queries is not None:
         counts |= _write_queries(out, queries, merged.papers)
         total.noted += queries.noted

@@ -143,11 +143,13 @@ def join(release: Release, scratch: Path, resources: Resources) -> Joined:
         files.write_text(record, json.dumps(min(max(1, needed), _MAX_PARTITIONS)))
     partitions: int = json.loads(record.read_text())
     memory = min(_MAX_BYTES, resources.memory // (8 * resources.workers))
-    parts = list(enumerate([*release.parts(), *([None] if release.citations else [])]))
+    parts = list(enumerate(release.parts()))
     partition = functools.partial(_partition, release, folder, partitions, memory)
     with Progress(len(parts), f"corpus: partition {release.source} by paper", "parts") as progress:
         for _ in unordered(partition, parts, resources.workers):
             progress.add(1)
+    if release.citations:  # last, as it may name the papers by DOI
+        partition((len(parts), None))
     part_counts = [json.loads(path.read_text()) for path in folder.glob("part-*.json")]
     for table, stated in release.stated().items():
         rows = sum(part[table]["read"] for part in part_counts)
@@ -173,7 +175,7 @@ def _partition(release: Release, folder: Path, partitions: int, memory: int, num
 
     def rows_of_tables() -> Iterator[_TableRows]:
         beside = Path(release.citations or "")
-        batches = read_citations(beside, release.names) if name is None else release.read(name)
+        batches = _by_id(read_citations(beside, release.names), folder) if name is None else release.read(name)
         for batch in read_or_empty(batches, release.allow_empty):
             kind, tables = _table_rows(batch)
             totals[kind].add_counts(batch)
@@ -192,6 +194,22 @@ def _partition(release: Release, folder: Path, partitions: int, memory: int, num
                 files.sync(path)
         runs += 1
     files.write_text(record, json.dumps({"runs": runs, **{kind: vars(total) for kind, total in totals.items()}}))
+
+
+def _by_id(batches: Iterator[Citations], folder: Path) -> Iterator[Citations]:
+    """Replace the keys of DOIs by those of the papers that have them; takes 16 bytes for each paper with a DOI."""
+    papers = [files.read_arrow(path) for path in sorted(folder.glob("part-*.papers.arrow"))]
+    dois = np.concatenate([np.empty(0, np.uint64), *(table.column("doi_key").to_numpy() for table in papers)])
+    ids = np.concatenate([dois[:0], *(reference_keys(table.column("paper_id").combine_chunks()) for table in papers)])
+    ids, dois = ids[dois > 0], dois[dois > 0] | np.uint64(1 << 63)  # as reference_keys has them
+    dois, first = np.unique(dois, return_index=True)
+    ids = ids[first]
+    for batch in batches:
+        for name in ("citing", "cited"):
+            keys = getattr(batch, name)
+            positions, is_doi = find_sorted(dois, keys)
+            setattr(batch, name, np.where(is_doi, ids[positions], keys) if len(ids) else keys)
+        yield batch
 
 
 def _table_file(record: Path, run: int, table: str) -> Path:

@@ -1,12 +1,13 @@
 """Citations in a file beside the papers: two columns of ids, in JSON, CSV, TSV or Parquet.
 
-The columns are ``citing`` and ``cited``, by ``--columns`` any other, or ``citingcorpusid`` and ``citedcorpusid``; of
-only two columns, whatever their names, the first cites the second. A table of two columns needs no header; there lines
-that start with ``#`` are comments. ``cited`` may be a list.
+The columns are ``citing`` and ``cited``, by ``--columns`` any other, or have names such as :data:`_CITING`; of only two
+columns, whatever their names, the first cites the second. A table needs no header; then further columns are left out,
+and lines that start with ``#`` are comments. ``cited`` may be a list, and a JSON object may have lists by citing paper.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.text import reference_keys
 from pipeline.sources.base import BATCH_EDGES, Citations
 from pipeline.sources.content import first_line
-from pipeline.sources.records import Tally, convert_record, open_parquet, plain_id, read_columns, read_records
+from pipeline.sources.records import (
+    Tally,
+    convert_record,
+    open_parquet,
+    plain_id,
+    read_columns,
+    read_records,
+    split_ids,
+)
 from pipeline.sources.tables import read_table
 
 
@@ -27,37 +36,65 @@ class _Edge(msgspec.Struct):
     cited: list[str | int] | str | int | None = None
 
 
+_CITING, _CITED = (
+    ("citing", "source", "src", "from", "citingcorpusid"),
+    ("cited", "target", "dst", "to", "citedcorpusid"),
+)
+"""Words of the names of the columns."""
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
 def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[Citations]:
     """Yield the citations of a file; ``names`` has the file's names of ``citing`` and ``cited``."""
     tally = Tally(path)
     citing, cited = list[str](), list[str]()
-    named = (names["citing"], names["cited"]), ("citingcorpusid", "citedcorpusid")
-    for line_number, row in _rows(path, named[0], tally):
-        pair = next((pair for pair in named if set(pair) <= row.keys()), (*row,))
-        if len(pair) != 2:
-            raise InputError(
-                f"{path}:{line_number} must have columns {' and '.join(map(repr, named[0]))}, got {', '.join(row)}",
-                "Name yours with --columns citing=NAME,cited=NAME",
-            )
-        edge = convert_record({"citing": row[pair[0]], "cited": row[pair[1]]}, _Edge, tally, line_number)
-        of_edge = [plain_id(paper) for paper in (edge.cited if isinstance(edge.cited, list) else [edge.cited])]
-        if edge.citing in (None, "") or not any(of_edge):
-            tally.drop("null_citing_id" if any(of_edge) else "null_cited_id", line_number, f"{row}")
-            continue
-        tally.read += 1
-        citing.extend([plain_id(edge.citing)] * len(of_edge))
-        cited.extend(of_edge)
+    for line_number, row in _rows(path, names, tally):
+        lists = row.items() if row and all(isinstance(value, list) for value in row.values()) else ()
+        for one, several in lists or [_ends(row, names, f"{path}:{line_number}")]:
+            edge = convert_record({"citing": one, "cited": several}, _Edge, tally, line_number)
+            of_edge = split_ids(edge.cited)
+            if edge.citing in (None, "") or not of_edge:
+                tally.drop("null_citing_id" if of_edge else "null_cited_id", line_number, f"{row}")
+                continue
+            tally.read += 1
+            citing.extend([plain_id(edge.citing)] * len(of_edge))
+            cited.extend(of_edge)
         if len(citing) >= BATCH_EDGES:
             yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
             citing, cited = [], []
     yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
 
 
-def _rows(path: Path, names: tuple[str, str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+def _ends(row: dict[str, Any], names: Mapping[str, str], place: str) -> tuple[Any, Any]:
+    """Return the citing and the cited ids of a row; InputError if it does not tell which they are."""
+    if names["citing"] in row and names["cited"] in row:
+        return row[names["citing"]], row[names["cited"]]
+    citing, cited = ([name for name in row if _words(name) & {*words}] for words in (_CITING, _CITED))
+    pair = (citing + cited) if len(citing) == len(cited) == 1 else [*row]
+    if [*row] == [*map(str, range(len(row)))]:  # a table without a header
+        pair = pair[:2]
+    if len(pair) != 2:
+        raise InputError(
+            f"{place} must have columns {names['citing']!r} and {names['cited']!r}, got {', '.join(row)}",
+            "Name yours with --columns citing=NAME,cited=NAME",
+        )
+    return row[pair[0]], row[pair[1]]
+
+
+def _words(name: str) -> set[str]:
+    return {*re.split(r"[^a-z]+", name.casefold())}
+
+
+def _rows(path: Path, names: Mapping[str, str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    ends = (names["citing"], names["cited"])
     if path.suffix == ".parquet":
         found = open_parquet(path).schema_arrow.names
-        return read_columns(path, [name for name in found if name in names] or found[:3], tally)
+        of_words = [name for name in found if name in ends or _words(name) & {*_CITING, *_CITED}]
+        return read_columns(path, of_words if len(of_words) > 1 else found[:3], tally)
     first = first_line(path)
     if first.startswith(("{", "[")):
         return read_records(path, dict[str, Any], tally)
-    return read_table(path, tally, header=any(name in first for name in names) or "corpusid" in first)
+    cells = re.split(r"[\t,;|]", first)
+    is_named = any(cell.strip(' "') in ends or _words(cell) & {*_CITING, *_CITED} for cell in cells)
+    has_header = is_named or (len(cells) > 2 and not any(_NUMBER.fullmatch(cell.strip(' "')) for cell in cells))
+    return read_table(path, tally, header=has_header)

@@ -17,18 +17,21 @@ from pipeline.core.text import plain_doi
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, convert_record, open_parquet, plain_id, read_columns, read_records
+from pipeline.sources.records import (
+    Tally,
+    convert_record,
+    open_parquet,
+    plain_id,
+    read_columns,
+    read_records,
+    split_ids,
+)
 from pipeline.sources.tables import read_bibtex, read_table
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
 
-_LIST = re.compile(r"(?:array\()?[\[({](.*?)[\])}](?:, dtype=\w+\))?", re.DOTALL)
-_ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,'"\[\]]+)""")
-"""A list that Python, NumPy, JSON or a database wrote as text, and an item of one."""
-_NULLS = ("nan", "None", "null")
 _BETWEEN_FIELDS = re.compile("[;|]")
-_SEPARATOR = re.compile(r"[;|]|,\s+|,(?=[\w-]+(?:,|\Z))")
 
 _MAX_KEYS = 100
 """Maximum number of keys remembered from a record without id, for the error message."""
@@ -114,8 +117,8 @@ class JsonLines(FileRelease):
             title=paper.title,
             abstract=paper.abstract,
             year=paper.year,
-            fields=[FOLDED.get(name.casefold(), name) for name in _split(paper.fields, _BETWEEN_FIELDS)],
-            outbound=_split(paper.references),
+            fields=[FOLDED.get(name.casefold(), name) for name in split_ids(paper.fields, _BETWEEN_FIELDS)],
+            outbound=split_ids(paper.references),
             inbound=paper.n_inbound,
             doi=paper.doi or plain_doi(paper_id),
         )
@@ -195,18 +198,6 @@ class _Record(msgspec.Struct):
     references: list[str | int] | str | int | None = None
     n_inbound: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     doi: str | None = None
-
-
-def _split(values: list[Any] | str | int | None, separator: re.Pattern[str] = _SEPARATOR) -> list[str]:
-    """Return the texts of a list, of a list written as text, or between separators, without empty ones."""
-    if isinstance(values, str):
-        if written := _LIST.fullmatch(values.strip()):
-            items = _ITEM.findall(written[1])
-            values = [quoted or double or bare for quoted, double, bare in items if bare not in _NULLS]
-        else:
-            values = separator.split(values)
-    values = values if isinstance(values, list) else [values]
-    return [text for value in values if (text := plain_id(value))]
 
 
 def _lookup(record: Any, name: str) -> Any:

@@ -77,8 +77,8 @@ _UNREAD = {
 }
 """Keys of records that are not papers, what they are, and what to do."""
 
-_PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data")
-"""Keys of the answers of an API that hold a page of records, in a list ``results`` or ``data``."""
+_PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data", "recommendedPapers")
+"""Keys of the answers of an API that hold a page of records, in a list with one of the last three names."""
 _DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
 _GAP = re.compile(r"[\s,\[\]]*")
 
@@ -236,7 +236,7 @@ def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool |
 
 def _items_of_page(value: dict[str, object]) -> list[object] | None:
     """Return the records of an answer of an API; None if the value is none."""
-    items = value.get("results", value.get("data"))
+    items = next((value[name] for name in _PAGE_KEYS[-3:] if name in value), None)
     return items if isinstance(items, list) and value.keys() <= {*_PAGE_KEYS} else None
 
 

@@ -24,7 +24,7 @@ from pipeline.sources.remote import Remote, ask, plain_name, public_url
 _WORKS_FOLDERS = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
 _MERGED_FOLDERS = ("data/merged_ids/works", "legacy-data/merged_ids/works")
 _FOLDER_NAMES = ("data", "legacy-data", "jsonl", "parquet", "works")
-_API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz")
+_API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz", "*.parquet")
 _MANIFESTS = ("manifest.json", "manifest")
 
 

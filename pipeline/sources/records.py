@@ -32,6 +32,11 @@ UNREADABLE = ("bad_bibtex", "bad_columns", "bad_json", "bad_utf8", "line_too_lon
 """Reasons for dropping a record that are defects of the input, not rules of a release."""
 
 _YEAR = re.compile(r"(?<![0-9_])[0-9]{4}(?![0-9_])", re.ASCII)
+_LIST = re.compile(r"(?:array\()?[\[({](.*?)[\])}](?:, dtype=\w+\))?", re.DOTALL)
+_ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,;|'"\[\]]+)""")
+"""A list that Python, NumPy, JSON or a database wrote as text, and an item of one."""
+_NULLS = ("nan", "None", "null")
+_SEPARATOR = re.compile(r"[;|]|,\s+|,(?=[\w-]+(?:,|\Z))")
 _FLOAT = re.compile(r"([0-9]+)\.0")
 _WORDS = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false", "array": "a list"}
 """What a value has to be, in words, by its type in messages of :mod:`msgspec`."""
@@ -161,16 +166,16 @@ def convert_record(values: Any, kind: type[_T], tally: Tally, line: int) -> _T:
     except msgspec.ValidationError:
         if not isinstance(values, Mapping) or not hasattr(kind, "__struct_fields__"):
             raise
-    record: _T = _convert_fields(values, kind, lambda reason, value: tally.odd(reason, line, value))
+    record: _T = _convert_fields(values, kind, lambda reason, value: tally.odd(reason, line, value), _refuse)
     return record
 
 
-def _convert_fields(values: Mapping[str, Any], kind: Any, odd: _Odd) -> Any:
+def _convert_fields(values: Mapping[str, Any], kind: Any, odd: _Odd, odd_first: _Odd) -> Any:
     found = {}
     for position, field in enumerate(msgspec.structs.fields(kind)):
         value, name = values.get(field.encode_name), field.encode_name
         if not _is_missing(value):
-            found[name] = _convert_value(value, field.type, name, odd if position else _refuse)
+            found[name] = _convert_value(value, field.type, name, odd if position else odd_first)
     return msgspec.convert({name: value for name, value in found.items() if value is not None}, kind, strict=False)
 
 
@@ -204,7 +209,7 @@ def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
         converted = (_convert_value(item, items, name, odd) for item in value if not _is_missing(item, odd, name))
         return [item for item in converted if item is not None]
     if isinstance(value, Mapping) and struct:
-        return _convert_fields(value, struct, odd)
+        return _convert_fields(value, struct, odd, odd)
     if isinstance(value, list) and len(value) == 1 and odd is not _refuse:
         return None if _is_missing(value[0]) else _convert_value(value[0], kind, name, odd)
     if str in kinds and _is_whole(value):
@@ -226,6 +231,18 @@ def plain_id(value: Any) -> str:
     """Return an id as text, without white space around it; a whole number that was written as 3.0 as 3."""
     text = str("" if value is None else value).strip()
     return text[:-2] if _FLOAT.fullmatch(text) else text
+
+
+def split_ids(values: list[Any] | str | int | None, separator: re.Pattern[str] = _SEPARATOR) -> list[str]:
+    """Return the texts of a list, of a list written as text, or between separators, without empty ones."""
+    if isinstance(values, str):
+        if written := _LIST.fullmatch(values.strip()):
+            items = _ITEM.findall(written[1])
+            values = [quoted or double or bare for quoted, double, bare in items if bare not in _NULLS]
+        else:
+            values = separator.split(values)
+    values = values if isinstance(values, list) else [values]
+    return [text for value in values if (text := plain_id(value))]
 
 
 def _is_whole(value: Any) -> bool:

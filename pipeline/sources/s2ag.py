@@ -97,18 +97,18 @@ class S2ag(FileRelease, JoinedRelease):
     def _files(self, dataset: str) -> list[Path]:
         ends = (".jsonl.gz", ".gz", ".jsonl", ".json")
         patterns = [f"{dataset}{separator}*{end}" for separator in ("/", "-", "_") for end in ends]
-        paths = find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
+        return find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
+
+    def files(self) -> list[Path]:
+        """Return the files of the datasets, one after the other; InputError if they are of two releases."""
+        paths = [path for dataset in DATASETS for path in self._files(dataset)]
         dates = sorted({"-".join(found.groups()) for path in paths if (found := _DATE.search(path.name))})
         if len(dates) > 1:
             raise InputError(
-                f"{self.folder} holds {dataset} of {len(dates)} releases ({', '.join(dates)})",
+                f"{self.folder} holds files of {len(dates)} releases ({', '.join(dates)})",
                 f"Remove those before {dates[-1]}, or give a folder with one release",
             )
         return paths
-
-    def files(self) -> list[Path]:
-        """Return the files of the three datasets, one dataset after the other."""
-        return [path for dataset in DATASETS for path in self._files(dataset)]
 
     def stated(self) -> Mapping[str, int]:
         """Return the publisher's number of rows by table, recorded when the complete release was fetched."""

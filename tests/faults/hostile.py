@@ -288,7 +288,7 @@ def inputs() -> Iterable[Input]:
     listed = {"manifest": b'{"entries": [{"url": "works/updated_date=2024-01-01/part_0.gz"}]}'}
     yield Input("openalex: a file that the manifest lacks", "openalex", works | listed, {})
     releases = {f"papers/2024010{n}_x.jsonl": line(s2ag_paper(n)) for n in (1, 8)} | dict(_s2ag(b""))
-    yield Input("s2ag: two releases", "s2ag", releases, None, "papers of 2 releases (2024-01-01, 2024-01-08)")
+    yield Input("s2ag: two releases", "s2ag", releases, None, "files of 2 releases (2024-01-01, 2024-01-08)")
     for name, text in MARKUP.items():
         papers = {"a.jsonl": PAPERS + line({"paper_id": "3", "title": text, "abstract": text})}
         yield Input(f"markup: {name}", "jsonl", papers, {}, options=("--markup", "strip"))
@@ -299,7 +299,7 @@ def inputs() -> Iterable[Input]:
     edges = {"a.jsonl": PAPERS, "edges.csv": b"citing,cited\n2,1\n2,\n,1\n9,1\n"}
     of_edges = {"citations: dropped, null_cited_id": 1, "citations: dropped, null_citing_id": 1}
     yield Input("citations: ends that lack", "jsonl", edges, of_edges, "", ("--citations", "INPUT/edges.csv"))
-    weights = {"a.jsonl": PAPERS, "edges.csv": b"from,to,weight\n2,1,1\n"}
+    weights = {"a.jsonl": PAPERS, "edges.csv": b"a,b,weight\n2,1,1\n"}
     yield Input("citations: no names", "jsonl", weights, None, "--columns", ("--citations", "INPUT/edges.csv"))
     cut = {SHARD: GZ[: len(GZ) // 2]}
     yield Input("gzip cut, allowed", "s2orc2020", cut, {}, options=("--allow-truncated",))

@@ -372,5 +372,5 @@ def test_two_releases_in_one_folder_are_refused(tmp_path: Path) -> None:
         write_lines(tmp_path / name, [s2ag_paper(1)])
     assert len(S2ag(tmp_path).parts()) == 4
     write_lines(tmp_path / "papers/2023-04-07-0.jsonl", [s2ag_paper(1)])
-    with pytest.raises(InputError, match=r"papers of 2 releases \(2023-03-31, 2023-04-07\)"):
+    with pytest.raises(InputError, match=r"files of 2 releases \(2023-03-31, 2023-04-07\)"):
         S2ag(tmp_path).parts()

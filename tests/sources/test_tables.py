@@ -131,12 +131,78 @@ def test_citations_in_a_file_of_their_own(tmp_path: Path, build: Build, name: st
 
 def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Build) -> None:
     write_lines(tmp_path / "a.jsonl", PAPERS)
-    (tmp_path / "e.json").write_text(json.dumps([{"from": "7", "to": "10.1/B", "weight": 1}]))
+    (tmp_path / "e.json").write_text(json.dumps([{"a": "7", "b": "10.1/B", "weight": 1}]))
     values = {"citations": str(tmp_path / "e.json")}
-    with pytest.raises(InputError, match=r"e.json:1 must have columns 'citing' and 'cited', got from, to, weight"):
+    with pytest.raises(InputError, match=r"e.json:1 must have columns 'citing' and 'cited', got a, b, weight"):
         build(open_release("jsonl", tmp_path / "a.jsonl", values))
-    artifact = build(open_release("jsonl", tmp_path / "a.jsonl", {**values, "columns": "citing=from,cited=to"}))
+    artifact = build(open_release("jsonl", tmp_path / "a.jsonl", {**values, "columns": "citing=a,cited=b"}))
     assert cited(artifact)["7"] == ["10.1/B"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("reversed.csv", "Cited_ID,Citing_ID,weight\n2,1,.5\n3,1,.5\n"),
+        ("headless.csv", "1,2,2019\n1,3,2020\n"),
+        ("floats.csv", "source,target\n1.0,2.0\n1.0,3.0\n"),
+        ("dois.csv", "oci,citing,cited\nx,DOI:10.1/A,10.1/b\ny,https://doi.org/10.1/a,10.1/C\n"),
+        ("several.csv", 'citing,cited\n1,"2;3"\n'),
+        ("by-paper.json", '{"1": ["2", 3, null], "2": []}'),
+    ],
+)
+def test_edge_lists_as_people_have_them(tmp_path: Path, build: Build, name: str, text: str) -> None:
+    papers = [{"paper_id": number, "doi": f"https://doi.org/10.1/{letter}"} for number, letter in zip("123", "ABC")]  # noqa: B905
+    write_lines(tmp_path / "papers/a.jsonl", [{**paper, "title": "T"} for paper in papers])
+    (tmp_path / name).write_text(text)
+    artifact = build(open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / name)}))
+    assert cited(artifact) == {"1": ["2", "3"], "2": [], "3": []}
+    assert Corpus(artifact).attributes["n_inbound"].tolist() == [0, 1, 1]
+
+
+def test_citations_of_other_papers_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "papers/a.jsonl", PAPERS)
+    (tmp_path / "e.csv").write_text("citing,cited\nx,y\nz,y\n")
+    build(open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / "e.csv")}))
+    assert "only 0 of 2 citations of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "references"),
+    [
+        ("a.csv", 'sep=;\npaper_id;title;references;abstract\n1.0;T;"2, 3";NaN\n2;T;;NULL\n3;T;;\n', ["2", "3"]),
+        ("a.csv", "# made by us\n\npaper_id,title,references\n1,T,{2|3}\n2,T,NA\n3,T,\n", ["2", "3"]),
+        ("a.csv", 'paper_id, title, references\n1, "T, U", "(2.0, 3)"\n2, T,\n3, T,\n', ["2", "3"]),
+        (
+            "a.csv",
+            "paper_id\treferences\ttitle\n1\tarray(['2', nan, '3'], dtype=object)\tT\n2\t\tT\n3\t\tT\n",
+            ["2", "3"],
+        ),
+    ],
+)
+def test_cells_as_tools_write_them(
+    tmp_path: Path, build: Build, name: str, content: str, references: list[str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    artifact = build(open_release("csv", tmp_path, {}))
+    assert cited(artifact) == {"1": references, "2": [], "3": []}
+    assert artifact.manifest.counts["noted"] == {}
+    assert not any(Corpus(artifact).attributes["abstract_chars"])
+
+
+def test_columns_of_bytes_and_files_of_another_kind(tmp_path: Path, build: Build) -> None:
+    table = pa.table({"paper_id": [b"1", b"2"], "title": [b"A", b"\xff"], "references": [None, [b"1"]]})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    artifact = build(open_release("parquet", tmp_path / "in", {}))
+    assert cited(artifact) == {"1": [], "2": ["1"]}
+    assert artifact.manifest.counts["noted"] == {"title not UTF-8": 1}
+    for content, said in (
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+        (b'{"paper_id": 1}\n', "is JSON, not Parquet"),
+    ):
+        (tmp_path / "in/a.parquet").write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            build(open_release("parquet", tmp_path / "in", {}))
 
 
 def test_few_found_references_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
