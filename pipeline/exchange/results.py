@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
@@ -156,7 +157,7 @@ def _recognised(path: Path, metric: str) -> tuple[str, Any]:
     with path.open("rb") as handle:
         head = handle.read(4)
     if head == b"PAR1":
-        return "table", _of_table(path, pl.read_parquet(path))
+        return "table", _of_table(path, pl.DataFrame(pq.read_table(path)))
     if head == b"PK\x03\x04":
         return "log of Inspect", _of_inspect(_inspect_archive(path))
     text = _text(path)
