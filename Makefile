@@ -39,7 +39,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-lowest quick torture check format bench docs image notebooks clean $(COMMANDS)
+.PHONY: help setup demo test test-lowest quick torture check format bench docs image notebooks clean $(COMMANDS)
 
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -108,14 +108,8 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every room
 	$(BIN)/pytest $(if $(filter quick,$@),-n 2 -m quick,-n 3); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
-LATEST := $(or $(TMPDIR),/tmp)/mdcr-latest
-test-latest:  ## run the tests of encoders with transformers 5 and the newest sentence-transformers, in an environment of their own
-	@test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
-	@$(LATEST)/bin/python -m pip --disable-pip-version-check install -qq -c constraints-latest.txt -e ".[$(FAISS),demo,facets,dev]"
-	$(LATEST)/bin/pytest tests/encode
-
 LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest
-test-lowest:  ## run tests of the lower rooms with the lowest versions that pyproject.toml admits, in an environment of their own
+test-lowest:  ## run tests of the lower rooms with the lowest versions of pyproject.toml (transformers 4), beside the package adapters
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	@sed -n '/^dependencies/,/^ray/s/"/\n/gp' pyproject.toml | sed -n 's/^\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p' >$(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -c $(LOWEST)/constraints.txt -e ".[$(FAISS),demo,neighbours,facets]" \

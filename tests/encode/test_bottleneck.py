@@ -97,7 +97,7 @@ def test_an_adapter_that_changes_nothing_or_does_not_fit_is_an_error(base: Path,
     (idle / "pytorch_adapter.bin").write_bytes(b"not weights")
     with pytest.raises(InputError, match="cannot be loaded"):
         load(f"{base}:adapter={idle}")
-    with pytest.raises(InputError, match="holds no adapter"):
+    with pytest.raises(InputError, match="holds no weights"):
         load(f"{base}:adapter={base}")
     deeper = save_adapter(tmp_path / "deeper", base)
     state = torch.load(deeper / "pytorch_adapter.bin")
