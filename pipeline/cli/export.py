@@ -12,7 +12,7 @@ from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import file_name, folder_name
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.files import disk_errors
+from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
 from pipeline.corpus.pool import Pool
@@ -46,6 +46,9 @@ def export(options: argparse.Namespace) -> None:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     written = list(write(options, folder))
+    for path in written:
+        for place in (path, *path.glob("*/")) if path.is_dir() else (path.parent,):
+            remove_abandoned(place)
     if options.json and not options.dry_run:
         print_json({"exported": [str(path) for path in written]})
         return

@@ -171,7 +171,10 @@ def leaderboard(options: argparse.Namespace) -> None:
 
     workspace = Workspace(read.runner(options))
     for path in options.add:
-        for file in sorted(path.glob("*.zip")) if path.is_dir() else [path]:
+        submitted = sorted(path.glob("*.zip")) if path.is_dir() else [path]
+        if not submitted:
+            raise InputError(f"{path} must hold submissions (.zip), got none", "Name a submission, or their folder")
+        for file in submitted:
             say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
     chosen, recipe = _default_recipe("leaderboard", **_choices(options))
     present(workspace, chosen, chosen.name, recipe, options, options.output)

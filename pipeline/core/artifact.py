@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.config import folder_name, identity
+from pipeline.core.config import SHORT_ID, folder_name, identity
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
 from pipeline.core.progress import warn
@@ -38,7 +38,9 @@ class Artifact:
     def open(cls, path: Path) -> Artifact:
         """Open the artifact in a folder; raise InputError if there is none, CorruptError if its manifest is damaged."""
         if not (path / MANIFEST).is_file():
-            raise InputError(f"{path} holds no artifact (no {MANIFEST})", "Run the stage that makes it")
+            raise InputError(
+                f"{path} holds no artifact (no {MANIFEST})", "Make it again with --repair, or remove the folder"
+            )
         manifest = Manifest.read(path)
         expected = identity(manifest.stage, manifest.stage_version, manifest.config, manifest.inputs)
         if manifest.id != expected or path.name != folder_name(manifest.slug, expected):
@@ -138,8 +140,9 @@ def opened(parent: Path) -> list[Artifact]:
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Return the folders of the artifacts below ``parent``, including damaged ones."""
-    return sorted(manifest.parent for manifest in parent.glob(f"[!.]*/{MANIFEST}"))
+    """Return the folders of the artifacts below ``parent``, including damaged ones and those without a manifest."""
+    named = parent.glob(f"[!.]*-{'[0-9a-f]' * SHORT_ID}/")
+    return sorted({*named, *(manifest.parent for manifest in parent.glob(f"[!.]*/{MANIFEST}"))})
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -46,13 +46,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def temporary_suffix() -> str:
+    """Return the end of the names of temporary files and folders of this process, for :func:`remove_abandoned`."""
+    return f".{_HOST}-{os.getpid()}.tmp"
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it replaces ``path`` if the block ends without an error.
 
     Its name is unique to this process, also on a file system that several machines share.
     """
-    temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}{temporary_suffix()}")
     try:
         yield temporary
         sync(temporary)
@@ -218,13 +223,16 @@ def free_bytes(path: Path) -> int:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of :func:`replacing` in a folder whose processes on this machine have ended."""
+    """Remove what is named by :func:`temporary_suffix` in a folder and whose processes on this machine have ended."""
     for temporary in folder.glob(f".*.{_HOST}-*.tmp"):
         process = temporary.name.removesuffix(".tmp").rpartition("-")[2]
         try:
             os.kill(int(process), 0)
         except ProcessLookupError:
-            temporary.unlink(missing_ok=True)
+            if temporary.is_dir() and not temporary.is_symlink():
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
         except PermissionError:  # it runs, as another user
             continue
 

@@ -19,6 +19,17 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
+_THREADS = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables of libraries that take a number of threads; some end the process for another value."""
+
+
+def check_threads(env: Mapping[str, str] = os.environ) -> None:
+    """Raise InputError if a variable of :data:`_THREADS` is no whole number from 1, or several with commas."""
+    for name in _THREADS:
+        if (value := env.get(name)) and not re.fullmatch(r"(0*[1-9][0-9]{0,5}\s*(,\s*|$))+", value.strip()):
+            raise InputError(f"{name} must be a whole number of at least 1, got {value[:60]!r}", "Correct or unset it")
+
+
 def available_memory(system: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
     """Return the bytes of memory of this process: the least of the machine's, its control groups' and its job's.
 
@@ -79,7 +90,7 @@ def _job_cores(env: Mapping[str, str]) -> int:
 def _of_job(env: Mapping[str, str], name: str) -> int:
     """Return a number that Slurm gives a job; 0 outside of jobs, and without a limit."""
     text = env.get(name, "") if "SLURM_JOB_ID" in env else ""
-    return int(text) if text.isdigit() else 0
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else 0
 
 
 def keep_freed_memory() -> None:

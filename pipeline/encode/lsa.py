@@ -140,13 +140,22 @@ def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     terms, counts = _frequent_terms(texts, spec)
     vocabulary = frozenset(terms)
     model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
-    analyse = _counter().build_analyzer()
-    sentences = [analyse(text) for text in texts]
+    sentences = _Sentences(texts)
     model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # gensim's keep and discard
     model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
     frequency = np.bincount(counts.indices, minlength=len(terms))
     idf = _idf(len(texts), frequency) if spec.weights == "tfidf" else np.ones(len(terms))
     return _write(out, len(texts), terms, frequency, idf, np.stack([model.wv[term] for term in terms]))
+
+
+class _Sentences:
+    """The terms of each text, found again in every pass: as lists they take ten times the memory of the texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts, self._analyse = texts, _counter().build_analyzer()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return map(self._analyse, self._texts)
 
 
 def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec, purpose: str) -> list[str]:

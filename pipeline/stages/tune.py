@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.core.artifact import Artifact, opened, published
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import MANIFEST, Counts
+from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import TUNING
@@ -206,7 +206,7 @@ def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
     """
     pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus.id)
     tasks = [tune_task(corpus, pool) for pool in pools if config_of(pool)["split"] == "validation"]
-    return [task for task in tasks if (task.path(root) / MANIFEST).exists()]
+    return [task for task in tasks if task.path(root).exists()]
 
 
 def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.core import files
+from pipeline.encode import lsa
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
@@ -190,3 +194,60 @@ def test_values_of_other_types_are_counted_or_refused(number: int, tmp_path: Pat
         assert result.returncode == 0, result.stderr
         assert counted is None or counted in result.stderr
         tally.count("counted")
+
+
+@pytest.mark.parametrize("setting", ["POLARS_MAX_THREADS=0", "OMP_NUM_THREADS=abc", "NUMBA_NUM_THREADS=-1"])
+def test_odd_numbers_of_threads_are_refused(setting: str, tiny: Path, tally: Tally) -> None:
+    name, _, value = setting.partition("=")
+    tally.count("tried")
+    assert name in one_line_error(mdcr(tiny, "show", "corpora", env={name: value}))
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("room", ["runs/tunings", "runs/scores", "corpora/pools"])
+def test_an_artifact_that_lost_its_manifest_is_said(room: str, tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    """A tuning decides what ``bm25`` is, so its commands end; listings say what they leave out."""
+    root = shutil.copytree(tiny, tmp_path / "root")
+    pool = flags("--corpus tiny --size all --queries 10")
+    assert mdcr(root, "tune", *pool, "--workers", "1").returncode == 0
+    folder = next(path.parent for path in sorted(root.glob(f"{room}/*/manifest.json")))
+    (folder / "manifest.json").unlink()
+    tally.count("tried")
+    if room == "runs/tunings":
+        assert folder.name in one_line_error(mdcr(root, *flags(f"eval {POOL} --model bm25")))
+        repaired = mdcr(root, *flags(f"eval {POOL} --model bm25 --repair"))
+        assert repaired.returncode == 0, repaired.stderr
+        assert (folder / "manifest.json").is_file()
+    else:
+        assert folder.name in mdcr(root, *flags("show artifacts")).stderr
+    tally.count("refused")
+
+
+def test_an_empty_folder_of_submissions_is_refused(tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    tally.count("tried")
+    assert "must hold submissions" in one_line_error(mdcr(tiny, "leaderboard", "--add", str(tmp_path)))
+    tally.count("refused")
+
+
+def test_what_killed_exports_and_additions_leave_goes(tiny: Path, tmp_path: Path, tally: Tally) -> None:
+    tally.count("tried", 2)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    suffix = files.temporary_suffix().replace(f"-{os.getpid()}.", f"-{ended.pid}.")
+    left = [tmp_path / f".queries.jsonl{suffix}", tiny / f"runs/submissions/.mine.abc{suffix}"]
+    left[0].touch()
+    (left[1]).mkdir(parents=True)
+    (left[1] / "run").touch()
+    words = ["export", "run", "--model", "bm25", *flags("--queries 10 --size all --samples 1 --workers 1")]
+    assert mdcr(tiny, *words, "--output", str(tmp_path)).returncode == 0
+    (tmp_path / "mine.zip").write_bytes(b"none")
+    one_line_error(mdcr(tiny, "leaderboard", "--add", str(tmp_path / "mine.zip")))
+    assert not [path for path in left if path.exists()]
+    tally.count("resumed", 2)
+
+
+def test_word_vectors_hold_no_list_of_all_tokens() -> None:
+    """gensim reads the texts again in every pass."""
+    sentences = lsa._Sentences(["One two, two.", "Three"])
+    assert [list(sentences) for _ in range(2)] == [[["one", "two", "two"], ["three"]]] * 2
+    assert not isinstance(iter(sentences), list)

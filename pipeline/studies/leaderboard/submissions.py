@@ -100,6 +100,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
                 Ranked(pool.artifact.id, pool.artifact.name, run["depth"], files.sha256(file), by_measure)
             )
         archive.writestr(_MANIFEST, msgspec.json.encode(submission))
+    files.remove_abandoned(path.parent)
     return submission
 
 
@@ -118,8 +119,10 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         remedy = "Rename it, by letters, digits, ., _ and -"
         raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    files.remove_abandoned(folder.parent)
+    place = TemporaryDirectory(files.temporary_suffix(), f".{name}.", folder.parent)
     try:
-        with TemporaryDirectory(dir=folder.parent) as temporary, zipfile.ZipFile(files.given(path)) as archive:
+        with place as temporary, zipfile.ZipFile(files.given(path)) as archive:
             submission = msgspec.json.decode(_member(archive, _MANIFEST, path), type=Submission)
             runs, names = submission.runs, [f"{number}.trec.gz" for number in range(len(submission.runs))]
             if sorted(archive.namelist()) != sorted([_MANIFEST, *names]):
