@@ -21,7 +21,7 @@ from tests.sources.test_mteb import DOCUMENTS, QUERIES, Tables, datasets_cache, 
 
 __all__ = ["datasets_cache"]
 
-SECONDS = 30
+SECONDS = 90
 
 
 @pytest.fixture(autouse=True)
