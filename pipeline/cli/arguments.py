@@ -168,7 +168,7 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
     train.add_argument("--corpus", help="corpus in place of the recipe's")
     train.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=help_text)
 
-    text = "write the leaderboard of all that was scored, with intervals, groups that cannot be told apart, and costs"
+    text = "write the leaderboard of all that was scored, with intervals, which systems differ, and costs"
     board = _command(commands, "leaderboard", text, "memory workers json")
     help_text = "submission to verify and count, or a folder of them; may be repeated"
     board.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help=help_text)

@@ -217,7 +217,7 @@ def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     kinds = [of_kind for of_kind in kinds if len(of_kind)]
     if len(kinds) > 1:
         raise InputError(
-            f"pools of one kind must be compared, got {len(kinds)} kinds, told apart by {differing_settings(kinds)}",
+            f"pools of one kind must be compared, got {len(kinds)} kinds that differ in {differing_settings(kinds)}",
             "Give one of these options each",
         )
     return kinds[0] if kinds else runs.clear()

@@ -143,16 +143,16 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
             rows.append(row)
             comparisons = zip(benchmark.systems, benchmark.p_values[index] >= recipe.alpha, strict=True)
             records.append({"label": system} | row | {
-                "not told apart from": [name for name, is_similar in comparisons if is_similar and name != system],
+                "similar": [name for name, is_similar in comparisons if is_similar and name != system],
                 "rankings": benchmark.sources[index],
                 "drawn": f"{benchmark.drawn.resamples:,} resamples of queries, seed {benchmark.drawn.seed}",
             })  # fmt: skip
     heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_COSTS, "leak")
     notes = (
         f"Percent [95% interval]; rank [{1 - recipe.alpha:.0%} interval, of all systems together]. A value opens its "
-        "provenance and command. Systems of a benchmark that share a letter are not told apart: paired permutation "
-        f"tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out the "
-        "places of significantly better and worse systems. Leak: training data with citations as late as the "
+        "provenance and command. Systems of a benchmark that share a letter do not differ significantly: paired "
+        f"permutation tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out "
+        "the places of significantly better and worse systems. Leak: training data with citations as late as the "
         "queries; –: unknown.",
         *filter(None, [_cuts(benchmarks)]),
     )
@@ -222,4 +222,4 @@ def queries_of(benchmarks: Sequence[Benchmark], seed: int, only: Sequence[str] =
         yield Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
 
 
-STUDY = Study("leaderboard", "every system on every benchmark, and which can be told apart", Recipe, no_tasks, results)
+STUDY = Study("leaderboard", "every system on every benchmark, and which differ", Recipe, no_tasks, results)
