@@ -65,7 +65,7 @@ help:  ## this list
 	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 MARGIN=1.0 RESAMPLE=queries|papers|both FORMAT=terminal|markdown|csv|latex"
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"
 	@echo "                 SPOT=3 MOST=5 (compare)"
-	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1"
+	@echo "  which study    STUDY=pool_size RECIPE=recipe.toml SET='sizes=5k,10k; queries=50' LIST=1 SCHEMA=1"
 	@echo "  to train       TRIPLETS=specter|specter2|scincl|mined|pairs UNTIL=2016 BALANCED=1 FROM=bm25 RANKS=10,100 EASY=3 HARD=2"
 	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train)"
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   POOLS, BENCHMARKS: names with commas   PUSH=folder|org/name (card: into a model card)"

@@ -18,16 +18,16 @@ from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.settings import convert
+from pipeline.core.settings import convert, read
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView, RankingView
 from pipeline.stages.pool import explained, skip_infeasible
-from pipeline.stages.ranking_file import DEFAULT_DEPTH
 from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
+from pipeline.stages.settings import DEFAULT_DEPTH, RANKED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -207,14 +207,14 @@ class Workspace:
             bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
             runs: run files of other tools, added as systems.
-            **settings: further settings of :class:`pipeline.stages.chain.Chain`, such as ``missing_positives``.
+            **settings: further settings of :class:`pipeline.stages.settings.Ranked`, such as ``missing_positives``.
 
         Raises:
             InputError: a system or measure is unknown, or ``bm25:tuned`` has no tuning.
             CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
-        from pipeline.stages.chain import Chain, settings_of
+        from pipeline.stages.chain import Chain
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 
@@ -224,10 +224,11 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
+        own: dict[str, Any] = {name: settings.pop(name) for name in ("validation", "untuned") if name in settings}
         left_out = settings.pop("left_out", None)
-        settings |= {"depth": convert(depth, int, "--depth"), "engine": engine, "bm25_engine": bm25_engine}
-        settings |= {"measures": tuple(map(str, parse_measures(joined(measures)))) if measures else ()}
-        settings = {"tunings": tunings_for(self.root, parsed), **settings_of(settings)}
+        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
+        settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}
+        settings["measures"] = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         return [
             evaluation
             for group in by_corpus.values()

@@ -8,9 +8,10 @@ import shutil
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.cluster.jobs import Jobs
+from pipeline.cluster.settings import REQUESTED
 from pipeline.cluster.slurm import drive
 from pipeline.core.config import digest
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import JOBS
 
@@ -22,10 +23,9 @@ STAGES = {
 
 def submit(options: argparse.Namespace) -> None:
     """Submit a job, the driver, that runs a command and submits the units of its work as further jobs."""
-    from pipeline.cli.arguments import CLUSTER, parser
+    from pipeline.cli.arguments import parser
     from pipeline.cli.commands import run
 
-    require_known(options.stage, STAGES, f"--stage={options.stage!r} cannot be submitted")
     root, settings = options.root.resolve(), read.slurm_settings(options)
     words = [*STAGES[options.stage], *options.others, f"--root={root}"]
     driver, workers = settings.driver, settings.nodes
@@ -33,12 +33,10 @@ def submit(options: argparse.Namespace) -> None:
         driver, workers = settings.worker, 0
         words += ["--device=cuda"] if settings.gpus and not any(w.startswith("--device") for w in words) else []
     else:
-        typed = {name: getattr(options, name) for name in CLUSTER if name != "on"}
+        typed = {name: getattr(options, name) for name in REQUESTED}
         typed["slurm"] = options.slurm and options.slurm.resolve()
         words += ["--on=slurm", *(f"--{name}={value}" for name, value in typed.items() if value is not None)]
-    planned = parser()[0].read([*words, "--dry-run"])
-    planned.words = words
-    run(planned)
+    run(parser()[0].read([*words, "--dry-run"]))
     command, jobs = " ".join(["mdcr", *words]), Jobs(root / JOBS / f"{options.stage}-{digest(words)[:8]}")
     say("This node plans only, as above; the driver makes what is not divided into units, workers make the units.")
     if options.dry_run and shutil.which("srun") is None:

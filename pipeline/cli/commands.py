@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
+from pipeline.cli.arguments import COMMANDS
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
@@ -25,43 +26,10 @@ from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
 
-COMMANDS = {
-    "fetch": "fetch:fetch",
-    "corpus": "commands:corpus",
-    "pool": "commands:pool",
-    "embed": "commands:chain",
-    "index": "commands:chain",
-    "search": "commands:chain",
-    "tune": "commands:tune",
-    "score": "commands:score",
-    "eval": "commands:score",
-    "submit": "batch:submit",
-    "jobs": "batch:jobs",
-    "export": "export:export",
-    "report": "results:write_report",
-    "show": "show:show",
-    "compare": "results:compare",
-    "study": "study:study",
-    "leaderboard": "study:leaderboard",
-    "card": "study:card",
-    "audit": "study:audit",
-    "submission": "study:submission",
-    "plan": "encoders:plan",
-    "models": "encoders:models",
-    "doctor": "doctor:doctor",
-    "demo": "demo:demo",
-    "evaluate": "results:evaluate",
-    "open": "results:open_page",
-    "gc": "gc:gc",
-    "triplets": "train:triplets",
-    "train": "train:train",
-}
-"""``module:function`` below ``pipeline.cli`` of each subcommand."""
-
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that was parsed."""
-    module, _, function = COMMANDS[options.command].partition(":")
+    module, _, function = COMMANDS[options.command].run.partition(":")
     run_it = getattr(importlib.import_module(f"pipeline.cli.{module}"), function)
     with hub.planning() if getattr(options, "dry_run", False) else contextlib.nullcontext():
         run_it(options)
@@ -73,7 +41,6 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import corpus_tasks
 
     runner = read.runner(options)
-    require_known(options.engine, ("local", "ray"), f"--engine={options.engine!r} cannot build a corpus")
     rules = {name: getattr(options, name) for name in ("duplicates", "duplicates_by")}
     source_options = {name: getattr(options, name) for name in all_options()}
     tasks = corpus_tasks(options.source, options.input, source_options, name=options.corpus, **rules)

@@ -46,7 +46,5 @@ def demo(options: argparse.Namespace) -> None:
         say(f"$ mdcr {shlex.join(step)}")
         accepted = [option for option in running_options if option.partition("=")[0] in by_name[step[0]].options]
         words = [*step, *accepted, *(["--quiet"] if options.quiet else [])]
-        parsed = top.read(words)
-        parsed.words = words
-        commands.run(parsed)
+        commands.run(top.read(words))
     say(f"All queries and candidates, none held out for tuning, take a minute more: mdcr {shlex.join(ALL)}")

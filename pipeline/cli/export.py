@@ -11,7 +11,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import file_name, folder_name
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
@@ -20,24 +20,17 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.exchange import frames, mteb, pools, rankings, standards
-from pipeline.scores.choose import option
 from pipeline.scores.store import EXPORTED
 from pipeline.stages.tune import shown_on
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)
 """Options that choose scores, in addition to ``--model``."""
 
-_IGNORED = {"engine": "auto", "precision": None, "bm25_engine": "postings", "allow_unknown": False}
-"""Options that do not choose scores, with their defaults."""
-
 
 def export(options: argparse.Namespace) -> None:
     """Make what is missing, export it, and print the paths of the files."""
-    require_known(options.what, _KINDS, f"export takes {', '.join(_KINDS)}, got {options.what!r}")
-    if (options.benchmark is None) == (options.what == "benchmark"):
-        raise InputError(
-            f"--benchmark must go with export benchmark, got export {options.what}", "Give both, or neither"
-        )
+    if options.what == "benchmark" and options.benchmark is None:
+        raise InputError("export benchmark must have --benchmark", "Give its folder")
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
     frames.check_format(options.format, formats)
@@ -94,9 +87,6 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write stored scores as one file; an option that is not given restricts nothing."""
-    if unused := [name for name, default in _IGNORED.items() if getattr(options, name) != default]:
-        taken = ", ".join(map(option, ("model", *_CHOOSING)))
-        raise InputError(f"export scores takes {taken}, got --{unused[0].replace('_', '-')}", "Leave it out")
     settings = {name: getattr(options, name) for name in _CHOOSING}
     frame = Workspace(read.runner(options)).scores(**settings, systems=options.model)
     if options.format == "mteb" and not options.dry_run:

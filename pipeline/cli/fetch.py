@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from pipeline.cli.output import print_json
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
@@ -19,24 +19,9 @@ from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
 from pipeline.sources.download import fetch_release
 from pipeline.sources.remote import Catalogue, Remote, client
 
-KINDS = {
-    "s2ag": ("release", "api_key_file", "datasets"),
-    "openalex": ("snapshot",),
-    "scirepeval": ("datasets", "train"),
-    "mteb": ("task",),
-}
-"""Options that apply to one release alone."""
-
 
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``."""
-    require_known(options.source, KINDS, f"there is nothing called {options.source!r} to fetch")
-    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
-        if name not in KINDS[options.source] and getattr(options, name) is not None:
-            raise InputError(f"fetch {options.source} takes no --{name.replace('_', '-')}", "Leave it out")
-    for name in ("connections", "first"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise InputError(f"--{name} {getattr(options, name)} is out of range", "It must be at least 1")
     fetched = []
     with client() as session:
         for catalogue, subfolder in _catalogues(session, options):

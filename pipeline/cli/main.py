@@ -72,7 +72,6 @@ def _run(words: list[str]) -> None:
     if words[:1] == ["--from-make"] and words[1:2]:
         words = spelling.with_variables(words[1:], commands)
     options = top.read(words)
-    options.words = words
     from pipeline.cli.commands import run
     from pipeline.core import progress
     from pipeline.core.files import disk_errors

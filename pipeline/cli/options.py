@@ -11,10 +11,10 @@ from typing import Any
 from pipeline import api
 from pipeline.cli.output import print_json
 from pipeline.cluster.jobs import wait_for_workers
-from pipeline.cluster.settings import SlurmSettings
+from pipeline.cluster.settings import REQUESTED, SlurmSettings
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import CorruptError, InputError, InsufficientDataError, require_known
+from pipeline.core.errors import CorruptError, InputError, InsufficientDataError
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say, warn
 from pipeline.core.resources import Resources
@@ -30,11 +30,9 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks
 from pipeline.stages.pool import skip_infeasible
 from pipeline.stages.selection import Selection
+from pipeline.stages.settings import RANKED
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, encoders, parse_systems
 from pipeline.stages.tune import stored_tuning_tasks
-
-_REQUESTS = ("nodes", "gpus", "partition", "time", "slurm")
-"""Options that say what jobs of Slurm ask for."""
 
 
 def runner(options: argparse.Namespace) -> Runner:
@@ -46,26 +44,21 @@ def runner(options: argparse.Namespace) -> Runner:
     if getattr(options, "on", None):
         from pipeline.cluster.slurm import OnSlurm
 
-        require_known(options.on, ("slurm",), f"--on={options.on!r} is not understood")
         if ray:
             raise InputError("--on=slurm cannot be combined with --engine=ray", "Give one of them")
         typed = {name: value for name, value in limits.items() if value is not None}
         executor = OnSlurm(options.root.resolve(), slurm_settings(options), typed)
-    elif unused := [name for name in _REQUESTS if getattr(options, name, None) is not None]:
-        raise InputError(f"--{unused[0]} must go with --on=slurm", "Give both, or neither")
     elif ray:
         from pipeline.cluster.ray_engine import ray_executor
 
         executor = ray_executor(options.ray_address or "auto")
-    elif getattr(options, "ray_address", None):
-        raise InputError("--ray-address must go with --engine=ray", "Give both, or neither")
     root = options.root.resolve() if executor else options.root
     return Runner(root, resources, repair=repair, executor=executor, wait=wait_for_workers)
 
 
 def slurm_settings(options: argparse.Namespace) -> SlurmSettings:
     """Return what the jobs of a command ask of Slurm."""
-    return SlurmSettings.read(options.slurm, **{name: getattr(options, name) for name in _REQUESTS if name != "slurm"})
+    return SlurmSettings.read(options.slurm, **{name: getattr(options, name) for name in REQUESTED})
 
 
 def selection(options: argparse.Namespace) -> Selection:
@@ -97,17 +90,15 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     def pools() -> Iterator[Task]:
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
 
-    names = ("depth", "bm25_engine", "measures", "missing_positives", "measure_engine")
+    ranked = {name: getattr(options, name, None) for name in RANKED}
     selected = api.Workspace(runner).evaluations(
         pools(),
         options.model or "",
-        engine="auto" if options.engine == "ray" else options.engine,
         precision=options.precision,
         runs=getattr(options, "run", ()),
-        allow_unknown=options.allow_unknown,
         untuned=options.command in ("eval", "score"),
         left_out=None if options.strict else leave_out,
-        **{name: value for name in names if (value := getattr(options, name, None)) is not None},
+        **{name: value for name, value in ranked.items() if value is not None and value != "ray"},
     )
     if not selected:
         raise next(iter(reasons.values()))

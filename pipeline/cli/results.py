@@ -46,10 +46,8 @@ from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
 from pipeline.scores.summary import USUAL, exported, summarise, summarise_samples
 from pipeline.stages.chain import Evaluation
+from pipeline.stages.settings import CHOICE
 from pipeline.stages.titles import stored_names
-
-_CHOOSING = ("corpus", "depth", "precision", "engine", "missing_positives", "measures")
-"""Options that choose scores, in addition to those of pools and ``--model``."""
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
 _KINDS = ("markdown", "csv", "latex", "figures", "page")
@@ -94,8 +92,8 @@ class Report(NamedTuple):
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of :func:`pipeline.scores.choose.choose` that the options give."""
-    chosen = {name: getattr(options, name) for name in _CHOOSING}
-    return settings_of_choice(**read.given_pools(options), **chosen, systems=getattr(options, "model", None) or None)
+    chosen = {name: getattr(options, name, None) or None for name in CHOICE}
+    return settings_of_choice(**read.given_pools(options), **chosen)
 
 
 def print_scores(
@@ -123,8 +121,6 @@ def print_table(root: Path, options: argparse.Namespace) -> None:
     """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
-    if options.tolerance is not None and not options.check:
-        raise InputError("--tolerance must go with --check", "Name the golden table: --check=CSV")
     _table_format(options)  # before scores are read
     reports = reports_of(_choose_runs(root, choice_of(options)), options)
     if not options.check:
@@ -297,9 +293,7 @@ def _mean_map(scores: Artifact) -> float | None:
 
 def compare(options: argparse.Namespace) -> None:
     """Compare two systems: print each field and size, and write the page. Of more systems, print all pairs."""
-    systems = [*map(registry.display_names, options.systems or stored_names(options.model or ""))]
-    if options.most < 1:
-        raise InputError(f"--most must be at least 1, got {options.most}", "Leave it out for 10")
+    systems = [*map(registry.display_names, options.compared or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"

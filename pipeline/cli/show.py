@@ -8,35 +8,16 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli import results
-from pipeline.cli.arguments import RUNNING
 from pipeline.cli.output import print_json, print_rows, print_table
+from pipeline.cli.settings import RUNNING
 from pipeline.core.artifact import published, readable
-from pipeline.core.errors import InputError, require_known
 from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
-from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.scores.choose import choose_pools, option
-
-_DISPLAY = ("measures", "format", "baseline", "margin", "resample", "sort")
-"""Options for displaying tables."""
-
-_OPTIONS: dict[str, set[str]] = {
-    "corpora": {"corpus"},
-    "corpus": {"corpus"},
-    "pools": {"corpus", *SETTINGS},
-    "last": set(_DISPLAY),
-    "vectors": {"corpus"},
-}
-"""Options that each kind of thing accepts; a table accepts all."""
-_ALWAYS_ACCEPTED = {"command", "words", "what", "root", *RUNNING}
-"""Options that all kinds accept, and other attributes of parsed options."""
+from pipeline.scores.choose import choose_pools
 
 
 def show(options: argparse.Namespace) -> None:
     """Print one kind of thing: scores, corpora, pools, ..."""
-    options.what = options.what or ("table" if _restricts(options) else "last")
-    kinds = ("last", "table", "corpus", *_ROWS)
-    require_known(options.what, kinds, f"there is nothing called {options.what!r} to show")
-    _refuse_unused(options)
+    options.what = options.what or ("table" if options.given - {*RUNNING} | options.given & {"json"} else "last")
     root = read.runner(options).root
     if options.what == "last":
         results.print_last(root, options)
@@ -46,22 +27,6 @@ def show(options: argparse.Namespace) -> None:
         _show_corpus(root, options)
     else:
         print_rows(options.what, _ROWS[options.what](root, options), options)
-
-
-def _restricts(options: argparse.Namespace) -> bool:
-    """Whether an option restricts what is printed."""
-    ignored = _ALWAYS_ACCEPTED - {"json"}
-    given = ((name, value) for name, value in vars(options).items() if name not in ignored)
-    return any(value not in (None, [], *(() if name in SETTINGS else (False,))) for name, value in given)
-
-
-def _refuse_unused(options: argparse.Namespace) -> None:
-    """Refuse an option that has no effect on the kind of thing shown."""
-    always_accepted = _ALWAYS_ACCEPTED | _OPTIONS.get(options.what, set())
-    for name, value in vars(options).items():
-        allowed = name in always_accepted or options.what == "table"
-        if not allowed and value not in (None, [], *(() if name in SETTINGS else (False,))):
-            raise InputError(f"{option(name)} has no effect on mdcr show {options.what}", "It is of mdcr show table")
 
 
 def _show_corpus(root: Path, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The words of a command line: a parser with one-line errors, and options as variables of ``make``.
+"""The words of a command line: a parser of settings with one-line errors, and options as variables of ``make``.
 
 The Makefile exports ``MDCR_MAKE`` (the names of the variables on its command line), ``MDCR_MAKE_NAME`` (the value of
 each) and ``MDCR_GOALS`` (its goals). At least one goal must take a variable. Values are passed unexpanded and never
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.settings import Setting
 
 _WORD = "first word"
 """Attribute for the word after the name of a command; no option has this name."""
@@ -32,17 +32,58 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with one-line errors that suggest the nearest spelling.
+    """A parser whose options derive from settings, with one-line errors that suggest the nearest spelling.
 
     Attributes:
-        word: the option that can be given as the first word: ``mdcr show pools`` is ``mdcr show --what pools``.
-        required: its choices if it is required, else empty.
+        settings: what a command takes, by name.
+        unset: names of those that stay None if they are not given.
+        word: the one that can be given as the first word: ``mdcr show pools`` is ``mdcr show --what=pools``.
         passes: whether :meth:`read` leaves other words to another command, in ``others`` of the options.
     """
 
-    word = ""
-    required = ""
-    passes = False
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.settings: dict[str, Setting] = {}
+        self.unset: set[str] = set()
+        self.word: Setting | None = None
+        self.passes = False
+
+    def take(self, title: str, settings: Mapping[str, Setting], *, chooses: bool = False, unset: bool = False) -> None:
+        """Add settings as options, under a title of the help.
+
+        Args:
+            title: the title; ``options``: that of the help itself.
+            settings: the settings by name.
+            chooses: whether they choose what exists, so that a rule can be excluded too.
+            unset: whether one that is not given stays None.
+        """
+        group = self if title == "options" else self.add_argument_group(title)
+        for name, setting in settings.items():
+            self.settings[name] = setting
+            self.unset |= {name} if unset else set()
+            keywords: dict[str, Any] = {"metavar": setting.metavar or setting.option.upper().replace("-", "_")}
+            if setting.is_flag:
+                keywords = {"action": "store_const", "const": not setting.default}
+            elif setting.repeated:
+                keywords["action"] = "append"
+            about = argparse.SUPPRESS if setting.hidden else setting.about(defaults=not chooses)
+            keywords |= {"required": True} if setting.required else {}
+            group.add_argument(f"--{setting.option}", dest=name, help=about, **keywords)
+            if setting.is_flag and chooses:
+                only = f"only pools without --{setting.option}"
+                group.add_argument(
+                    f"--no-{setting.option}", dest=name, action="store_const", const=setting.default, help=only
+                )
+
+    def take_word(self, word: Setting) -> None:
+        """Add a setting that may be given as the first word; with several values, only so."""
+        self.word, metavar = word, word.name.upper()
+        if word.repeated:
+            self.add_argument(word.name, nargs="*", metavar=word.metavar, help=word.help)
+            return
+        self.add_argument(_WORD, nargs="?", metavar=metavar, help=word.help)
+        self.settings[word.name] = word
+        self.add_argument(f"--{word.option}", help="the same, as an option")
 
     @property
     def options(self) -> dict[str, bool]:
@@ -72,26 +113,39 @@ class Parser(argparse.ArgumentParser):
             what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
             remedy = nearest(text, command.options) if text.startswith("-") else f"See mdcr {options.command} --help"
             raise InputError(f"mdcr {options.command} has no {what}", remedy)
-        if word := command.word:
+        if (word := command.word) and _WORD in options:
             first = vars(options).pop(_WORD)
-            if command.required and first is None and getattr(options, word) is None:
-                raise InputError(f"--{word} must be given", f"Choose {command.required}")
-            if first is not None and getattr(options, word) is not None:
-                raise InputError(f"--{word} is given twice, as {first!r} too", "Give it once")
-            setattr(options, word, getattr(options, word) if first is None else first)
+            typed = getattr(options, word.name)
+            if word.required and first is typed is None:
+                raise InputError(f"--{word.option} must be given", f"Choose {word.help}")
+            if first is not None and typed is not None:
+                raise InputError(f"--{word.option} is given twice, as {first!r} too", "Give it once")
+            setattr(options, word.name, typed if first is None else first)
+        options.given = {name for name in command.settings if getattr(options, name) is not None}
+        for name, setting in command.settings.items():
+            value = getattr(options, name)
+            if name not in options.given:
+                value = None if name in command.unset else setting.default
+            elif not setting.is_flag:
+                value = setting.read(value)
+            setattr(options, name, value)
+        command.check(options)
         return options
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Raise InputError for an option that the first word does not take, or that lacks the one it goes with."""
+        word = getattr(options, self.word.name) if self.word else None
+        for setting in (self.settings[name] for name in self.settings if name in options.given):
+            if isinstance(word, str) and setting.of and word not in setting.of:
+                users = f"{options.command} {' or '.join(setting.of)}"
+                raise InputError(f"mdcr {options.command} {word} takes no --{setting.option}", f"It goes with {users}")
+            other, equals, value = setting.goes_with.partition("=")
+            if other in self.settings and not (getattr(options, other) == value if equals else other in options.given):
+                raise InputError(f"--{setting.option} must go with --{setting.goes_with}", "Give both, or neither")
 
     def error(self, message: str) -> NoReturn:
         """Raise an error of argparse as InputError."""
-        match = re.fullmatch(r"argument (--[\w-]+): invalid (\w+) value: (.*)", message, re.DOTALL)
-        what = f"{match[1]} must be a {'whole ' * (match[2] == 'int')}number, got {match[3]}" if match else message
-        raise InputError(what, f"See {self.prog} --help")
-
-    def add_word(self, name: str, about: str, *, required: bool = False) -> None:
-        """Add an option that may be given as the first word."""
-        self.word, self.required = name, about if required else ""
-        self.add_argument(_WORD, nargs="?", metavar=name.upper(), help=about)
-        self.add_argument(f"--{name}", help="the same, as an option")
+        raise InputError(message, f"See {self.prog} --help")
 
     def _commands(self) -> argparse._SubParsersAction[Parser]:
         return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))

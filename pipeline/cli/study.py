@@ -14,22 +14,24 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.arguments import CLUSTER, OF_AUDIT, RUNNING
 from pipeline.cli.output import print_json, print_rows
+from pipeline.cli.settings import BENCHMARK, RUNNING, Audit
+from pipeline.cluster.settings import REQUESTS
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors, resolved
 from pipeline.core.progress import say
+from pipeline.core.settings import settings_of
 from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import STUDIES, Study, find
-from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, with_settings
+from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, schema_of, with_settings
 from pipeline.studies.run import check_input
 
-_BENCHMARK_RUN = ("root", "from-make", "benchmark", "model", "split")
-_BENCHMARK_OPTIONS = ("scores", "export-scores", "bm25-index")
+_OF_BENCHMARKS = {"model", "split", *BENCHMARK, *RUNNING, *REQUESTS}
+"""Options that apply to a benchmark."""
 
 
 def study(options: argparse.Namespace) -> None:
@@ -40,6 +42,9 @@ def study(options: argparse.Namespace) -> None:
         print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
     chosen = find(options.study)
+    if options.schema:
+        print_json(schema_of(chosen.recipe))
+        return
     path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
     settings = with_settings(options.set)
     recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
@@ -110,9 +115,6 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
 
 def asks_for_benchmark(options: argparse.Namespace) -> bool:
     """Whether a command scores a benchmark, not pools."""
-    benchmark_options = [name for name in _BENCHMARK_OPTIONS if getattr(options, name.replace("-", "_")) is not None]
-    if options.benchmark is None and benchmark_options:
-        raise InputError(f"--{benchmark_options[0]} must go with --benchmark", "Give the folder of the benchmark")
     if options.benchmark is not None and options.model is None and options.scores is None:
         raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     return options.benchmark is not None
@@ -120,9 +122,9 @@ def asks_for_benchmark(options: argparse.Namespace) -> bool:
 
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
-    typed = {word.partition("=")[0].removeprefix("--") for word in options.words if word.startswith("--")}
-    if unused := sorted(typed - {*_BENCHMARK_OPTIONS} - {*_BENCHMARK_RUN, *RUNNING, *CLUSTER}):
-        raise InputError(f"a benchmark has its own queries and candidates, got --{unused[0]}", "Leave it out")
+    if unused := sorted(options.given - _OF_BENCHMARKS):
+        spelled = unused[0].replace("_", "-")
+        raise InputError(f"a benchmark has its own queries and candidates, got --{spelled}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:
         _score_file(options, split)
@@ -182,9 +184,8 @@ def leaderboard(options: argparse.Namespace) -> None:
 
 def audit(options: argparse.Namespace) -> None:
     """Audit results of any tool, and print the tables."""
-    typed = {name: getattr(options, name) for name in ("lower_is_better", *OF_AUDIT)}
-    given = {name: value for name, value in typed.items() if value is not None}
-    given["results"] = options.paths + (options.results or "").split(",") * bool(options.results)
+    given = {name: getattr(options, name) for name in settings_of(Audit) if name in options.given - {"output"}}
+    given["results"] = [*options.paths, *(options.results or "").split(",") * bool(options.results)]
     chosen, recipe = _default_recipe("audit", **given)
     present(Workspace(read.runner(options)), chosen, chosen.name, recipe, options, options.output)
 

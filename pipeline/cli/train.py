@@ -13,14 +13,14 @@ from pipeline.core.config import canonical
 from pipeline.core.progress import say
 from pipeline.core.workspace import find_corpus
 from pipeline.studies.recipe import find_recipe, read_recipe, with_settings
-from pipeline.train.recipe import Recipe
-from pipeline.train.stage import DRAW, draw_task, formats_entry, model_folder, train_task
+from pipeline.train.recipe import DRAW, Recipe
+from pipeline.train.stage import draw_task, formats_entry, model_folder, train_task
 
 
 def triplets(options: argparse.Namespace) -> None:
     """Draw training triplets."""
     runner = read.repaired(options)
-    settings = {name: getattr(options, name) for name in DRAW if getattr(options, name, None)}
+    settings = {name: getattr(options, name) for name in DRAW}
     corpus = find_corpus(runner.root, options.corpus)
     task = draw_task(Workspace(runner), corpus, options.triplets, settings)
     for artifact in read.make(runner, [task], options):

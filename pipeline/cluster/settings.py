@@ -5,13 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pipeline.core import files
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.settings import setting, settings_of
 
 _SHARED = ("account", "partition", "python", "qos", "setup", "time")
 """Settings of the workers that the driver has too, unless ``[driver]`` gives others."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What a user asks of Slurm on the command line; it changes no result."""
+
+    on: Literal["slurm"] | None = setting(None, "slurm: jobs of Slurm make the units of work (default: this machine)")
+    nodes: int | None = setting(None, "jobs that share the units (default: 1)", goes_with="on=slurm")
+    gpus: int | None = setting(None, "GPUs of a job (default: 0)", goes_with="on=slurm")
+    partition: str | None = setting(None, "Slurm's partition", goes_with="on=slurm")
+    time: str | None = setting(None, "time limit of a job, such as 04:00:00", goes_with="on=slurm")
+    slurm: Path | None = setting(
+        None,
+        "TOML file with tables [slurm] and [driver] (docs/clusters.md)",
+        metavar="FILE",
+        goes_with="on=slurm",
+    )
+
+
+REQUESTS = settings_of(Requests)
+REQUESTED = ("nodes", "gpus", "partition", "time")
+"""Requests that the file has too, in its own words; those of the command line take precedence."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,8 @@ class SlurmSettings:
         Raises:
             InputError: the file cannot be read, or has another table.
         """
+        from pipeline.core import files  # here, because every start of the command loads this module
+
         tables = files.given_toml(path, "the settings of Slurm", "Give the path of a TOML file") if path else {}
         for name, table in tables.items():
             require_known(name, ("slurm", "driver"), f"{path} has a table {name!r}, which is unknown")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pipeline.core.config import format_count, parse_count
 from pipeline.core.door import MAY_BE_EMPTY, require
 from pipeline.core.errors import InputError, nearest
 
 Count = int | Literal["all"]
+_C = TypeVar("_C")
+
+
+class Range(NamedTuple):
+    """Limits of a number, in ``Annotated``: its lowest value, and the first that is too high."""
+
+    low: float
+    end: float = math.inf
+
+
+Positive = Annotated[int, Range(1)]
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,7 @@ class Setting:
     Attributes:
         name: its keyword in Python and recipes.
         path: the field, after the fields of enclosing dataclasses.
-        kind: type of one value.
+        kind: type of one value; a ``Literal`` has its choices.
         help: its meaning; allowed values first.
         default: default of dataset-level pools.
         by_field: default of field-level pools.
@@ -35,6 +48,12 @@ class Setting:
         parse: converts one typed value; None: by its type.
         left_out: the default in words; empty for its value.
         flag: help of an option that sets it to False.
+        metavar: the value in the help of the option; empty: by its name.
+        required: whether a command needs it.
+        word: whether it is also the first word of a command: ``mdcr show pools`` is ``mdcr show --what=pools``.
+        of: the first words of a command that take it; empty: all.
+        goes_with: the option that must be given too, with its value if only one will do: ``on=slurm``.
+        hidden: whether the help leaves it out.
     """
 
     name: str
@@ -51,6 +70,22 @@ class Setting:
     parse: Callable[[str], Any] | None = None
     left_out: str = ""
     flag: str = ""
+    metavar: str = ""
+    required: bool = False
+    word: bool = False
+    of: tuple[str, ...] = ()
+    goes_with: str = ""
+    hidden: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether its option takes no value."""
+        return self.kind is bool or bool in get_args(self.kind)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether its option may be repeated."""
+        return self.kind in (tuple[Path, ...], tuple[str, ...]) and not self.several
 
     @property
     def separates(self) -> bool:
@@ -62,16 +97,27 @@ class Setting:
         """The default in the user's spelling."""
         return self.left_out or "; by field ".join(dict.fromkeys(map(self.typed, (self.default, self.by_field))))
 
+    def about(self, *, defaults: bool = True) -> str:
+        """Return the help of its option; with ``defaults``, it states the default, which needs no option of its own."""
+        if self.is_flag:
+            return self.flag or self.help
+        stated = self.left_out or self.default not in (None, (), "")
+        return (
+            f"{self.help} (default: {self.usual})" if defaults and stated and "default" not in self.help else self.help
+        )
+
     def read(self, value: Any) -> Any:
         """Return a value of a user, text or a Python value, converted for the configuration.
 
         Raises:
             InputError: the value is unknown or of another type.
         """
-        if self.kind == tuple[Path, ...]:
-            paths = [value] if isinstance(value, str | Path) else value
-            require(paths, Annotated[Sequence[str | Path], MAY_BE_EMPTY], f"--{self.option}")
-            return tuple(map(Path, paths))
+        if self.repeated:
+            values = [value] if isinstance(value, str | Path) else value
+            require(values, Annotated[Sequence[str | Path], MAY_BE_EMPTY], f"--{self.option}")
+            return tuple(map(get_args(self.kind)[0], values))
+        if Path in (self.kind, *get_args(self.kind)):
+            return Path(value)
         if not self.several:
             return self._one(value)
         if self.every and isinstance(value, str) and value.strip().casefold() == "all":
@@ -81,8 +127,9 @@ class Setting:
         return tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
 
     def _one(self, value: Any) -> Any:
-        value = convert(value, self.kind, f"--{self.option}")
-        return self.parse(value) if self.parse and isinstance(value, str) else value
+        if self.parse and isinstance(value, str):
+            value = self.parse(value.strip())
+        return convert(value, self.kind, f"--{self.option}")
 
     def typed(self, value: Any) -> str:
         """Return a value in the user's spelling: 200000 as ``200k``."""
@@ -108,7 +155,7 @@ def setting(value: Any, help_text: str, /, **attributes: Any) -> Any:
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:
     """Return the settings of a configuration and its nested dataclasses by name, in field order."""
     settings: dict[str, Setting] = {}
-    kinds = get_type_hints(cls)
+    kinds = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         kind, field_path = kinds[field.name], (*path, field.name)
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -120,9 +167,20 @@ def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting
     return settings
 
 
+def configured(cls: type[_C], values: Mapping[str, Any]) -> _C:
+    """Return a configuration with the converted values of some of its settings, by name."""
+    settings, kinds = settings_of(cls), get_type_hints(cls)
+    own: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        *group, key = settings[name].path
+        (nested.setdefault(group[0], {}) if group else own)[key] = value
+    return cls(**own, **{name: kinds[name](**inner) for name, inner in nested.items()})
+
+
 def checked(config: Any) -> None:
     """Convert the fields of a frozen dataclass to their types, in place; raise InputError for other types."""
-    for name, kind in get_type_hints(type(config)).items():
+    for name, kind in get_type_hints(type(config), include_extras=True).items():
         if not dataclasses.is_dataclass(kind):
             object.__setattr__(config, name, convert(getattr(config, name), kind, name))
 
@@ -143,11 +201,15 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     try:
         if kind == Count and type(plain) is int and plain < 1:
             raise msgspec.ValidationError("a count is at least 1")
-        return msgspec.convert(plain, kind)
+        converted = msgspec.convert(plain, kind)
+        for limits in getattr(kind, "__metadata__", ()):
+            if not limits.low <= converted < limits.end:
+                raise msgspec.ValidationError("out of range")
+        return converted
     except msgspec.ValidationError as error:
-        choices = _choices(kind)
+        choices = [] if kind == Count else _choices(kind)
         remedy = nearest(value, choices) if choices and isinstance(value, str) else "Leave it out for the default"
-        raise InputError(f"{name} must be {_type_text(kind)}, got {value!r}", remedy) from error
+        raise InputError(f"{name} must be {choices_text(kind)}, got {value!r}", remedy) from error
 
 
 def _plain(value: Any) -> Any:
@@ -164,17 +226,29 @@ def _from_text(text: str, kind: Any, name: str) -> Any:
         return "all" if text.casefold() == "all" else parse_count(text, name)
     if int in allowed and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
+    if float in allowed:
+        with contextlib.suppress(ValueError):
+            return float(text)
+    if bool in allowed and text in ("true", "false"):
+        return text == "true"
     if get_origin(kind) is tuple:
         return [_from_text(item.strip(), get_args(kind)[0], name) for item in text.split(",") if item.strip()]
     return text
 
 
 def _choices(kind: Any) -> list[str]:
-    return [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
+    """Return the values of a ``Literal``, which may be optional."""
+    literal = next((each for each in (kind, *get_args(kind)) if get_origin(each) is Literal), None)
+    return [str(choice) for choice in get_args(literal) if choice != ""]
 
 
-def _type_text(kind: Any) -> str:
-    if choices := _choices(kind):
+def choices_text(kind: Any) -> str:
+    """Return the choices of a type, or else the type, in words."""
+    if get_origin(kind) is Annotated:
+        inner, limits = get_args(kind)
+        end = f" and less than {limits.end:g}" if limits.end < math.inf else ""
+        return f"{choices_text(inner)} from {limits.low:g}{end}"
+    if kind != Count and (choices := _choices(kind)):
         return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
     if get_origin(kind) is Mapping:
         return "a table"

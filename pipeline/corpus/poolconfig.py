@@ -81,7 +81,11 @@ class PoolConfig:
     size: Count = setting(200_000, "candidates: 200k, 2M, all; several with commas", by_field=100_000, several=True)
     queries: Count = setting(3_800, "number of queries, or all", by_field=200)
     sample: int = setting(1, "samples of the candidates", name="samples", default=3, up_to=True)
-    split: Literal["test", "validation"] = setting("test", "test, or validation: other queries, for tuning")
+    split: Literal["test", "validation"] = setting(
+        "test",
+        "test, or validation: other queries, for tuning",
+        parse=lambda text: "validation" if text == "val" else text,  # the word of the MDCR benchmark
+    )
     validation_queries: int | None = setting(
         None,
         "queries kept for tuning, where fewer than twice --queries have a positive",
@@ -90,7 +94,11 @@ class PoolConfig:
     )
     seed: int = setting(13, "seed of every draw")
     exclude: tuple[tuple[str, str], ...] = setting(
-        (), "FILE with ids that may not be queries; may be repeated", kind=tuple[Path, ...], left_out="none"
+        (),
+        "FILE with ids that may not be queries; may be repeated",
+        kind=tuple[Path, ...],
+        left_out="none",
+        metavar="FILE",
     )
     positives: Literal["corpus", "prefiltered"] = setting(
         "corpus", "corpus (every cited paper with a title) or prefiltered", rule=True
@@ -174,16 +182,6 @@ class PoolConfig:
 
 SETTINGS = settings_of(PoolConfig)
 """Pool settings that users can give, by name, in the order of the help."""
-
-
-def pool_config(values: Mapping[str, Any]) -> PoolConfig:
-    """Return the configuration with these settings, by name; ``samples`` is the number of the sample."""
-    pool_values: dict[str, Any] = {}
-    prefilter_values: dict[str, Any] = {}
-    for name, value in values.items():
-        *group, key = SETTINGS[name].path
-        (prefilter_values if group else pool_values)[key] = value
-    return PoolConfig(**pool_values, prefilter=PrefilterConfig(**prefilter_values))
 
 
 def value_in(config: Mapping[str, Any], name: str) -> Any:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pipeline.core.config import canonical, from_mapping
 from pipeline.core.errors import InputError, StageError, nearest
 from pipeline.core.install import pip
+from pipeline.core.settings import convert
 from pipeline.encode import hub, recipes, shape
 from pipeline.encode.spec import (
-    CHOICES,
     MODULES,
     POOLING,
     AspireSpec,
@@ -27,6 +27,7 @@ from pipeline.encode.spec import (
     LsaSpec,
     MaxSimSpec,
     MeanSpec,
+    Missing,
     Model,
     SentencesSpec,
     TransformerSpec,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from pipeline.core.workdir import Workdir
     from pipeline.corpus.reader import Corpus
     from pipeline.encode.base import Encoder
-    from pipeline.encode.spec import Missing
 
 _Spec = TypeVar("_Spec")
 
@@ -113,33 +113,11 @@ def devices(model: Model, resources: Resources) -> list[str]:
 
 
 def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
-    """Return a specification from settings; values that users typed are checked and converted."""
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return from_mapping(cls, {key: _parse_value(key, value, defaults.get(key)) for key, value in settings.items()})
-
-
-def checked_choice(key: str, value: str) -> str:
-    """Return ``value`` if it is valid for the setting ``key``."""
-    if value not in CHOICES[key]:
-        raise InputError(f"{key} {value!r} is unknown", nearest(value, CHOICES[key]))
-    return value
-
-
-def _parse_value(key: str, value: Any, default: Any) -> Any:
-    if key in CHOICES:
-        return checked_choice(key, value)
-    if isinstance(value, str) and isinstance(default, bool):
-        if value not in ("true", "false"):
-            raise InputError(f"{key} must be true or false, got {value!r}", f"Write {key}=true or {key}=false")
-        return value == "true"
-    return positive(key, value, default) if isinstance(default, int) and not isinstance(default, bool) else value
-
-
-def positive(key: str, value: Any, example: int) -> int:
-    """Return a setting as a positive integer, after checking it."""
-    if not str(value).isdecimal() or int(value) < 1:
-        raise InputError(f"{key} {value!r} must be a positive integer", f"Write it like {key}={example}")
-    return int(value)
+    """Return a specification from settings; values that users typed are checked and converted, and texts stay."""
+    types = {name: kind for name, kind in get_type_hints(cls, include_extras=True).items() if kind is not str}
+    typed = {key for key, value in settings.items() if key in types and isinstance(value, str | int | float)}
+    values = {key: convert(value, types[key], key) if key in typed else value for key, value in settings.items()}
+    return from_mapping(cls, values)
 
 
 def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
@@ -234,7 +212,7 @@ def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
 
 def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
     """Return a model with weights; the distance is not part of its specification."""
-    distance = cast("Distance", checked_choice("distance", values.pop("distance", "l2")))
+    distance = convert(values.pop("distance", "l2"), Distance, "distance")
     built = build_spec(spec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return Model(name, built, distance, checkpoint)
 
@@ -329,7 +307,7 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
             f"encoder of {name} must be a transformer with one vector a text, got {encoder.name!r}",
             "Write sentences:encoder=minilm",
         )
-    distance = cast("Distance", checked_choice("distance", values.pop("distance", encoder.distance)))
+    distance = convert(values.pop("distance", encoder.distance), Distance, "distance")
     spec = build_spec(SentencesSpec, {**values, "encoder": encoder.spec})
     return Model(name, spec, distance, encoder.checkpoint, parts=(encoder,), multi_vector=True)
 
@@ -339,10 +317,11 @@ def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
 
     values = dict(settings)
     path, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
-    distance, missing = (checked_choice(key, values.pop(key)) for key in ("distance", "missing"))
+    distance = convert(values.pop("distance"), Distance, "distance")
+    missing = convert(values.pop("missing"), Missing, "missing")
     spec = build_spec(VectorsSpec, {**values, "content": precomputed.content(precomputed.find(path))})
     query = f"vectors:{queries}:distance={distance},storage={spec.storage}" if queries else ""
-    return Model(name, spec, cast("Distance", distance), query=query, place=path, missing=cast("Missing", missing))
+    return Model(name, spec, distance, query=query, place=path, missing=missing)
 
 
 def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder:

@@ -19,7 +19,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
 from pipeline.encode import shape
-from pipeline.encode.spec import CHOICES
+from pipeline.encode.spec import PALS
 
 _TENSORS = int(transformers.__version__.partition(".")[0]) > 4
 """Whether a layer returns a tensor; transformers 4 wraps it in a tuple."""
@@ -93,7 +93,7 @@ def name_pals(folder: Path, temporary: Path, code: str) -> None:
         InputError: a format is chosen and the model has no PALs, or the reverse.
     """
     config = shape.read(folder / "config.json", shape.Config)
-    if bool(config.get("pals")) != (code in CHOICES["pals"]):
+    if bool(config.get("pals")) != (code in PALS):
         raise _wrong_pals(folder, code, config.get("num_tasks", 0) if config.get("pals") else 0)
     if code:
         (temporary / "config.json").unlink()
@@ -108,7 +108,7 @@ def choose_pals(folder: Path, network: Any, code: str) -> None:
     Raises:
         InputError: the model has another number of PALs.
     """
-    codes = CHOICES["pals"]
+    codes = PALS
     if code and network.config.num_tasks != len(codes):
         raise _wrong_pals(folder, code, network.config.num_tasks)
     for layer in network.encoder.layer if code else ():
@@ -117,6 +117,6 @@ def choose_pals(folder: Path, network: Any, code: str) -> None:
 
 def _wrong_pals(folder: Path, code: str, count: int) -> InputError:
     return InputError(
-        f"one of the PALs {', '.join(CHOICES['pals'])} of {folder} must be chosen, got {code or 'none'} of {count}",
+        f"one of the PALs {', '.join(PALS)} of {folder} must be chosen, got {code or 'none'} of {count}",
         "Add :pals=[PRX] to a model with four PALs",
     )

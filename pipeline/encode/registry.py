@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.settings import Positive, convert
 from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
@@ -135,9 +136,8 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTra
     """Remove the settings of a view of stored vectors from ``settings``; return the view."""
     dimension = 0
     if "dimension" in settings and not (kind and kind.takes("dimension")):
-        dimension = kinds.positive("dimension", settings.pop("dimension"), 256)
-    quantise = settings.pop("quantise", "")
-    return VectorTransform(dimension, cast("Quantise", kinds.checked_choice("quantise", quantise) if quantise else ""))
+        dimension = convert(settings.pop("dimension"), Positive, "dimension")
+    return VectorTransform(dimension, convert(settings.pop("quantise", ""), Quantise, "quantise"))
 
 
 def kind_of(text: str) -> str:

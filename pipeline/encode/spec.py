@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, get_args
 
 from pipeline.core.config import OMIT_DEFAULT, file_name
+from pipeline.core.settings import Positive
 from pipeline.encode.hub import Checkpoint
 from pipeline.encode.views import WHOLE, VectorTransform
 
@@ -32,16 +33,9 @@ Quantise = Literal["", "int8", "binary"]
 Missing = Literal["error", "skip"]
 """Policy for papers without a vector: refuse to rank the pool, or rank without them."""
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "distance": get_args(Distance),
-    "compute": get_args(Precision),
-    "storage": get_args(Storage),
-    "quantise": get_args(Quantise)[1:],
-    "missing": get_args(Missing),
-    "weights": ("uniform", "tfidf"),
-    "pals": ("[CLF]", "[PRX]", "[QRY]", "[RGN]"),
-}
-"""Allowed values of settings."""
+Pals = Literal["", "[CLF]", "[PRX]", "[QRY]", "[RGN]"]
+PALS: tuple[str, ...] = get_args(Pals)[1:]
+"""Codes of projected attention layers."""
 
 FIELD_MARK = "\u241f"
 """Separates further fields of a paper (SciRepEval: venue, year) inside its abstract."""
@@ -93,7 +87,7 @@ class TransformerSpec:
     revision: str
     template: str = "title-sep-abstract"
     pooling: str = "cls"
-    max_length: int = 512
+    max_length: Positive = 512
     compute: Precision = "float32"
     storage: Storage = "float32"
     normalise: bool = False
@@ -103,7 +97,7 @@ class TransformerSpec:
     query_prefix: str = ""
     kind: str = "transformer"
     lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
-    pals: str = field(default="", metadata=OMIT_DEFAULT)
+    pals: Pals = field(default="", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -117,10 +111,10 @@ class AspireSpec:
 
     checkpoint: str
     revision: str
-    max_tokens: int = 500
+    max_tokens: Positive = 500
     compute: Precision = "float32"
     storage: Storage = "float32"
-    sentences: int = 1
+    sentences: Positive = 1
     kind: str = "aspire"
 
 
@@ -140,10 +134,10 @@ class LsaSpec:
     ``dimension`` is the number of components; a sample with fewer papers or terms gives fewer.
     """
 
-    dimension: int = 256
-    sample: int = 20_000
-    vocabulary: int = 50_000
-    seed: int = 13
+    dimension: Positive = 256
+    sample: Positive = 20_000
+    vocabulary: Positive = 50_000
+    seed: Positive = 13
     storage: Storage = "float32"
     kind: str = "lsa"
 
@@ -166,7 +160,7 @@ class CrossSpec:
 
     checkpoint: str
     revision: str
-    max_length: int = 512
+    max_length: Positive = 512
     compute: Precision = "float32"
     prompt: str = field(default="", metadata=OMIT_DEFAULT)
     kind: str = field(default="cross", metadata=OMIT_DEFAULT)
@@ -194,12 +188,12 @@ class WordsSpec:
     """
 
     weights: Literal["uniform", "tfidf"] = "uniform"
-    dimension: int = 200
-    window: int = 5
-    epochs: int = 5
-    sample: int = 200_000
-    vocabulary: int = 50_000
-    seed: int = 13
+    dimension: Positive = 200
+    window: Positive = 5
+    epochs: Positive = 5
+    sample: Positive = 200_000
+    vocabulary: Positive = 50_000
+    seed: Positive = 13
     storage: Storage = "float32"
     kind: str = "words"
 
@@ -210,7 +204,7 @@ class SentencesSpec:
 
     encoder: EncoderSpec
     storage: Storage = "float32"
-    sentences: int = 1
+    sentences: Positive = 1
     kind: str = "sentences"
 
 

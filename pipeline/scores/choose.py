@@ -13,7 +13,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.settings import convert, read
+from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.measure.measures import parse_measures
@@ -21,6 +21,7 @@ from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
+from pipeline.stages.settings import CHOICE
 from pipeline.stages.systems import parse_precision
 from pipeline.stages.titles import stored_names, system_of
 
@@ -75,20 +76,15 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
     Raises:
         InputError: a setting or its value is unknown, or of another type.
     """
+    chosen = with_cutoff(read({**SETTINGS, **CHOICE}, settings))
     readers: dict[str, Callable[[Any], Any]] = {
-        "corpus": lambda name: convert(name, str, "--corpus"),
         "systems": lambda names: stored_names(joined(names)),
-        "depth": lambda depth: convert(depth, int, "--depth"),
         "precision": parse_precision,
         "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
-        "missing_positives": lambda treatment: convert(treatment, str, "--missing-positives"),
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
+        "exclude": exclusions,
     }
-    pool_settings = {name: value for name, value in settings.items() if name not in readers}
-    pools = with_cutoff(read(SETTINGS, pool_settings, [*readers]))
-    if "exclude" in pools:
-        pools["exclude"] = exclusions(pools["exclude"])
-    return pools | {name: parse(settings[name]) for name, parse in readers.items() if settings.get(name) is not None}
+    return {name: readers[name](value) if name in readers else value for name, value in chosen.items()}
 
 
 def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
@@ -121,8 +117,7 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
 
 def option(name: str) -> str:
     """Return the command-line option of a setting of :func:`choose`."""
-    spelled = SETTINGS[name].option if name in SETTINGS else {"systems": "model"}.get(name, name)
-    return "--" + spelled.replace("_", "-")
+    return "--" + (SETTINGS | CHOICE)[name].option
 
 
 def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:

@@ -6,110 +6,137 @@ Reader modules are imported when a release is opened, since the command line imp
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.config import parse_count
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
+from pipeline.core.settings import Setting, read, setting, settings_of
 
 if TYPE_CHECKING:
     from pipeline.sources.base import Release
 
 
-class Option(NamedTuple):
-    """An option of a source: a parameter of its release; ``fields_from`` is ``--fields-from``.
+@dataclass(frozen=True)
+class Options:
+    """Options of every source: parameters of its release; one that is not given has the default of the release."""
 
-    ``parse`` converts the text to a value; None: a flag without a value. ``default`` None: the default of the release.
-    """
+    allow_empty: bool = setting(False, "accept files without data, and a release of which no paper is kept")
+    allow_dropped: bool = setting(False, "accept a release of which most records cannot be read")
+    max_text: int | None = setting(
+        None,
+        "characters of a text that are kept (default: 1M)",
+        parse=lambda text: parse_count(text, "--max-text"),
+    )
+    markup: str | None = setting(
+        None, "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"
+    )
+    columns: str | None = setting(None, "your names, as in paper_id=id,title=headline,references=refs,cited=target")
+    citations: str | None = setting(
+        None, "FILE of citations beside the papers: two columns of ids, the citing paper first"
+    )
+    contexts: str | None = setting(
+        None, "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"
+    )
 
-    name: str
-    help: str
-    parse: Callable[[str], Any] | None = str
-    default: Any = None
+
+@dataclass(frozen=True)
+class Gzipped(Options):
+    """Options of sources whose files may be compressed."""
+
+    allow_truncated: bool = setting(False, "keep the whole lines of a truncated gzip file")
+
+
+@dataclass(frozen=True)
+class S2ag(Gzipped):
+    """Options of Semantic Scholar."""
+
+    fields_from: str | None = setting(None, "s2-fos-model (default), external or any")
+
+
+@dataclass(frozen=True)
+class OpenAlex(Gzipped):
+    """Options of OpenAlex."""
+
+    fields_from: str | None = setting(None, "auto (default), concepts or topics")
+    min_concept_score: float | None = setting(None, "score a level-0 concept needs (default: 0.3)")
+    include_xpac: bool = setting(False, "keep the works that OpenAlex's own interface leaves out")
+
+
+@dataclass(frozen=True)
+class Beir(Options):
+    """Options of BEIR folders."""
+
+    judged: str | None = setting(None, "split of the qrels (default: test)")
+
+
+@dataclass(frozen=True)
+class Mteb(Options):
+    """Options of tasks of MTEB."""
+
+    task: str | None = setting(None, "name of the task; several with commas, or the list scientific: a corpus for each")
+    judged: str | None = setting(None, "split (default: the first that is evaluated)")
+    subset: str | None = setting(None, "language, or another part, where a task has several")
+
+
+@dataclass(frozen=True)
+class Synthetic(Options):
+    """Options of generated corpora."""
+
+    papers: int = setting(30_000, "how many papers (default: 30k)", parse=lambda text: parse_count(text, "--papers"))
+    seed: int | None = setting(None, "seed (default: 13)")
 
 
 class Source(NamedTuple):
     """A kind of release.
 
     ``opener`` is ``package.module:callable``; a leading dot means this package. It takes the folder (if ``has_folder``)
-    and the options, and returns a :class:`pipeline.sources.base.Release`. ``markup`` is the default of ``--markup`` for
-    new corpora: benchmarks keep it, since published figures are of their texts as they are.
+    and the options, and returns a :class:`pipeline.sources.base.Release`. ``options`` is a frozen dataclass that
+    declares them, a subclass of :class:`Options`. ``markup`` is the default of ``--markup`` for new corpora: benchmarks
+    keep it, since published figures are of their texts as they are.
     """
 
     opener: str
     help: str
-    options: tuple[Option, ...] = ()
+    options: type[Options] = Options
     has_folder: bool = True
     markup: str = "strip"
 
 
-_TRUNCATED = Option("allow_truncated", "keep the whole lines of a truncated gzip file", None)
-
 SOURCES: dict[str, Source] = {
-    "s2orc2020": Source(
-        ".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", (_TRUNCATED,)
-    ),
+    "s2orc2020": Source(".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", Gzipped),
     "s2ag": Source(
         ".s2ag:open_s2ag",
         "Semantic Scholar: the datasets papers/, abstracts/, citations/, or answers of the Graph API",
-        (_TRUNCATED, Option("fields_from", "s2-fos-model (default), external or any")),
+        S2ag,
     ),
     "openalex": Source(
         ".openalex:OpenAlex",
         "OpenAlex: a snapshot (data/works/, data/jsonl/works/ or data/parquet/works/), or works of the API",
-        (
-            _TRUNCATED,
-            Option("fields_from", "auto (default), concepts or topics"),
-            Option("min_concept_score", "score a level-0 concept needs (default: 0.3)", float),
-            Option("include_xpac", "keep the works that OpenAlex's own interface leaves out", None),
-        ),
+        OpenAlex,
     ),
-    "beir": Source(
-        ".beir:Beir",
-        "a BEIR or TREC folder: corpus, queries, qrels",
-        (Option("judged", "split of the qrels (default: test)"),),
-        markup="keep",
-    ),
+    "beir": Source(".beir:Beir", "a BEIR or TREC folder: corpus, queries, qrels", Beir, markup="keep"),
     "mteb": Source(
         ".mteb:Mteb",
         "tasks of MTEB that retrieve or rerank: a folder for each, as mdcr fetch mteb writes them",
-        (
-            Option("task", "name of the task; several with commas, or the list scientific: a corpus for each"),
-            Option("judged", "split (default: the first that is evaluated)"),
-            Option("subset", "language, or another part, where a task has several"),
-        ),
+        Mteb,
         markup="keep",
     ),
     "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout", markup="keep"),
-    "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", (_TRUNCATED,)),
+    "jsonl": Source(".collection:JsonLines", "your own JSON lines, with --columns", Gzipped),
     "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns"),
-    "csv": Source(".collection:Tables", "your own CSV or TSV with a header, with --columns", (_TRUNCATED,)),
-    "bibtex": Source(".collection:Bibtex", "your own BibTeX; the key of an entry is its id", (_TRUNCATED,)),
+    "csv": Source(".collection:Tables", "your own CSV or TSV with a header, with --columns", Gzipped),
+    "bibtex": Source(".collection:Bibtex", "your own BibTeX; the key of an entry is its id", Gzipped),
     "synthetic": Source(
         ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",
-        (
-            Option("papers", "how many papers (default: 30k)", lambda text: parse_count(text, "--papers"), 30_000),
-            Option("seed", "seed (default: 13)", int),
-        ),
+        Synthetic,
         has_folder=False,
         markup="keep",
     ),
 }
-
-COMMON = (
-    Option("allow_empty", "accept files without data, and a release of which no paper is kept", None),
-    Option("allow_dropped", "accept a release of which most records cannot be read", None),
-    Option(
-        "max_text", "characters of a text that are kept (default: 1M)", lambda text: parse_count(text, "--max-text")
-    ),
-    Option("markup", "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"),
-    Option("columns", "your names, as in paper_id=id,title=headline,references=refs,cited=target"),
-    Option("citations", "FILE of citations beside the papers: two columns of ids, the citing paper first"),
-    Option("contexts", "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"),
-)
-"""Options of every source."""
 
 
 def register(name: str, source: Source) -> None:
@@ -118,45 +145,42 @@ def register(name: str, source: Source) -> None:
         raise InputError(f"there is a source {name!r} already", "Give yours another name")
 
 
-def all_options() -> dict[str, list[tuple[str, Option]]]:
-    """Return (source, option) pairs of all sources by option name."""
-    options: dict[str, list[tuple[str, Option]]] = {}
+def all_options() -> dict[str, Setting]:
+    """Return the options of all sources by name; the help of one that not all have names those that do."""
+    uses: dict[str, dict[str, tuple[list[str], Setting]]] = {}
     for name, source in SOURCES.items():
-        for option in (*source.options, *COMMON):
-            options.setdefault(option.name, []).append((name, option))
+        for option, declared in settings_of(source.options).items():
+            uses.setdefault(option, {}).setdefault(declared.help, ([], declared))[0].append(name)
+    options = {}
+    for option, by_help in uses.items():
+        texts = [
+            text if len(names) == len(SOURCES) else f"{', '.join(names)}: {text}"
+            for text, (names, _) in by_help.items()
+        ]
+        options[option] = replace(next(iter(by_help.values()))[1], help="; ".join(texts), default=None)
     return options
 
 
 def open_release(source: str, folder: Path | None, typed: Mapping[str, Any]) -> Release:
     """Return the release of a source.
 
-    ``typed`` are the options by name, as users type them: text, True for a flag, None if not given. InputError if the
-    source is unknown or its folder is missing, or if an option is unknown or has a bad value.
+    ``typed`` are the options by name, as users type them or Python values, None if not given. InputError if the source
+    is unknown or its folder is missing, or if an option is unknown or has a bad value.
     """
-    if source not in SOURCES:
-        raise InputError(f"there is no source {source!r}", nearest(source, SOURCES))
+    require_known(source, SOURCES, f"there is no source {source!r}")
     kind = SOURCES[source]
     if kind.has_folder and folder is None:
         raise InputError(f"source {source} must have the folder of the release", "Give it with --input")
-    options = {option.name: option for option in (*kind.options, *COMMON)}
-    values = {name: option.default for name, option in options.items() if option.default is not None}
-    for name, text in typed.items():
-        if text is None or text is False:
-            continue
-        if name not in options:
-            raise InputError(f"source {source} has no option {_flag(name)}", nearest(_flag(name), map(_flag, options)))
-        parse = options[name].parse
-        if parse and text is True:
-            raise InputError(f"{_flag(name)} must have a value, got True", options[name].help)
-        try:
-            values[name] = parse(text) if parse else text
-        except ValueError as error:
-            raise InputError(f"{_flag(name)} {text!r} is not valid ({error})", options[name].help) from error
+    options = settings_of(kind.options)
+    given = {name: value for name, value in typed.items() if value not in (None, False)}
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        require_known(
+            option, [f"--{each.option}" for each in options.values()], f"source {source} has no option {option}"
+        )
+    values = {name: option.default for name, option in options.items() if option.default not in (None, False)}
+    values |= read(options, given)
     module, _, opener = kind.opener.partition(":")
     release = getattr(importlib.import_module(module, __package__), opener)
     instance: Release = release(folder, **values) if kind.has_folder else release(**values)
     return instance
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

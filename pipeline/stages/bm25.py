@@ -35,7 +35,8 @@ from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene import ANALYZER
-from pipeline.stages.ranking_file import DEFAULT_DEPTH, config_of, open_pool, slug_of, stored_segments, write_ranking
+from pipeline.stages.ranking_file import config_of, open_pool, slug_of, stored_segments, write_ranking
+from pipeline.stages.settings import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
     from pipeline.retrieve.bm25.collection import Collection, QueryTerms

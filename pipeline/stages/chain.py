@@ -12,7 +12,6 @@ from typing import Any, Literal
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, require_known
-from pipeline.core.settings import convert
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.encode.spec import Model
@@ -22,16 +21,15 @@ from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from pipeline.stages.pool import validation_task
-from pipeline.stages.ranking_file import DEFAULT_DEPTH
 from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
+from pipeline.stages.settings import Ranked
 from pipeline.stages.systems import TUNED, Baseline, Bm25, Reranker, System
 from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
 
-BM25_ENGINES = ("postings", "lucene")
 ENGINES = ("auto", *EXACT_ENGINES, *KINDS)
 """Engines of dense search. Those of :mod:`pipeline.retrieve.ann` are approximate and part of the system's name, as in
 ``scincl@ivf``."""
@@ -64,33 +62,15 @@ class Evaluation:
         return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
 
 
-def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of :class:`Chain` that a user gives; InputError for one that is unknown or of another type."""
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(Chain)}
-    for name in given:
-        require_known(name, kinds, f"there is no setting {name!r}")
-    plain = {"bool": bool, "str": str, "int": int}
-    return {name: convert(v, plain[kinds[name]], name) if kinds[name] in plain else v for name, v in given.items()}
-
-
 @dataclass(frozen=True)
-class Chain:
+class Chain(Ranked):
     """How pools of one corpus are ranked and scored.
 
     Attributes:
         corpus: the corpus of the pools.
-        measures: measures to score besides the default ones.
-        depth: entries ranked per query.
-        engine: engine of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), which is evaluated after
-            exact search.
-        bm25_engine: one of :data:`BM25_ENGINES`, which give the same ranking.
         tunings: published tunings of BM25.
         validation: pools of validation queries, on which the weights of fused systems are chosen. A pool without one
             of the same field and size gets its own (:func:`pipeline.stages.pool.validation_task`).
-        missing_positives: one of :data:`pipeline.stages.score.MISSING_POSITIVES`.
-        measure_engine: one of :data:`pipeline.measure.engines.ENGINES`; the scores are the same.
-        allow_unknown: whether queries and documents of imported runs that a pool lacks are left out and counted.
         untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, before the tuned ranking.
 
     Raises:
@@ -98,21 +78,13 @@ class Chain:
     """
 
     corpus: Artifact
-    measures: tuple[str, ...] = ()
-    depth: int = DEFAULT_DEPTH
-    engine: str = "auto"
-    bm25_engine: str = "postings"
     tunings: Sequence[Artifact] = ()
     validation: Sequence[Task] = ()
-    missing_positives: str = "ignore"
-    measure_engine: str = "numpy"
-    allow_unknown: bool = False
     untuned: bool = False
 
     def __post_init__(self) -> None:
         if self.index is None:
             require_known(self.engine, ENGINES, f"there is no search engine {self.engine!r}")
-        require_known(self.bm25_engine, BM25_ENGINES, f"there is no BM25 engine {self.bm25_engine!r}")
 
     @property
     def index(self) -> IndexSettings | None:

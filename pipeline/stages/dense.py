@@ -45,7 +45,8 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import DEFAULT_DEPTH, open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.settings import DEFAULT_DEPTH
 
 SKIPPED = "exact, of those with a vector"
 """Name, in the configuration of a ranking, of exact search that skips papers without a vector."""

@@ -19,9 +19,6 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.retrieve.base import Ranking
 
-DEFAULT_DEPTH = 500
-"""Default number of entries ranked per query (protocol 4)."""
-
 FILE = "ranking.arrow"
 """The file of a ranking in its artifact."""
 

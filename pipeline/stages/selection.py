@@ -12,10 +12,10 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.door import MAY_BE_EMPTY, require
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
-from pipeline.core.settings import read
+from pipeline.core.settings import configured, read
 from pipeline.core.task import Task
 from pipeline.corpus.fit import largest
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, pool_config
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, names, registry
@@ -70,7 +70,7 @@ class Selection:
         sizes, samples, exclude = (values.pop(name) for name in ("size", "samples", "exclude"))
         if not 0 < samples < 10_000:
             raise InputError(f"--samples must be from 1 to 9999, got {samples}", "Ask for one or more")
-        common = pool_config(values)
+        common = configured(PoolConfig, values)
         if corpus is not None and contexts:
             common = dataclasses.replace(common, queries_are="texts")
             common = self._without_citations(corpus, common)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
+
+import msgspec
 
 from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
@@ -104,6 +107,23 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
             values[name] = [str(item) if type(item) is int else item for item in value]
     conversions = {name: (value, types.get(name, Any), f"the setting {name}") for name, value in values.items()}
     return from_mapping(cls, {name: convert(*setting) for name, setting in conversions.items()})
+
+
+def schema_of(cls: type[Any]) -> dict[str, Any]:
+    """Return the JSON schema of the recipes of a class, with what its docstring says of each setting."""
+    schema = msgspec.json.schema(cls)
+    table = schema["$defs"][cls.__name__]
+    properties = table["properties"]
+    if properties.pop("rules", None):
+        for name, declared in SETTINGS.items():
+            kind = list[str] if declared.repeated else Any if declared.several else declared.kind
+            properties.setdefault(name, {**msgspec.json.schema(kind), "description": declared.help})
+    for parent in cls.__mro__:
+        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
+            if name in properties:
+                properties[name].setdefault("description", " ".join(text.split()))
+    table["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def pools_of(recipe: Any) -> dict[str, Any]:

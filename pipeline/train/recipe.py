@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pipeline.core.errors import InputError
+from pipeline.core.fields import parse_field
+from pipeline.core.settings import Count, Positive, Range, checked, setting, settings_of
 
 Format = Literal["classification", "regression", "proximity", "query"]
 
@@ -19,22 +21,51 @@ CODES: dict[Format, str] = {
 }
 """Control codes of task formats, also the names of adapters and PALs. ``query`` is the format of ad-hoc queries."""
 
+
+def _count(meaning: str) -> Any:
+    return setting(None, f"{meaning}, of each query (default: the recipe's)", metavar="N")
+
+
 Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
 """Names of architectures."""
 
 
-_RANGES = (
-    ("margin", 0, 1e6),
-    ("scale", 0, 1e6),
-    ("examples", 0, 2**62),
-    ("learning_rate", 0, 1e6),
-    ("warmup", 0, 2**31),
-    ("head_dropout", 0, 1),
-    ("clip", 0, 1e9),
-    ("seed", 0, 2**32),
-    ("patience", 0, 2**31),
-)
-"""Ranges of settings: name, lowest value, and the first that is too high."""
+_Factor = Annotated[float, Range(0, 1e6)]
+_Steps = Annotated[int, Range(0, 2**31)]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Options of drawing triplets; numbers of negatives are of each query, None: the recipe's.
+
+    Attributes:
+        ranks: first and last rank of hard negatives; empty: the recipe's.
+    """
+
+    until: int | None = setting(None, "last year of papers and citations (default: any)", metavar="YEAR")
+    field: str | None = setting(None, "field of the queries (default: any)", parse=parse_field)
+    balanced: bool = setting(False, "as many queries of one field as of another")
+    queries: Count = setting("all", "number of queries, or all")
+    seed: int = setting(13, "seed of every draw")
+    exclude: tuple[Path, ...] = setting(
+        (), "FILE with ids of papers that are in no triplet; may be repeated", metavar="FILE"
+    )
+    from_: str = setting("", "mined: the system that ranks (default: bm25)", name="from", metavar="SYSTEM")
+    ranks: tuple[int, ...] = setting(
+        (), "first and last rank of hard negatives: 10,100 (mined), 3999,4000 in the citation embedding (scincl)"
+    )
+    easy: int | None = _count("negatives at random")
+    same_field: int | None = _count("negatives at random of its field")
+    other_field: int | None = _count("negatives at random of other fields")
+    hard: int | None = _count("negatives that a cited paper cites, or from the ranking")
+    pair: int | None = _count("positives without a negative")
+
+    def __post_init__(self) -> None:
+        if self.ranks and len(self.ranks) != 2:
+            raise InputError(f"--ranks must be two numbers, got {','.join(map(str, self.ranks))}", "Write 10,100")
+
+
+DRAW = settings_of(Draw)
 
 
 @dataclass(frozen=True)
@@ -67,32 +98,25 @@ class Settings:
 
     architecture: Name
     loss: Literal["triplet", "in-batch"]
-    margin: float
-    scale: float
-    epochs: int
-    batch: int
-    micro_batch: int
-    examples: int
-    learning_rate: float
-    warmup: int
+    margin: _Factor
+    scale: _Factor
+    epochs: Positive
+    batch: Positive
+    micro_batch: Positive
+    examples: Annotated[int, Range(0)]
+    learning_rate: _Factor
+    warmup: _Steps
     schedule: Literal["inverse_sqrt", "linear"]
-    head_dropout: float
-    clip: float
-    max_length: int
+    head_dropout: Annotated[float, Range(0, 1)]
+    clip: Annotated[float, Range(0, 1e9)]
+    max_length: Positive
     precision: Literal["float32", "bfloat16"]
-    seed: int
-    checkpoints: int
-    patience: int
+    seed: Annotated[int, Range(0, 2**32)]
+    checkpoints: Positive
+    patience: _Steps
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "micro_batch", "max_length", "checkpoints"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", "Change the recipe")
-        for name, low, high in _RANGES:
-            if not low <= getattr(self, name) < high:
-                raise InputError(
-                    f"{name} must be from {low} and less than {high}, got {getattr(self, name)}", "Change the recipe"
-                )
+        checked(self)
         if self.learning_rate == 0:
             raise InputError("learning_rate must be more than 0, got 0.0", "Change the recipe")
 

@@ -15,12 +15,11 @@ from pipeline.core import files, provenance
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
-from pipeline.core.fields import parse_field
 from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import warn
 from pipeline.core.resources import Resources
-from pipeline.core.settings import Count, convert
+from pipeline.core.settings import configured, read
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import MODELS, find_corpus
@@ -31,28 +30,13 @@ from pipeline.encode.recipes import limit_of
 from pipeline.encode.shape import first_module
 from pipeline.encode.spec import EncoderSpec, Model, TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
-from pipeline.train.draws import KINDS
 from pipeline.train.queries import queries_task
-from pipeline.train.recipe import Recipe, Settings, systems
+from pipeline.train.recipe import DRAW, Draw, Recipe, Settings, systems
 from pipeline.train.tasks import task_of, training_files
 from pipeline.train.triplets import mix_of, triplets_task
 
 if TYPE_CHECKING:
     from pipeline.train.examples import Examples
-
-_KINDS = [kind for kind in KINDS if kind != "ranked"]  # users call them hard
-DRAW: Mapping[str, Any] = {
-    "until": int | None,
-    "field": str | None,
-    "balanced": bool,
-    "queries": Count,
-    "from": str,
-    "ranks": tuple[int, ...],
-    "seed": int,
-    "exclude": tuple[str, ...],
-    **dict.fromkeys(_KINDS, int | None),
-}
-"""Options of the triplets that a recipe draws, as ``mdcr triplets`` has them, and their types."""
 
 _DEPTH = 100
 _PACKAGES = ("accelerate", "datasets", "peft", "safetensors", "sentence-transformers")
@@ -69,34 +53,29 @@ class TrainConfig:
 
 
 def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapping[str, Any]) -> Task:
-    """Return the task that draws triplets; ``options`` has keys of :data:`DRAW`, None for a default.
+    """Return the task that draws triplets; ``options`` are settings of :class:`Draw`, None for a default.
 
     Raises:
         InputError: an option or its value is unknown, or does not fit the recipe.
     """
-    for name in options:
-        if name not in DRAW:
-            raise InputError(f"triplets have no option {name!r}", f"Known: {', '.join(DRAW)}")
-    values = {name: convert(value, DRAW[name], name) for name, value in options.items() if value is not None}
-    mix = mix_of(recipe, {kind: values.get(kind) for kind in _KINDS})
-    seed, ranks = values.get("seed", 13), values.get("ranks")
-    if ranks is not None and len(ranks) != 2:
-        raise InputError(f"ranks must be two numbers, got {ranks}", "Write 10,100")
+    draw = configured(Draw, read(DRAW, options))
+    mix = mix_of(recipe, {kind: getattr(draw, kind) for kind in ("hard", "same_field", "other_field", "easy", "pair")})
     queries = queries_task(
         workspace.root,
         corpus,
-        until=values.get("until"),
-        field=parse_field(values["field"]) if values.get("field") else None,
-        balanced=values.get("balanced", False),
-        queries=values.get("queries", "all"),
-        seed=seed,
-        exclude=tuple(map(Path, values.get("exclude", ()))),
+        until=draw.until,
+        field=draw.field,
+        balanced=draw.balanced,
+        queries=draw.queries,
+        seed=draw.seed,
+        exclude=draw.exclude,
     )
     ranking = None
-    if recipe == "mined" or "from" in values:
-        depth = max((_DEPTH, *(ranks or ())))
-        (ranking,) = (e.ranking for e in workspace.evaluations(queries, values.get("from", "bm25"), depth=depth))
-    return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=seed, ranking=ranking, ranks=ranks)
+    if recipe == "mined" or draw.from_:
+        depth = max((_DEPTH, *draw.ranks))
+        (ranking,) = (e.ranking for e in workspace.evaluations(queries, draw.from_ or "bm25", depth=depth))
+    ranks = (draw.ranks[0], draw.ranks[1]) if draw.ranks else None
+    return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=draw.seed, ranking=ranking, ranks=ranks)
 
 
 def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Task:

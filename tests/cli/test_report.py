@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.arguments import CLUSTER, parser
+from pipeline.cli.arguments import parser
+from pipeline.cluster.settings import REQUESTS
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.stages.pool import exclusions
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
@@ -237,7 +238,7 @@ def test_every_option_is_tried() -> None:
         given = {name for name in options_of(command) if not name.startswith("no-")}  # tests/scores/test_compare.py
         assert given <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
     others = flags("corpus bm25-engine measure-engine missing-positives keep-identical-id allow-unknown run")
-    others += ["validation-queries", *CLUSTER]  # tests/corpus/test_contexts.py, tests/cluster
+    others += ["validation-queries", *REQUESTS]  # tests/corpus/test_contexts.py, tests/cluster
     others += ["resample", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 

@@ -69,7 +69,7 @@ def test_reasons(state: str, reason: str, finished: bool, stuck: bool) -> None:
 
 def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path)
-    assert "must go with --on slurm" in world.run("embed", *EMBED, "--nodes", "2", code=2).stderr
+    assert "must go with --on=slurm" in world.run("embed", *EMBED, "--nodes", "2", code=2).stderr
     world.run("embed", *EMBED, "--slice", "plan")
     (work,) = (world.root / "indexes/vectors").glob("*/.*.partial")
     jobs = Jobs(world.root / JOBS / "embedding-0123abcd")

@@ -95,8 +95,8 @@ def uncited(tmp_path: Path) -> Path:
 
 def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -> None:
     made = mdcr(uncited, "pool", "--json")
-    assert "no paper of mine has references: --min-citations 0" in made.stderr
-    assert "mine is too small for the defaults: --year 2017 --queries" in made.stderr
+    assert "no paper of mine has references: --min-citations=0" in made.stderr
+    assert "mine is too small for the defaults: --year=2017 --queries" in made.stderr
     assert "negatives a positive; figures of such a pool" in made.stderr
     pool = json.loads(made.stdout)["pools"][0]
     assert (pool["config"]["prefilter"]["min_citations"], pool["config"]["year"]) == (0, 2017)

@@ -302,7 +302,7 @@ def test_names_and_options(named: str) -> None:
     ("wrong", "message"),
     [
         ("{}:distance=cosin", "Did you mean 'cosine'"),
-        ("{}:missing=ignore", "missing 'ignore' is unknown"),
+        ("{}:missing=ignore", "missing must be error or skip, got 'ignore'"),
         ("{}:pooling=cls", "no setting 'pooling'"),
         ("{}:place=x", "is not an option"),
         ("{}/none.npy", "nothing there"),

@@ -92,7 +92,7 @@ def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
     ensemble = listing("specter2_ensemble")
     assert ensemble.available
     assert (ensemble.source, ensemble.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
-    with pytest.raises(InputError, match="compute 'float8' is unknown"):
+    with pytest.raises(InputError, match="compute must be float32, bfloat16 or float16, got 'float8'"):
         registry.resolve("specter2_ensemble:compute=float8")
 
 
@@ -231,10 +231,10 @@ def test_every_file_of_sharded_weights_identifies_them(tmp_path: Path) -> None:
     [
         ("scinkl", r"no model 'scinkl'. Did you mean 'scincl'"),
         ("./nowhere", r"no model folder './nowhere'. A model of the hub is written hf:"),
-        ("lsa:dimension=many", "dimension 'many' must be a positive integer"),
-        ("lsa:dimension=0", "dimension '0' must be a positive integer"),
+        ("lsa:dimension=many", "dimension must be a whole number from 1, got 'many'"),
+        ("lsa:dimension=0", "dimension must be a whole number from 1, got '0'"),
         ("lsa:dimensions=3", "no setting 'dimensions'. Did you mean 'dimension'"),
-        ("lsa:storage=float64", "storage 'float64' is unknown"),
+        ("lsa:storage=float64", "storage must be float32, float16 or bfloat16, got 'float64'"),
         ("minilm:normalise=maybe", "must be true or false, got 'maybe'"),
         ("minilm:pooling=most", "pooling 'most' of minilm"),
         ("minilm:kind=lsa", "'kind=lsa' in 'minilm:kind=lsa' is not an option"),

@@ -141,7 +141,7 @@ def test_weights_that_are_missing_or_damaged(tmp_path: Path) -> None:
     ("save", "options", "message"),
     [
         (save_pals, "", "got none of 4"),
-        (save_pals, ":pals=[XYZ]", r"pals '\[XYZ\]' is unknown"),
+        (save_pals, ":pals=[XYZ]", r"pals must be \[CLF\], \[PRX\], \[QRY\] or \[RGN\], got '\[XYZ\]'"),
         (save_bert, ":pals=[PRX]", r"got \[PRX\] of 0"),
     ],
 )

@@ -48,8 +48,8 @@ def test_a_view_shares_the_store_and_not_the_name() -> None:
         whole(cut)
     assert registry.resolve("lsa:dimension=64").view == VectorTransform()  # LSA has a dimension of its own
     for text, message in (
-        ("word2vec-tfidf:quantise=int4", "quantise 'int4' is unknown"),
-        ("minilm:dimension=0", "pos"),
+        ("word2vec-tfidf:quantise=int4", "quantise must be int8 or binary, got 'int4'"),
+        ("minilm:dimension=0", "dimension must be a whole number from 1"),
     ):
         with pytest.raises(InputError, match=message):
             registry.resolve(text)

@@ -200,7 +200,7 @@ def test_of_several_the_one_of_the_pools_size_else_of_the_largest_pool(
 
 
 def evaluation_of(corpus: Artifact, model: str, *tunings: Artifact, **options: Any) -> Evaluation:
-    chain = Chain(corpus, ("map",), tunings=tunings, **options)
+    chain = Chain(corpus, measures=("map",), tunings=tunings, **options)
     (evaluation,) = chain.evaluations([pool_task(corpus, TEST)], parse_systems(model))
     return evaluation
 
@@ -229,14 +229,14 @@ def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned:
 
 def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
     systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
-    ranked = Chain(corpus, ("map",), tunings=[tuned]).evaluations([pool_task(corpus, TEST)], systems)
+    ranked = Chain(corpus, measures=("map",), tunings=[tuned]).evaluations([pool_task(corpus, TEST)], systems)
     assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
 
 
 def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned: Artifact) -> None:
     def of(model: str, *tunings: Artifact) -> list[str]:
         pools, systems = [pool_task(corpus, TEST)], parse_systems(model)
-        ranked = Chain(corpus, ("map",), tunings=tunings, untuned=True).evaluations(pools, systems)
+        ranked = Chain(corpus, measures=("map",), tunings=tunings, untuned=True).evaluations(pools, systems)
         return [parameters(evaluation)[2] for evaluation in ranked]
 
     assert of("bm25", tuned) == ["bm25", "bm25:tuned"]

@@ -82,7 +82,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "neighbours", "--input", "nowhere"], "the input folder nowhere does not exist"),
         (["study", "scirepeval"], "mdcr fetch scirepeval"),
         (["study", "mdcr"], "mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"),
-        (["study", "mdcr_checks"], "--recipe mdcr_paper"),
+        (["study", "mdcr_checks"], "--recipe=mdcr_paper"),
         (["study", "mdcr_eval"], "https://takelab.fer.hr/data/mdcr/mdcr_test"),
         (["study", "facets"], "git clone https://github.com/iesl/CSFCube csfcube"),
         (["study", "facet_pools"], "a collection of your own"),

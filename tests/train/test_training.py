@@ -170,7 +170,7 @@ def test_damage_in_a_killed_training_changes_no_weight(
         ({"name": "a/b"}, "not a name for a model"),
         ({"tasks": ("drsm",)}, "no training task 'drsm'"),
         ({"tasks": ("fos",), "input": "EMPTY"}, "no training files of task fos"),
-        ({"draw": {"untill": 2012}}, "no option 'untill'"),
+        ({"draw": {"untill": 2012}}, "no setting 'untill'. Did you mean 'until'"),
         ({"triplets": "pairs"}, "the loss triplet of citations reads 3 texts, got 2"),
         ({"micro_batch": 4096}, "at least micro_batch = 4096 examples"),
         ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),

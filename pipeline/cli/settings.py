@@ -1,0 +1,192 @@
+"""Settings that commands alone have; those of what they make stand where it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline.core.settings import Positive, setting, settings_of
+from pipeline.sources.registry import SOURCES
+
+_SET = "other settings; several with ;"
+
+
+@dataclass(frozen=True)
+class Running:
+    """Settings that change no result."""
+
+    root: Path = setting(Path(), "workspace with corpora/, indexes/ and runs/")
+    memory: str | None = setting(None, "memory of a stage, such as 4G (default: half the machine)")
+    workers: int | None = setting(None, "processes or threads (default: the machine's cores)")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", left_out="auto")
+    repair: bool = setting(False, "verify what is there and rebuild damaged files")
+    dry_run: bool = setting(False, "print what would be made, and make nothing")
+    verbose: bool = setting(False, "print the time of each step, and rates")
+    json: bool = setting(False, "print results as JSON")
+    quiet: bool = setting(False, "print only errors and what is left out")
+
+
+RUNNING = settings_of(Running)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Settings of ``fetch``; those of one release alone are in its group."""
+
+    output: Path | None = setting(None, "folder for it (default: corpora/releases/NAME below --root)")
+    connections: Positive = setting(4, "files fetched at a time")
+    first: int | None = setting(None, "only N files of each dataset, for a trial", kind=Positive, metavar="N")
+    endpoint: str | None = setting(None, "address of the API or the bucket, for a mirror")
+    release: str | None = setting(None, "s2ag: a date such as 2026-09-17 (default: latest)", of=("s2ag",))
+    api_key_file: Path | None = setting(None, "s2ag: file with the key of the API (default: $S2_API_KEY)", of=("s2ag",))
+    api_key: str | None = setting(None, "refused without printing it", hidden=True)
+    datasets: str | None = setting(
+        None,
+        "s2ag: with commas (default: papers,abstracts,citations); scirepeval: configurations (default: all)",
+        of=("s2ag", "scirepeval"),
+    )
+    snapshot: str | None = setting(None, "openalex: jsonl (default), parquet, or legacy (until 2025)", of=("openalex",))
+    task: str | None = setting(
+        None, "mteb: tasks with commas, such as SCIDOCS,SciFact, or the list scientific", of=("mteb",)
+    )
+    train: bool = setting(False, "scirepeval: training splits too, for leak checks", of=("scirepeval",))
+
+
+@dataclass(frozen=True)
+class NewCorpus:
+    """Settings of ``corpus``, beside those of the sources."""
+
+    source: str | None = setting(None, ", ".join(SOURCES), required=True)
+    input: Path | None = setting(None, "folder of the release; jsonl, parquet: or one file")
+    corpus: str | None = setting(None, "name to give it (default: the source's or the task's)")
+    engine: Literal["local", "ray"] = setting("local", "local, or ray: read the parts on a Ray cluster")
+    duplicates: Literal["keep", "drop", "merge"] = setting("keep", "keep, drop, or merge with their citations")
+    duplicates_by: str | None = setting(None, "doi, title (and year), or both (default)")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark in the MDCR layout, in place of pools (docs/mdcr.md)."""
+
+    benchmark: Path | None = setting(None, "folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
+    scores: Path | None = setting(
+        None, "score this score file instead of systems; needs no texts", goes_with="benchmark"
+    )
+    export_scores: Path | None = setting(
+        None, "write the scores of the one system", metavar="FILE", goes_with="benchmark"
+    )
+    bm25_index: str | None = setting(
+        None, "BM25 counts the documents of a field (default), corpus or query", goes_with="benchmark"
+    )
+
+
+BENCHMARK = settings_of(Benchmark)
+
+
+@dataclass(frozen=True)
+class Various:
+    """Settings that one or two commands take."""
+
+    strict: bool = setting(
+        False, "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
+    )
+    slice: str | None = setting(
+        None, "make slice I of N (from 0) without publishing; plan: list the units first", metavar="I/N"
+    )
+    output: Path | None = setting(None, "folder for its files (default: one in runs/reports); submission: the file")
+    corpus: str | None = setting(None, "corpus in place of the recipe's")
+    set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")
+    probe: float = setting(5.0, "of each model", metavar="SECONDS")
+    delete: bool = setting(False, "remove it (default: list it)")
+    most: Positive = setting(10, "queries that differ most", metavar="N")
+    check: Path | None = setting(
+        None, "table: exit with 3 if figures differ from this table", metavar="CSV", of=("table",)
+    )
+    tolerance: float | None = setting(
+        None, "difference --check allows (default: 0.01)", goes_with="check", of=("table",)
+    )
+    add: tuple[Path, ...] = setting(
+        (), "submission to verify and count, or a folder of them; may be repeated", metavar="FILE"
+    )
+    push: str | None = setting(
+        None, "put its results into the model card of a folder or hub repository", metavar="CARD"
+    )
+    pools: tuple[str, ...] = setting(
+        (),
+        "drawn pools that count, by settings such as queries=100,year=2019, or all; may be repeated "
+        "(default: one suite)",
+        metavar="CHOICE",
+    )
+    benchmarks: tuple[str, ...] = setting(
+        (), "benchmark that counts, by its name, with * for any text; may be repeated (default: all)", metavar="CHOICE"
+    )
+
+
+VARIOUS = settings_of(Various)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Settings of ``export``, beside those of systems and pools."""
+
+    format: str | None = setting(
+        None,
+        "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
+        "run: trec (default), trec.gz, json, json.gz or parquet; "
+        "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet",
+    )
+    output: Path | None = setting(None, "folder for the files (default: runs/exports)")
+    benchmark: Path | None = setting(None, "benchmark: its folder in the MDCR layout (docs/mdcr.md)", of=("benchmark",))
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Settings of ``evaluate``."""
+
+    run: tuple[str, ...] = setting(
+        (), "TREC, a table, .json, .jsonl or .parquet; may be repeated", metavar="[NAME=]FILE"
+    )
+    qrels: Path | None = setting(
+        None, "TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet", metavar="FILE", required=True
+    )
+    no_positive: Literal["ignore", "zero"] = setting(
+        "ignore", "queries that a measure cannot rate: ignore, or zero as trec_eval"
+    )
+    measures: str | None = setting(None, "further measures with commas; mdcr show measures lists them")
+    output: Path | None = setting(None, "folder for its page and tables (default: one in runs/reports)")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Settings of ``audit``: those of its recipe that are options."""
+
+    results: str | None = setting(None, "the same, as an option, with commas")
+    metric: str | None = setting(None, "the metric, such as ndcg@10 (default: the tool's main one)")
+    qrels: str | None = setting(None, "judgements of the runs (default: those that lie beside them)")
+    systems: str | None = setting(None, "systems that count, with commas and * for any text (default: all)")
+    items: str | None = setting(None, "queries or tasks that count (default: all)")
+    coverage: float | None = setting(None, "least share of the items that a system must have (default: 0)")
+    family: str | None = setting(None, "tasks that are resampled together: auto, none, type or domain (default: auto)")
+    missing: str | None = setting(
+        None, "items that a system lacks: complete leaves them out, impute fits them (default: complete)"
+    )
+    correction: str | None = setting(None, "holm, or bh for exploring (default: holm)")
+    plan: float | None = setting(None, "difference in points that a planned evaluation must show")
+    lower_is_better: bool = setting(False, "of a metric that is not ours")
+    output: Path | None = setting(None, "folder for its files (default: runs/reports/audit)")
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Settings of ``study``."""
+
+    recipe: Path | None = setting(None, "a TOML file with its settings, or the name of one of ours")
+    corpus: str | None = setting(None, "corpus in place of the recipe's")
+    model: str | None = setting(None, "systems in place of the recipe's")
+    year: str | None = setting(None, "publication year in place of the recipe's")
+    input: Path | None = setting(None, "folder in place of the recipe's")
+    set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")
+    output: Path | None = setting(None, "folder for its files (default: runs/reports/NAME)")
+    list: bool = setting(False, "list what the input folder contains, and stop")
+    schema: bool = setting(False, "print the JSON schema of its recipe, for editors, and stop")
