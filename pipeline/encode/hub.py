@@ -7,15 +7,17 @@ import functools
 import hashlib
 import importlib.util
 import itertools
+import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.install import optional
 from pipeline.encode import shape
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class Layout(NamedTuple):
 
 MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), shape.Config)
 ADAPTER = Layout("adapter", "adapter_config.json", ("adapter.safetensors", "pytorch_adapter.bin"), shape.Adapter)
+_PEFT_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+"""Names of the weights of a PEFT adapter, which lie beside a configuration :data:`ADAPTER`."""
 FUSION = Layout(
     "adapter_fusion",
     "adapter_fusion_config.json",
@@ -136,6 +140,11 @@ def find(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint:
         folder = _download(hub, revision, list(_SMALL))
         checkpoint = Checkpoint(hub, folder.name, folder, layout)
     _check(checkpoint.folder, layout)
+    if layout is MODEL and _peft(checkpoint.folder):
+        raise InputError(
+            f"{hub} is a PEFT adapter, whose base the hub may change",
+            f"Download it: hf download {hub} --local-dir NAME; then write ./NAME",
+        )
     return checkpoint
 
 
@@ -162,12 +171,44 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         trained.verify()
     _check(folder, layout)
     if not weights(folder, layout):
+        absent = " and no ".join(_weight_names(folder, layout))
         raise InputError(
-            f"{folder} holds no weights (no {' and no '.join(layout.weights)}, whole or in all its files)",
+            f"{folder} holds no weights (no {absent}, whole or in all its files)",
             f"Save the {layout.what} there again, with save_{layout.what} or by download",
         )
     stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *extra))
-    return Checkpoint("", f"sha256:{_content_digest(folder, stamps)}", folder, layout)
+    content = _content_digest(folder, stamps)
+    if layout is MODEL and _peft(folder):
+        content = hashlib.sha256(f"{content}\0{peft_base(folder).revision}".encode()).hexdigest()
+    return Checkpoint("", f"sha256:{content}", folder, layout)
+
+
+def _peft(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration of the PEFT adapter in a model folder; empty if it holds none."""
+    config: Mapping[str, Any] = shape.read(_home(folder, MODEL) / ADAPTER.config, shape.Adapter)
+    return config if config.get("peft_type") else {}
+
+
+def peft_base(folder: Path) -> Checkpoint:
+    """Return the model that the PEFT adapter in a folder changes.
+
+    Raises:
+        InputError: peft is not installed, or the base is not named or not there.
+        StageError: it is not in the cache, and the hub cannot be reached.
+    """
+    optional("peft", f"the adapter in {folder}", "train")
+    config = _peft(folder)
+    base = config.get("base_model_name_or_path") or ""
+    if not base:
+        raise InputError(
+            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {config['peft_type']}) that names no base",
+            "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
+        )
+    named = Path(base).expanduser()
+    found = local(named) if named.is_dir() else find(base, config.get("revision") or "main")
+    if _peft(found.folder):
+        raise InputError(f"the base of {folder} must be a whole model, got an adapter ({base})", "Merge that one first")
+    return found
 
 
 def trained_in(folder: Path) -> Artifact | None:
@@ -211,10 +252,15 @@ def fused_adapters(folder: Path) -> list[Path]:
     return folders
 
 
+def _weight_names(folder: Path, layout: Layout) -> tuple[str, ...]:
+    return _PEFT_WEIGHTS if layout is MODEL and _peft(folder) else layout.weights
+
+
 def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
     """Return the weight files of a folder, and their index if they are sharded; empty if one is missing."""
+    names = _weight_names(folder, layout)
     folder = _home(folder, layout)
-    for name in layout.weights:
+    for name in names:
         if (folder / name).is_file():
             return [folder / name]
         index = folder / f"{name}.index.json"
@@ -228,11 +274,17 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
 @contextlib.contextmanager
 def identity_files_only(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
     """Yield a temporary folder with links to the files that identify a model or adapter, and to no other file."""
-    with tempfile.TemporaryDirectory(prefix="mdcr-model-") as temporary:
+    with contextlib.ExitStack() as stack:
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mdcr-model-"))
         for path in _identity_files(folder, layout):
             link = Path(temporary) / path.relative_to(folder)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path.resolve())
+        if layout is MODEL and (adapter := _peft(folder)):
+            base = stack.enter_context(identity_files_only(peft_base(folder).ready()))
+            link = Path(temporary) / (_home(folder, MODEL) / ADAPTER.config).relative_to(folder)
+            link.unlink()
+            link.write_text(json.dumps({**adapter, "base_model_name_or_path": str(base), "revision": None}))
         yield Path(temporary)
 
 
@@ -242,12 +294,12 @@ def _home(folder: Path, layout: Layout) -> Path:
 
 
 def _check(folder: Path, layout: Layout) -> None:
-    adapter = _home(folder, layout) / ADAPTER.config
-    if layout is MODEL and adapter.is_file() and (kind := shape.read(adapter, shape.Adapter).get("peft_type")):
-        base = shape.read(adapter, shape.Adapter).get("base_model_name_or_path") or "a model that it does not name"
+    if layout is MODEL and (adapter := _peft(folder)) and not _has_config(folder, layout):
         raise InputError(
-            f"{folder} holds a PEFT adapter ({adapter.name}, {kind}) of {base}, which is not read",
-            "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
+            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {adapter['peft_type']}) of "
+            f"{adapter.get('base_model_name_or_path') or 'a model that it does not name'} without {layout.config}, "
+            "which sentence-transformers does not read",
+            f"Copy {layout.config} of its base there, or merge it into its base by merge_and_unload of peft",
         )
     for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
         if shape.read(_home(folder, layout) / name, kind).get("auto_map"):
@@ -265,7 +317,7 @@ def _has_tokenizer(folder: Path, layout: Layout) -> bool:
 
 def _identity_files(folder: Path, layout: Layout) -> Iterator[Path]:
     yield from weights(folder, layout)
-    names = (layout.config, *(_TOKENIZER + _TOKENIZER_SETTINGS if layout is MODEL else ()))
+    names = (layout.config, *((*_TOKENIZER, *_TOKENIZER_SETTINGS, ADAPTER.config) if layout is MODEL else ()))
     home = _home(folder, layout)
     yield from (home / name for name in names if (home / name).is_file())
     if layout is MODEL:

@@ -94,6 +94,8 @@ class Adapter(TypedDict, total=False):
 
     config: dict[str, Any]
     peft_type: str | None
+    base_model_name_or_path: str | None
+    revision: str | None
 
 
 class Fusion(TypedDict, total=False):

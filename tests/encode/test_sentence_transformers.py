@@ -19,7 +19,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling, StaticEmbedding
 from transformers import AutoTokenizer, T5Config, T5Model
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, MdcrError
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from tests.encode.tiny import change, keep_case, load, save_bert, save_in_cache, words
@@ -231,8 +231,32 @@ def test_a_peft_adapter_is_named_and_its_base_is_not_taken_for_it(
     for name in absent:
         (folder / home / name).unlink()
     change(folder / home / "adapter_config.json", peft_type="LORA", base_model_name_or_path="org/base", r=4)
-    with pytest.raises(InputError, match=r"holds a PEFT adapter \(adapter_config.json, LORA\) of org/base"):
+    without_config = r"holds a PEFT adapter \(adapter_config.json, LORA\) of org/base without config.json"
+    with pytest.raises(MdcrError, match=without_config if "config.json" in absent else "no adapter_model.safetensors"):
         load(folder)
+
+
+def test_a_peft_adapter_with_the_configuration_of_its_base_is_read(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base, folder = save(tmp_path / "base", MEAN), tmp_path / "adapted"
+    adapted = SentenceTransformer(str(base), device="cpu")
+    config = peft.LoraConfig(task_type="FEATURE_EXTRACTION", r=2, lora_alpha=8, target_modules=["query", "value"])
+    adapted.add_adapter(config)
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5, generator=torch.Generator().manual_seed(1))
+    adapted.save(str(folder))
+    shutil.copy(base / "config.json", folder)
+    model, encoder = load(folder)
+    found = encoder.encode(TEXTS)
+    joined = [" ".join(filter(None, text)) for text in TEXTS]
+    np.testing.assert_allclose(found, adapted.encode_document(joined), rtol=1e-4, atol=1e-4)
+    assert np.abs(found - load(base)[1].encode(TEXTS)).max() > 1e-3
+    change(base / "config.json", note="another")
+    assert registry.resolve(str(folder)).spec != model.spec
+    shutil.rmtree(base)
+    with pytest.raises(MdcrError, match="base"):
+        registry.resolve(str(folder))
 
 
 @pytest.mark.parametrize("limits", [(512, 128), (64, 512)], ids=["of the tokenizer", "of the network"])
