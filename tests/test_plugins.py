@@ -55,6 +55,28 @@ def test_the_examples_of_the_page_work_in_commands(tmp_path: Path) -> None:
     assert "0.5" in row
 
 
+OPTION = """
+from dataclasses import dataclass
+from pipeline.core.settings import setting
+from pipeline.sources.registry import Options
+
+@dataclass(frozen=True)
+class OfSeparated(Options):
+    separator: str | None = setting(None, "what separates id and title")
+
+mdcr.register_source("separated", mdcr.Source("mylab:Tabbed", "lines of id and title", OfSeparated))
+"""
+
+
+def test_an_option_of_a_source_is_one_of_the_command(tmp_path: Path) -> None:
+    env = installed(tmp_path)
+    (tmp_path / "mylab.py").write_text((tmp_path / "mylab.py").read_text() + OPTION)
+    commands = ("corpus --help", "corpus --source tabbed --input . --separator x")
+    shown, refused = elsewhere([command.split() for command in commands], tmp_path, env)
+    assert "separated: what separates id and title" in " ".join(shown.stdout.split())
+    assert "source tabbed has no option --separator" in refused.stderr
+
+
 def test_the_study_of_the_page_runs_and_is_listed(tmp_path: Path) -> None:
     env = installed(tmp_path)
     commands = (

@@ -60,14 +60,15 @@ def _open_streams() -> None:
 
 
 def _run(words: list[str]) -> None:
-    from pipeline.cli import spelling
-    from pipeline.cli.arguments import parser
     from pipeline.core.install import load_plugins
 
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     load_plugins()
+    from pipeline.cli import spelling
+    from pipeline.cli.arguments import parser  # declares the options of the sources that plugins add, too
+
     top, commands = parser()
     if words[:1] == ["--from-make"] and words[1:2]:
         words = spelling.with_variables(words[1:], commands)
