@@ -90,7 +90,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         counts |= _write_queries(out, queries, merged.papers)
         total.noted += queries.noted
         examples += queries.examples
-        _say_examples(queries.examples, {})
+        _say_examples(queries.examples, {reason for reason in queries.noted if " " in reason})  # odd values
     for problem in unreadable:
         warn(problem)
     return {

@@ -12,9 +12,11 @@ with the line number.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +33,12 @@ _IDS = ("open_alex_id", "doi", "arxiv_id", "pubmed_id", "pmc_id", "sem_open_alex
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!al\.)(?<!Fig\.)(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[A-Z])")
 _MARKER = re.compile(r"\{\{cite:[^}]*\}\}")
 _ARXIV_YEAR = re.compile(r"(?:[a-z-]+(?:\.[A-Z]{2})?/)?([0-9]{2})(?:0[1-9]|1[0-2])\.?[0-9]+")
+_Odd = Callable[[str, Any], None]
 _NAMES = {name: name for name in LINK_COLUMNS}
 
 
 class _Context(msgspec.Struct):
+    _: str | None = None  # the first field is strict, the others are not
     context: str = ""
     cited: list[str | int] | str | int | None = None
     year: int | None = None
@@ -59,12 +63,11 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     """
     tally, contexts = Tally(path, max_text, markup), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
     for line_number, values in read_records(path, dict[str, Any], tally):
-        try:
-            layouts = _contexts_of(values, names, line_number)
-            found = [convert_record(value, _Context, tally, line_number) for value in layouts]
-        except (msgspec.ValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
-            tally.drop("wrong_type", line_number, f"{error!r}")
-            continue
+        odd = functools.partial(_odd, tally, line_number)
+        found = [
+            convert_record(value, _Context, tally, line_number)
+            for value in _contexts_of(values, names, line_number, odd)
+        ]
         if not found:
             tally.drop_expected("no_context")
         for record in found:
@@ -94,62 +97,102 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     )
 
 
-def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int) -> Iterator[dict[str, Any]]:
+def _odd(tally: Tally, line: int, reason: str, value: Any) -> None:
+    tally.odd(reason, line, value)
+
+
+def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int, odd: _Odd) -> Iterator[dict[str, Any]]:
     """Yield the contexts of a record of any layout, as values of :class:`_Context`."""
+    year = record.get("year")
     if "citingcorpusid" in record:
-        citing = record["citingcorpusid"]
-        edge = {"citing": citing, "cited": record["citedcorpusid"], "year": record.get("year")}
-        name = record.get("citationid") or f"{citing}:{line}"
-        for number, context in enumerate(record["contexts"] or ()):
+        citing, contexts = record["citingcorpusid"], record.get("contexts")
+        name = record.get("citationid") or f"{citing or ''}:{line}"
+        for number, context in enumerate(contexts if isinstance(contexts, list) else [contexts] if contexts else ()):
+            edge = {"citing": citing, "cited": record.get("citedcorpusid"), "year": year}
             yield {**edge, "context": context, "query_id": f"{name}:{number}"}
         return
-    paragraphs = _paragraphs(record, names["cited"])
+    paragraphs = _paragraphs(record, names["cited"], odd)
     if paragraphs is None:
         own = record.get(names["query_id"], record.get("id"))
         linked = {name: record.get(names[name]) for name in ("context", "citing", "cited")}
-        yield {**linked, "year": record.get("year"), "query_id": own}
+        yield {**linked, "year": year, "query_id": own}
         return
-    citing, number = str(record.get("paper_id", record.get("corpusid"))), 0
-    year = _ARXIV_YEAR.fullmatch(citing) if "_source_hash" in record else None
+    citing, number = str(record.get("paper_id") or record.get("corpusid") or ""), 0
+    if not year and "_source_hash" in record and (of_id := _ARXIV_YEAR.fullmatch(citing)):
+        year = int(of_id[1]) + (1900 if of_id[1] > "90" else 2000)
     for text, spans in paragraphs:
         ends = [match.start() for match in _SENTENCE_END.finditer(text)]
         for start, end in zip([0, *ends], [*ends, len(text)], strict=True):
             if cited := sorted({paper for place, paper in spans if start <= place < end and paper}):
-                context = {"context": _MARKER.sub("", text[start:end]), "cited": cited, "citing": citing}
-                context["year"] = record.get("year") or (year and int(year[1]) + (1900 if year[1] > "90" else 2000))
-                yield context | {"query_id": f"{citing}:{number}"}
+                context = {"context": _MARKER.sub("", text[start:end]), "cited": cited, "citing": citing, "year": year}
+                yield context | {"query_id": f"{citing or line}:{number}"}
                 number += 1
 
 
-def _paragraphs(record: dict[str, Any], wanted: str) -> list[tuple[str, list[tuple[int, str]]]] | None:
+_Paragraph = tuple[str, list[tuple[int, str]]]
+
+
+def _paragraphs(record: dict[str, Any], wanted: str, odd: _Odd) -> list[_Paragraph] | None:
     """Return text and citations (place, cited id) of the paragraphs of full text; None if the record is none."""
     if "body_text" in record:
-        ids = {ref: _cited_id(entry, wanted) for ref, entry in (record.get("bib_entries") or {}).items()}
+        entries = record.get("bib_entries")
+        ids = {ref: _cited_id(entry, wanted) for ref, entry in entries.items()} if isinstance(entries, dict) else {}
+        paragraphs = _objects(record["body_text"], "body_text", odd)
         return [
-            (text, [(span["start"], ids.get(span.get("ref_id"), "")) for span in paragraph.get("cite_spans") or ()])
-            for paragraph in record["body_text"] or ()
-            if (text := paragraph.get("text"))
+            (text, _spans(_objects(paragraph.get("cite_spans"), "cite_spans", odd), ids, odd))
+            for paragraph in paragraphs
+            if isinstance(text := paragraph.get("text"), str)
         ]
-    body = record.get("content", record.get("body"))
+    body: Any = record.get("content", record.get("body"))
     if not isinstance(body, dict):
         return None
-    references = record.get("bibliography") or body
-    entries = _annotations(references, "bibentry") or _annotations(references, "bib_entry")
-    ids = {entry.get("id"): str(entry.get("matched_paper_id") or "") for _, entry in entries}
-    spans = [(place, ids.get(span.get("ref_id"), "")) for place, span in _annotations(body, "bibref")]
-    spans += [(place, ids.get(span.get("ref_id"), "")) for place, span in _annotations(body, "bib_ref")]
-    return [(body.get("text") or "", spans)]
+    entries = [*_annotations(record.get("bibliography") or body, odd, "bibentry", "bib_entry")]
+    ids = {str(entry.get("id")): str(entry.get("matched_paper_id") or "") for entry in entries}
+    text = body.get("text")
+    return [(text if isinstance(text, str) else "", _spans(_annotations(body, odd, "bibref", "bib_ref"), ids, odd))]
 
 
-def _annotations(part: dict[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return place and attributes of annotations of S2ORC, which are lists, or lists in texts."""
-    found = (part.get("annotations") or {}).get(name) or []
-    found = json.loads(found) if isinstance(found, str) else found
-    return [(int(annotation["start"]), annotation.get("attributes") or {}) for annotation in found]
+def _spans(found: Iterable[dict[str, Any]], ids: Mapping[str, str], odd: _Odd) -> list[tuple[int, str]]:
+    """Return place and cited id of citations in a text; those without a place are left out."""
+    spans = []
+    for span in found:
+        try:
+            spans.append((int(span["start"]), ids.get(str(span.get("ref_id")), "")))
+        except (KeyError, TypeError, ValueError):
+            odd("start not a number", span)
+    return spans
 
 
-def _cited_id(entry: dict[str, Any] | None, wanted: str) -> str:
+def _annotations(part: Any, odd: _Odd, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield place and attributes of annotations of S2ORC, which are lists, or lists in texts."""
+    annotations = part.get("annotations") if isinstance(part, dict) else None
+    if not isinstance(annotations, dict):
+        return
+    for name in names:
+        for annotation in _objects(annotations.get(name), name, odd):
+            attributes = annotation.get("attributes")
+            yield {**(attributes if isinstance(attributes, dict) else {}), "start": annotation.get("start")}
+
+
+def _objects(value: Any, name: str, odd: _Odd) -> list[dict[str, Any]]:
+    """Return the objects of a list, which may be written as text; other items are left out and counted."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if not isinstance(value, list):
+        if value is not None:
+            odd(f"{name} not a list", value)
+        return []
+    for item in value:
+        if not isinstance(item, dict):
+            odd(f"null in {name}" if item is None else f"{name} not an object", item)
+    return [item for item in value if isinstance(item, dict)]
+
+
+def _cited_id(entry: Any, wanted: str) -> str:
     """Return the id of a paper in a bibliography: ``link`` of S2ORC, or one of the ``ids`` of unarXive."""
-    ids = (entry or {}).get("ids") or {}
-    found = next((ids[name] for name in ((wanted,) if wanted != "cited" else _IDS) if ids.get(name)), "")
-    return str(found or (entry or {}).get("link") or "").removeprefix("https://openalex.org/")
+    entry = entry if isinstance(entry, dict) else {}
+    ids = entry.get("ids")
+    of_ids = ids if isinstance(ids, dict) else {}
+    found = next((of_ids[name] for name in ((wanted,) if wanted != "cited" else _IDS) if of_ids.get(name)), "")
+    return str(found or entry.get("link") or "").removeprefix("https://openalex.org/")

@@ -39,7 +39,7 @@ BAD = [
     (context(1, year=3019), "impossible_year"),
     (context(1, id="twice"), ""),
     (context(2, id="twice"), "context_repeated"),
-    ({"body_text": "not a list"}, "wrong_type"),
+    ({"body_text": "not a list"}, "body_text not a list"),
 ]
 
 
@@ -51,7 +51,7 @@ def workspace(tmp_path: Path) -> Path:
     write_lines(tmp_path / "contexts.jsonl", [*contexts, *(record for record, _ in BAD)])
     options = f"--source jsonl --input {tmp_path / 'papers'} --contexts {tmp_path / 'contexts.jsonl'} --corpus cited"
     made = mdcr_json(tmp_path, "corpus", *options.split())
-    assert made["counts"]["noted"] == {reason: 1 for _, reason in BAD if reason}
+    assert made["counts"]["noted"] == {reason: 1 for _, reason in BAD if reason} | {"no_context": 2}
     assert (made["counts"]["queries"], made["counts"]["judgements_of_nothing"]) == (113, 1)
     return tmp_path
 

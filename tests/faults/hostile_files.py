@@ -127,7 +127,7 @@ CONTEXTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("no-year.txt", _CONTEXT + line({"context": "x", "cited": "1"}), {"context_without_year": 1}, ""),
     ("year.txt", _CONTEXT + line({"context": "x", "cited": "1", "year": "n.d."}), {"year not a year": 1}, ""),
     ("s2ag.txt", _CONTEXT + line(_EDGE | {"contexts": ["a", None]}), {"no_context": 1}, ""),
-    ("s2orc.txt", _CONTEXT + line({"paper_id": "2", "body_text": "text"}), {"wrong_type": 1}, ""),
+    ("s2orc.txt", _CONTEXT + line({"paper_id": "2", "body_text": "text"}), {"body_text not a list": 1}, ""),
     ("s2ag-without.txt", line(_EDGE | {"contexts": None}), None, "must hold a context"),
     ("table.txt", b"context,cited\nAs shown,1\n", None, "is a table, not JSON"),
 ]

@@ -82,11 +82,35 @@ def test_contexts_of_s2ag_and_ours_in_one_file(tmp_path: Path) -> None:
         {"context": "Five.", "cited": 2, "year": None, "id": 7},
         {"context": None, "cited": 2},
         {"body_text": "no list"},
+        {"citingcorpusid": 1, "citedcorpusid": 2, "contexts": "Six."},
     )
     texts = dict(zip(found.query_ids, found.texts, strict=True))
-    assert texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five."}
+    assert texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five.", "1:8:0": "Six."}
     assert dict(zip(found.query_ids, found.origins, strict=True))["mine"] == ("1", 2019)
-    assert found.noted == {"no_context": 3, "no_cited": 1, "null in cited": 1, "wrong_type": 1}
+    assert found.noted == {"no_context": 4, "no_cited": 1, "null in cited": 1, "body_text not a list": 1}
+
+
+def test_odd_parts_of_full_text_cost_no_other_context(tmp_path: Path) -> None:
+    spans = [{"start": 3, "ref_id": "b"}, {"start": None, "ref_id": "b"}, None, {"ref_id": "b"}]
+    text = {"text": "By [1].", "cite_spans": spans}
+    entry = {"start": 0, "attributes": {"id": "b", "matched_paper_id": 9}}
+    found = contexts(
+        tmp_path,
+        {
+            "paper_id": "x",
+            "body_text": [None, "text", {"text": None}, text],
+            "bib_entries": {"b": {"link": 9}, "c": None},
+        },
+        {"paper_id": "y", "body_text": [text], "bib_entries": None},
+        {
+            "corpusid": 5,
+            "body": {"text": "By [1].", "annotations": {"bib_ref": [{"start": "3", "attributes": {"ref_id": "b"}}, 7]}},
+            "bibliography": {"annotations": {"bib_entry": [entry, {"start": 1, "attributes": None}]}},
+        },
+    )
+    assert list(found.judgements) == [("5:0", "9", 1), ("x:0", "9", 1)]
+    noted = {"null in body_text": 1, "body_text not an object": 1, "null in cite_spans": 2, "start not a number": 4}
+    assert found.noted == {**noted, "no_context": 1, "bib_ref not an object": 1}
 
 
 def test_years_and_dois_of_contexts_are_those_of_the_corpus(
