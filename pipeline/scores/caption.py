@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.measure.statistics import intervals_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.choose import option
+from pipeline.scores.facts import PoolFacts, pool_facts
 
 DATASET = "dataset level"
 
@@ -24,23 +24,24 @@ _RULES = [name for name, setting in SETTINGS.items() if setting.rule]
 
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the title of a table: what its pools have in common, and every rule that differs from the default."""
-    settings = json.loads(runs["pool_settings"][0])
-    config, depths = flatten(settings), sorted(set(runs["depth"]))
+    first = runs.row(0, named=True)
+    facts, depths = pool_facts(first), sorted(set(runs["depth"]))
+    config = facts.applied
     details = [str(config["year"])] if config.get("year") else []
     details += [f"{config['queries']} queries"] if config.get("queries") else []
     details += [f"seed {config['seed']}"] if "seed" in config else []
     details += [f"top {depths[0]:,}"] if len(depths) == 1 else []
-    sizes = [(json.loads(text).get("size"), size) for text, size in runs.select("pool_settings", "size").iter_rows()]
+    sizes = [(pool_facts(run).size, run["size"]) for run in runs.iter_rows(named=True)]
     asked = sorted({wanted for wanted, size in sizes if isinstance(wanted, int) and wanted > size})
     details += [f"of {', '.join(map(format_count, asked))} candidates asked for"] if asked else []
-    details += unusual(settings)
+    details += unusual(facts)
     if table["over"][0] == "fields":
         size = common_size(table)
         heading = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
-    elif has_own_queries(settings) and table["field"][0] is None:
-        heading = f"Retrieval on {scope(runs.row(0, named=True))}"
+    elif facts.has_own_queries and table["field"][0] is None:
+        heading = f"Retrieval on {scope(first)}"
     else:
-        heading = f"Retrieval by pool size, {scope(runs.row(0, named=True))}"
+        heading = f"Retrieval by pool size, {scope(first)}"
     if config.get("split") == "validation":
         heading = f"Validation queries: {heading[0].lower()}{heading[1:]}"
     return f"{heading} ({', '.join(details)})" if details else heading
@@ -59,18 +60,12 @@ def collection(corpus: str) -> str:
 
 def scope(run: Mapping[str, Any]) -> str:
     """Return the scope of a pool: its field, the collection that its queries came with, or :data:`DATASET`."""
-    own_queries = has_own_queries(json.loads(run["pool_settings"]))
-    return run["field"] or (collection(run["corpus"]) if own_queries else DATASET)
-
-
-def has_own_queries(settings: Mapping[str, Any]) -> bool:
-    """Whether the queries of a pool came with the release; the whole collection is its candidates."""
-    return settings.get("queries_are") == "texts" and settings.get("year") is None
+    return run["field"] or (collection(run["corpus"]) if pool_facts(run).has_own_queries else DATASET)
 
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
     """Return the entry of a page in the index of pages, by the names of :data:`pipeline.scores.page.parts.LISTED`."""
-    year = flatten(json.loads(runs["pool_settings"][0])).get("year")
+    year = pool_facts(runs.row(0, named=True)).applied.get("year")
     return {
         "corpus": collection(runs["corpus"][0]),
         "year": str(year or ""),
@@ -79,24 +74,16 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
     }
 
 
-def unusual(settings: Mapping[str, Any]) -> list[str]:
+def unusual(facts: PoolFacts) -> list[str]:
     """Return the rules of a pool that differ from the protocol, as texts."""
-    applied, defaults = flatten(settings), flatten(canonical(PoolConfig()))
+    applied, defaults = facts.applied, PoolFacts(canonical(PoolConfig())).applied
     rules = [
         _rule_text(name, applied[name]) for name in _RULES if name in applied and applied[name] != defaults.get(name)
     ]
     rules += ["without the document of the query's id"] * (
-        has_own_queries(settings) and applied.get("drop_identical_id", False)
+        facts.has_own_queries and applied.get("drop_identical_id", False)
     )
     return rules + [f"without {name} ({digest[:6]})" for name, digest in applied.get("exclude", ())]
-
-
-def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that apply to a pool, with those of the prefilter on the top level."""
-    if has_own_queries(settings):
-        return {name: settings[name] for name in ("drop_identical_id",) if name in settings}
-    applied = {name: value for name, value in settings.items() if name != "prefilter"}
-    return applied | (settings.get("prefilter") or {})
 
 
 def _rule_text(name: str, value: Any) -> str:
@@ -107,16 +94,17 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the provenance note of a summary: corpus, pools, rules, tie-breaking and bootstrap."""
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
-    config = flatten(json.loads(pools["pool_settings"][0]))
+    facts = [pool_facts(pool) for pool in pools.iter_rows(named=True)]
+    config = facts[0].applied
     resample = summary["resample"][0]
     kinds = summary.filter(pl.col("field").ne_missing(AVERAGE))["interval"]
     interval = intervals_text(kinds, summary["level"][0])
     rules = [_rule_text(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
-    seeds = sorted({pool["seed"] for text in pools["pool_settings"] if "seed" in (pool := flatten(json.loads(text)))})
+    seeds = sorted({pool.applied["seed"] for pool in facts if "seed" in pool.applied})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     rules_text = f" and the rules {', '.join(rules)}" if seed_text and rules else ""
     source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{seed_text}{rules_text}"
-    if json.loads(pools["pool_settings"][0]).get("documents") == "named":
+    if facts[0].is_named:
         source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
         f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
@@ -142,20 +130,20 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
-        details = [*_kind(json.loads(run["pool_settings"])), *parts, *map(_plain, further)]
+        details = [*_kind(pool_facts(run)), *parts, *map(_plain, further)]
         name = _cut("_".join([corpus, *(details or ["scores"])]))  # a corpus may have the name of a study
         repeats = sum(name == earlier or earlier.startswith(f"{name}_table-") for earlier in names.values())
         names[run["kind"]] = f"{name}_table-{repeats + 1}" if repeats else name
     return names
 
 
-def _kind(settings: Mapping[str, Any]) -> list[str]:
-    config = flatten(settings)
+def _kind(facts: PoolFacts) -> list[str]:
+    config = facts.applied
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_name_part("queries", config["queries"])] if "queries" in config else []
     parts += [_name_part("seed", config["seed"])] if "seed" in config else []
-    return parts + [_plain(rule) for rule in unusual(settings)]
+    return parts + [_plain(rule) for rule in unusual(facts)]
 
 
 def _name_part(name: str, value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.measure.measures import parse_measures
+from pipeline.scores.facts import as_json, pool_facts, ranking_settings
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values, with_values
 from pipeline.stages.pool import exclusions
@@ -95,7 +95,7 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
     if not pools:
         return []
-    settings = [json.dumps(canonical(pool.manifest.config)) for pool in pools]
+    settings = [as_json(pool.manifest.config) for pool in pools]
     frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
     selected = filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
     return [pools[number] for number in selected["place"]]
@@ -124,7 +124,8 @@ def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
     """Return the options, with their values, that tell kinds of pools apart."""
     values_of: dict[str, list[set[str]]] = {}
     for of_kind in kinds:
-        settings = [json.loads(text) for text in of_kind["pool_settings"].unique(maintain_order=True)]
+        pools = of_kind.unique("pool_settings", maintain_order=True).iter_rows(named=True)
+        settings = [pool_facts(run).settings for run in pools]
         of_setting = {name: {typed_option(name, value_in(pool, name)) for pool in settings} for name in SETTINGS}
         for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
             values_of.setdefault(name, []).append(values_of_kind)
@@ -172,10 +173,10 @@ def label_of_row(runs: pl.DataFrame, name: str) -> str:
 def _setting_of(run: Settings, name: str) -> Any:
     """Return the value of a pool or system setting of a ranking."""
     if name in SETTINGS:
-        return value_in(json.loads(run["pool_settings"]), name)
+        return value_in(pool_facts(run).settings, name)
     if name == "precision":
         return [precision for precision in (run["precision"] or "").split("+") if precision]
-    return json.loads(run["settings"]).get(name) if name == "missing_positives" else run[name]
+    return ranking_settings(run).get(name) if name == "missing_positives" else run[name]
 
 
 def filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:

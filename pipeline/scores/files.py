@@ -23,8 +23,9 @@ from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
+from pipeline.scores.facts import as_json
 from pipeline.scores.labels import labelled
-from pipeline.scores.store import RUNS, as_json, with_facts
+from pipeline.scores.store import RUNS, with_facts
 from pipeline.sources.judgements import judgements_of, read_judgements
 from pipeline.stages.score import counts_of
 

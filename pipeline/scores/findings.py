@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,9 @@ from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
-from pipeline.scores.caption import flatten, scope
+from pipeline.scores.caption import scope
 from pipeline.scores.compare import FINDINGS, compare
+from pipeline.scores.facts import gaps_of, pool_facts
 from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
 from pipeline.scores.sources import trainings_of
@@ -248,7 +248,7 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
         for test in tested.iter_rows(named=True)
     ):
         limits.append("so few queries that no test can show a difference")
-    year = flatten(json.loads(runs["pool_settings"][0])).get("year")
+    year = pool_facts(runs.row(0, named=True)).applied.get("year")
     unknown, late = [], []
     for run in runs.unique("label", maintain_order=True).iter_rows(named=True):
         label, trainings = run["label"], list(trainings_of(run).values())
@@ -259,7 +259,7 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
         limits.append(f"training data may hold the citations of the queries of {year}: {_listed(late)}")
     if unknown:
         limits.append(f"the training data of {_listed(unknown)} is unknown")
-    limits += _gaps([json.loads(text) for text in runs.unique("pool", maintain_order=True)["metadata_gaps"]])
+    limits += _gaps([gaps_of(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True)])
     absent = runs.unique("pool")["positives_not_in_collection"].sum()
     limits += [f"{absent:,} positives are not in the collection"] if absent else []
     edge = runs.filter(pl.col("also").list.contains(TUNED), pl.col("k1").is_in(LIMITS_K1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import polars as pl
 
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError
-from pipeline.scores.store import as_json
+from pipeline.scores.facts import as_json, pool_facts, ranking_settings
 
 _SETTING_LABELS = {"compute": "precision", "search": "engine"}
 """Names of settings in labels, where users know them by other names."""
@@ -42,7 +41,7 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:
     rows = table.unique("row", keep="last", maintain_order=True).rows(named=True)
-    settings_of = {row["row"]: _flatten(json.loads(row["row_settings"]), row["engine"]) for row in rows}
+    settings_of = {row["row"]: _flatten(ranking_settings(row, "row_settings"), row["engine"]) for row in rows}
     depths = len({row["depth"] for row in rows}) > 1
     label_of = {}
     for row in rows:
@@ -83,7 +82,7 @@ def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
     tables_of: dict[tuple[Any, ...], list[dict[int, Mapping[str, Any]]]] = {}
     ending_of: dict[str, str] = {}
     pools = runs.unique("pool", maintain_order=True).rows(named=True)
-    for pool in sorted(pools, key=lambda pool: json.loads(pool["pool_settings"]).get("size") == "all"):
+    for pool in sorted(pools, key=lambda pool: pool_facts(pool).size == "all"):
         tables = tables_of.setdefault((pool["kind"], pool["field"], pool["size"]), [])
         place = next((place for place, table in enumerate(tables) if _fits(pool, table)), len(tables))
         if place == len(tables):
@@ -105,8 +104,5 @@ def _fits(pool: Mapping[str, Any], table: Mapping[int, Mapping[str, Any]]) -> bo
 
 def _changed(table: Mapping[int, Mapping[str, Any]], pool: Mapping[str, Any]) -> list[str]:
     """Return the settings in which a pool differs from the samples of a table."""
-    first, settings = (
-        {name: value for name, value in json.loads(run["pool_settings"]).items() if name != "sample"}
-        for run in (next(iter(table.values())), pool)
-    )
+    first, settings = (pool_facts(run).of_samples for run in (next(iter(table.values())), pool))
     return changed_fields(first, settings) if first != settings else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,8 +18,9 @@ from pipeline.measure.engines import precision_among
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
-from pipeline.scores.caption import DATASET, collection, has_own_queries, provenance
+from pipeline.scores.caption import DATASET, collection, provenance
 from pipeline.scores.choose import labels_of
+from pipeline.scores.facts import gaps_of, pool_facts, ranking_settings
 from pipeline.scores.labels import format_setting
 from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
@@ -42,7 +42,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     ``compared`` says which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
-    own_queries = has_own_queries(json.loads(pools["pool_settings"][0]))
+    own_queries = pool_facts(pools.row(0, named=True)).has_own_queries
     lines = [
         _how_to_read(table, runs, compared),
         _significance(table, runs),
@@ -50,7 +50,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _fewer_samples(table),
         _missing(runs),
         _unrated(table),
-        describe_gaps(map(json.loads, pools["metadata_gaps"])),
+        describe_gaps(map(gaps_of, pools.iter_rows(named=True))),
         _map_among_abstracts(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
         "" if own_queries else _origins(runs),
         _trained_on(runs),
@@ -142,8 +142,7 @@ def _fewer_samples(table: pl.DataFrame) -> str:
 def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection with queries from its release; empty for a table by field, which has columns."""
     row = table.row(0, named=True)
-    named_in_files = json.loads(runs["pool_settings"][0]).get("documents") == "named"
-    heading = "Named in the files" if named_in_files else "Collection"
+    heading = "Named in the files" if pool_facts(runs.row(0, named=True)).is_named else "Collection"
     size = f"{heading}: {row['size']:,} documents, {row['queries']:,} queries, {row['positives']:,} positives."
     return size if set(table["field"]) == {None} else ""
 
@@ -154,7 +153,7 @@ def _missing(runs: pl.DataFrame) -> str:
     unjudged, absent = pools["queries_without_positive"].sum(), pools["positives_not_in_collection"].sum()
     labels_with_counts = ", ".join(f"{label} {count:,}" for label, count in without.iter_rows() if count)
     parts = [f"Queries without results, scored 0: {labels_with_counts}."] if labels_with_counts else []
-    no_positive = json.loads(pools["pool_settings"][0]).get("no_positive", "ignore")
+    no_positive = pool_facts(pools.row(0, named=True)).settings.get("no_positive", "ignore")
     parts += [f"Queries without a positive, {_NO_POSITIVE[no_positive]}: {unjudged:,}."] if unjudged else []
     ways = set(runs["settings"].str.json_path_match("$.missing_positives").fill_null("ignore"))
     counted = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
@@ -182,7 +181,7 @@ def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     fields = set(table["field"]) - {AVERAGE}
     sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
     experiments: list[str] = []
-    own_queries = has_own_queries(json.loads(runs["pool_settings"][0]))
+    own_queries = pool_facts(runs.row(0, named=True)).has_own_queries
     if fields == {None}:
         experiments = [collection(runs["corpus"][0])] if own_queries else [f"dataset-{size}" for size in sizes]
     elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
@@ -225,7 +224,7 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
     spelled = run["system"].startswith("bm25:")
     parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None and not spelled]
     parts = [f"tuned to {parts[0]}", *parts[1:]] if parts and TUNED in (run["also"] or ()) else parts
-    parts += [f"{weight:g} {name}" for name, weight in (json.loads(run["settings"]).get("weights") or {}).items()]
+    parts += [f"{weight:g} {name}" for name, weight in (ranking_settings(run).get("weights") or {}).items()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
     return ", ".join(parts + ([f"revision {format_setting(run['revision'])}"] if run["revision"] else []))
 
@@ -233,9 +232,9 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
 def _prompts(runs: pl.DataFrame) -> str:
     """Return the prefixes and prompts of the texts that encoders read."""
     lines: dict[str, None] = {}
-    for label, settings, pool in runs.select("label", "settings", "pool_settings").iter_rows():
-        encoders = json.loads(settings)
-        ad_hoc = json.loads(pool).get("queries_are") == "texts"
+    for run in runs.iter_rows(named=True):
+        label, encoders = run["label"], ranking_settings(run)
+        ad_hoc = pool_facts(run).settings.get("queries_are") == "texts"
         paper_prefixes = [*values_of([*values_of(encoders, "encoder")], "paper_prefix")]
         prefix = "query_prefix" if ad_hoc else "paper_prefix"
         query_prefixes = [*values_of([*values_of(encoders, "query_encoder")], prefix)]
@@ -287,7 +286,7 @@ def _map_among_abstracts(runs: pl.DataFrame, seed: int, *, by_field: bool) -> st
     It covers first samples whose positives and negatives differ in the share without an abstract; empty without any.
     """
     gapped = runs.filter(pl.col("sample") == pl.col("sample").min().over("field", "size"))
-    differ = pl.Series([differ_in_abstracts(json.loads(text)) for text in gapped["metadata_gaps"]], dtype=pl.Boolean)
+    differ = pl.Series([differ_in_abstracts(gaps_of(run)) for run in gapped.iter_rows(named=True)], dtype=pl.Boolean)
     gapped = gapped.filter(differ)
     scopes = [gapped] if by_field else gapped.partition_by("size", maintain_order=True)
     texts = [text for scope in scopes if len(scope) for text in _map_texts(scope, seed, by_field)]

@@ -17,6 +17,7 @@ from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
 from pipeline.encode.recipes import UNLIMITED
 from pipeline.encode.registry import Training, trainings
+from pipeline.scores.facts import encoders_of
 from pipeline.stages.titles import exact_name
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
@@ -152,7 +153,7 @@ def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
     """
     if run.get("encoders") is None:
         return {name: training for name, training in trainings(exact_name(run["system"])).items() if training.on}
-    return trainings_in(json.loads(run["encoders"]))
+    return trainings_in(encoders_of(run))
 
 
 def trainings_in(encoders: Iterable[Mapping[str, Any]]) -> dict[str, Training]:
@@ -174,8 +175,9 @@ def trained_on(run: Mapping[str, Any]) -> str:
 def cut_note(runs: pl.DataFrame) -> str:
     """Return the share of texts that each encoder cut at its length; empty if no encoder has one."""
     lines, told = dict[str, None](), list[Any]()
-    for label, encoders in runs.select("label", "encoders").iter_rows():
-        parts = [encoder for encoder in json.loads(encoders or "[]") if encoder.get("length") and encoder["texts"]]
+    for run in runs.iter_rows(named=True):
+        label = run["label"]
+        parts = [encoder for encoder in encoders_of(run) if encoder.get("length") and encoder["texts"]]
         parts = [encoder for encoder in parts if encoder not in told]
         told += parts
         shares = [

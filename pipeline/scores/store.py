@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +24,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
+from pipeline.scores.facts import artifact_of, as_json, path_of
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
@@ -193,27 +193,17 @@ def _frame(root: Path, found: Sequence[_Found]) -> pl.DataFrame:
     return pl.DataFrame([row for row in rows if row["measures"]], schema=RUNS, orient="row")
 
 
-def artifact(run: Mapping[str, Any], kind: str) -> Artifact:
-    """Open the ``corpus``, ``pool`` or ``ranking`` of a row of a frame of rankings."""
-    return Artifact.open(_path(run, kind))
-
-
-def _path(run: Mapping[str, Any], kind: str) -> Path:
-    parents = {"corpus": CORPORA, "pool": POOLS, "ranking": RANKINGS}
-    return Path(run["workspace"], parents[kind], run[kind])
-
-
 def open_pool(run: Mapping[str, Any]) -> Pool | None:
     """Open the pool of a row of a frame of rankings with its corpus; None if one is gone or cannot be read."""
     return next(readable([run], _open_pool), None) if _has_corpus(run) else None
 
 
 def _has_corpus(run: Mapping[str, Any]) -> bool:
-    return run["workspace"] is not None and (_path(run, "corpus") / MANIFEST).is_file()
+    return run["workspace"] is not None and (path_of(run, "corpus") / MANIFEST).is_file()
 
 
 def _open_pool(run: Mapping[str, Any]) -> Pool:
-    pool = Pool(artifact(run, "pool"), Corpus(artifact(run, "corpus")))
+    pool = Pool(artifact_of(run, "pool"), Corpus(artifact_of(run, "corpus")))
     for output in pool.artifact.manifest.outputs:
         pool.artifact.file(output.path)
     pool.corpus.artifact.file("attributes.arrow")
@@ -251,7 +241,7 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     if pool is None and not _has_corpus(first):
         raise InputError(f"the corpus {first['corpus']} must be there to name papers", "Build it again")
     pool = pool or _open_pool(first)
-    tables = {run["label"]: artifact(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
+    tables = {run["label"]: artifact_of(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
     by_label = {label: RankedRun.from_table(table, pool) for label, table in tables.items()}
     return Rankings(pool, Qrels.from_table(pool.qrels, pool), by_label)
 
@@ -260,7 +250,7 @@ def readable_runs(runs: pl.DataFrame) -> pl.DataFrame:
     """Return the rows whose rankings can be read; the others are left out with a line."""
 
     def number(place: int) -> int:
-        artifact(runs.row(place, named=True), "ranking").file("ranking.arrow")
+        artifact_of(runs.row(place, named=True), "ranking").file("ranking.arrow")
         return place
 
     return runs[list(readable(range(len(runs)), number))]
@@ -299,11 +289,6 @@ def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFra
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
     """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
     return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
-
-
-def as_json(settings: Any) -> str:
-    """Return settings as canonical JSON."""
-    return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
 def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
@@ -379,7 +364,9 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
     scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
     if not _is_complete(scores, run["measures"]):
-        raise CorruptError(f"the scores of {_path(run, 'ranking')} have other queries", "Score it again with --repair")
+        raise CorruptError(
+            f"the scores of {path_of(run, 'ranking')} have other queries", "Score it again with --repair"
+        )
     return scores
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,9 +22,10 @@ from pipeline.scores.average import (
     require_same_queries,
 )
 from pipeline.scores.choose import labels_of
+from pipeline.scores.facts import as_json, pool_facts
 from pipeline.scores.given import Scores
 from pipeline.scores.sources import trained_on
-from pipeline.scores.store import IDENTITY, as_json, load_runs
+from pipeline.scores.store import IDENTITY, load_runs
 from pipeline.stages.titles import UNTUNED
 
 USUAL = "usual"
@@ -277,7 +277,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
     for row in figures.iter_rows(named=True):
         rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
-        pools = [json.loads(run["pool_settings"]) for run in rankings]
+        pools = [pool_facts(run).settings for run in rankings]
         shared = {
             key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
         }

@@ -12,10 +12,11 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.scores.facts import artifact_of
 from pipeline.scores.layout import build_tables, select_measures, tables
 from pipeline.scores.notes import ORIGINS, id_kind, origins
 from pipeline.scores.sources import cut_note, trained_on
-from pipeline.scores.store import artifact, open_pool, values
+from pipeline.scores.store import open_pool, values
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
@@ -113,7 +114,7 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
         pool = open_pool(run)
         assert pool is not None
         text = pool.corpus.attributes["abstract_chars"] > 0
-        table = artifact(run, "ranking").arrow("ranking.arrow")
+        table = artifact_of(run, "ranking").arrow("ranking.arrow")
         precisions = []
         for query in range(len(pool.query_rows)):
             relevant = {e["row"] for e in pool.qrels.to_pylist() if e["query"] == query and text[e["row"]]}

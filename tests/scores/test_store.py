@@ -24,9 +24,10 @@ from pipeline.measure.measures import MEASURES
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
+from pipeline.scores.facts import artifact_of
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import build_tables
-from pipeline.scores.store import RUNS, SCORES_SCHEMA, artifact, stored, values
+from pipeline.scores.store import RUNS, SCORES_SCHEMA, stored, values
 from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
@@ -130,7 +131,7 @@ def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pyte
     for seed in (13, 2):
         made.score(tmp_path, corpus, made.pool(tmp_path, corpus, seed=seed), "bm25")
     run = stored(tmp_path).filter(seed=2).row(0, named=True)
-    gone = artifact(run, "pool")
+    gone = artifact_of(run, "pool")
     (gone.path / "manifest.json").write_text("{}")
     assert stored(tmp_path)["seed"].to_list() == [13]
     said = capsys.readouterr().err

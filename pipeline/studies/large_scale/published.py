@@ -11,12 +11,13 @@ from pipeline.core.config import file_name, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import describe_gaps
 from pipeline.scores.average import AVERAGE
+from pipeline.scores.facts import Gaps
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, Table, grid, label_of
 from pipeline.stages.systems import TUNED
-from pipeline.studies.large_scale.rankings import DATASET, Gaps
+from pipeline.studies.large_scale.rankings import DATASET
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 """Measures of the tables, with the number of each measure's table by field."""

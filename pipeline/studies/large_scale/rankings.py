@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import polars as pl
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats
+from pipeline.scores.facts import Gaps, gaps_of
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
@@ -30,9 +30,6 @@ _BANDS = ((1, 10), (11, 30), (31, 100))
 _CUTOFF = 30
 
 Integers = npt.NDArray[np.int64]
-
-Gaps = Mapping[str, Mapping[str, int]]
-"""Counts of positives and negatives, and of those without metadata (:func:`pipeline.corpus.prefilter.count_marks`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,7 @@ class PoolRankings(Rankings):
 def rankings_of(runs: pl.DataFrame) -> PoolRankings:
     """Open the rankings of one pool (:func:`pipeline.scores.store.open_rankings`)."""
     rankings, row = open_rankings(runs), runs.row(0, named=True)
-    group, gaps = row["field"] or DATASET, json.loads(row["metadata_gaps"])
+    group, gaps = row["field"] or DATASET, gaps_of(row)
     return PoolRankings(rankings.pool, rankings.qrels, rankings.runs, group, gaps)
 
 

@@ -5,7 +5,6 @@ A benchmark is any pool with its samples, or the tasks of one format of SciRepEv
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,8 @@ from pipeline.measure.statistics import Floats, by_unit
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
-from pipeline.scores.store import artifact, stored, values, with_values
+from pipeline.scores.facts import PoolFacts, artifact_of, as_json, pool_facts
+from pipeline.scores.store import stored, values, with_values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import UNTUNED, spelled, stored_system
@@ -167,13 +167,17 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> 
     all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     every = recipe.benchmarks or recipe.pools == (ALL,)
     runs = all_runs if every else chosen(all_runs, recipe.pools, system)
-    shared_settings = pl.col("pool_settings").map_elements(_shared, return_dtype=pl.String).alias("of")
+    shared = [as_json(pool_facts(run).of_samples) for run in runs.iter_rows(named=True)]
     counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    groups = runs.with_columns(shared_settings, counted).sort("published").partition_by("corpus", "of", "counted")
+    groups = (
+        runs.with_columns(counted, of=pl.Series(shared, dtype=pl.String))
+        .sort("published")
+        .partition_by("corpus", "of", "counted")
+    )
 
     def benchmark_of(group: pl.DataFrame) -> Benchmark | None:
-        return _of_pools(group.drop("of", "counted"), json.loads(group["of"][0]), corpora, recipe)
+        return _of_pools(group.drop("of", "counted"), pool_facts(group.row(0, named=True)).of_samples, corpora, recipe)
 
     of_pools = filter(None, readable(groups, benchmark_of))
     benchmarks = [*of_pools, *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
@@ -197,11 +201,6 @@ def _is_named(benchmark: Benchmark, pattern: str) -> bool:
     return fnmatchcase(benchmark.name.casefold(), pattern.casefold())
 
 
-def _shared(pool_settings: str) -> str:
-    """Return, as JSON, the settings that all samples of a pool share."""
-    return json.dumps({name: value for name, value in json.loads(pool_settings).items() if name != "sample"})
-
-
 def _of_pools(
     runs: pl.DataFrame, settings: Mapping[str, Any], corpora: Mapping[str, str], recipe: Recipe
 ) -> Benchmark | None:
@@ -223,7 +222,7 @@ def _of_pools(
         return None
     scores = values(runs).filter(measure=measure)
     run, runs_of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
-    corpus, pool = corpora.get(run["corpus"], collection(run["corpus"])), artifact(run, "pool")
+    corpus, pool = corpora.get(run["corpus"], collection(run["corpus"])), artifact_of(run, "pool")
     scores = scores.with_columns(item=pl.col("query").cast(pl.Int64), unit=pl.col("query").cast(pl.String))
     if kind in ("titles", "neighbours"):
         papers = pl.Series(pool.arrow("qrels.arrow")["row"].to_numpy()).cast(pl.Int64).gather(scores["query"])
@@ -262,7 +261,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
         format_count(run["size"]),
         f"{settings['queries']} queries",
         *([f"seed {run['seed']}"] if run["seed"] not in (None, PoolConfig().seed) else []),
-        *unusual(settings),
+        *unusual(PoolFacts(settings)),
     ]
     description = {
         "pools": ", ".join(details),

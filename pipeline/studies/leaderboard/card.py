@@ -23,9 +23,10 @@ from pipeline.measure.estimates import POWER, share_of_clusters
 from pipeline.measure.inputs import query_of
 from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
+from pipeline.scores.facts import artifact_of
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import Sources
-from pipeline.scores.store import artifact, open_pool, open_rankings, readable_runs
+from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
@@ -85,7 +86,9 @@ def _query_groups(benchmark: Benchmark) -> Iterator[tuple[str, Any]]:
     """Yield (name, mask of queries) of a benchmark and then of each of its classes of neighbours, if any."""
     yield benchmark.name, np.ones(benchmark.values.shape[1], bool)
     if benchmark.kind == "neighbours" and benchmark.runs is not None and benchmark.scores is not None:
-        classes = artifact(benchmark.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
+        classes = (
+            artifact_of(benchmark.runs.row(0, named=True), "pool").arrow("queries.arrow").column("field").to_pylist()
+        )
         class_of_query = np.array(classes)[benchmark.scores["query"].unique().sort()]
         yield from ((f"{benchmark.name}, {name}", class_of_query == name) for name in dict.fromkeys(classes))
 

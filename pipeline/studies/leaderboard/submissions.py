@@ -32,7 +32,8 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun, select
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import MAX_DEPTH
-from pipeline.scores.store import artifact, open_pool, stored, values
+from pipeline.scores.facts import artifact_of
+from pipeline.scores.store import open_pool, stored, values
 from pipeline.sources.content import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
@@ -92,7 +93,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     ):
         for run, pool in runs_with_pool:
             file = Path(folder) / f"{len(submission.runs)}.trec.gz"
-            write_ranking(file, artifact(run, "ranking").arrow("ranking.arrow"), pool, "submission", "trec.gz")
+            write_ranking(file, artifact_of(run, "ranking").arrow("ranking.arrow"), pool, "submission", "trec.gz")
             archive.write(file, file.name)
             scores = values(pl.DataFrame([run], runs[0].schema)).sort("query").partition_by("measure", as_dict=True)
             by_measure = {str(measure): column["value"].to_list() for (measure,), column in scores.items()}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
-from pipeline.scores.store import artifact
+from pipeline.scores.facts import artifact_of
 from pipeline.studies.base import find
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
@@ -178,7 +178,7 @@ def test_the_leaderboard_has_the_intervals_of_the_table_of_titles(root: Path, st
 def test_the_leaderboard_draws_and_flips_a_paper_with_all_its_classes(root: Path, study: Any) -> None:
     (found,) = (one for one in board(root) if one.kind == "neighbours")
     assert len(found.units) > 4 * len({*found.units})
-    pool = artifact(found.runs.row(0, named=True), "pool")
+    pool = artifact_of(found.runs.row(0, named=True), "pool")
     assert [*map(int, found.units)] == pool.arrow("qrels.arrow")["row"].to_pylist()
     units = {"": found.units}
     of_papers, apart = (mean_of_means({"": found.values}, 1, units=drawn) for drawn in (units, None))
