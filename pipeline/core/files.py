@@ -188,7 +188,7 @@ def read_arrow(path: Path) -> pa.Table:
     """Return an Arrow IPC file memory-mapped; raise CorruptError if it is not Arrow or truncated."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{path} cannot be read as Arrow ({error})", "Run the stage again with --repair") from error
 
 

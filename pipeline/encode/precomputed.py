@@ -137,7 +137,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
-    except (pa.ArrowInvalid, *ZIP_ERRORS) as error:
+    except (pa.ArrowException, *ZIP_ERRORS) as error:
         raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
 
 

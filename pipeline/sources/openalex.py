@@ -286,7 +286,7 @@ def _read_csv(path: Path) -> pa.Table:
         table = pa.csv.read_csv(
             path, convert_options=pa.csv.ConvertOptions(column_types={"id": text, "merge_into_id": text})
         ).select(["id", "merge_into_id"])
-    except (pa.ArrowInvalid, KeyError, OSError) as error:
+    except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
     prefix = r"^https://openalex\.org/"
     for index, name in enumerate(table.column_names):

@@ -263,7 +263,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file; InputError if it is something else that is known, CorruptError if it is damaged."""
     try:
         return pq.ParquetFile(given(path), memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         if path.is_file():
             refuse_as_parquet(path)
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error

@@ -318,7 +318,7 @@ def test_work_is_of_one_kind_for_the_fields_and_samples_of_one_pool_size() -> No
         return Task("search", 1, "rankings", "r", Letters(depth), {"pool": pools}, lambda *_: {})
 
     usual, other = ranked(Drawn(1_000)), ranked(Drawn(1_000, "Art", 2))
-    assert usual.kind == other.kind
+    assert usual.duration_class == other.duration_class
     assert usual.id != other.id
     others = [ranked(Drawn(2_000)), ranked(Drawn(1_000), "b"), usual.inputs["pool"]]
-    assert usual.kind not in [task.kind for task in others]  # type: ignore[union-attr]
+    assert usual.duration_class not in [task.duration_class for task in others]  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -10,10 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core import files
-from pipeline.encode import lsa
+from pipeline.core.errors import InputError
+from pipeline.encode import lsa, precomputed
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
@@ -251,3 +256,41 @@ def test_word_vectors_hold_no_list_of_all_tokens() -> None:
     sentences = lsa._Sentences(["One two, two.", "Three"])
     assert [list(sentences) for _ in range(2)] == [[["one", "two", "two"], ["three"]]] * 2
     assert not isinstance(iter(sentences), list)
+
+
+@pytest.mark.parametrize("name", ["plain.arrow", "packed.arrow", "plain.parquet", "packed.parquet"])
+def test_flipped_bits_of_vectors_end_in_a_line(name: str, tmp_path: Path, tally: Tally) -> None:
+    """In processes of their own, since damaged offsets of Arrow may end the process that follows them."""
+    ids = pa.array([f"p{row}" for row in range(30)]).dictionary_encode()
+    table = pa.table({"id": ids, "vector": np.random.default_rng(1).normal(size=(30, 6)).tolist()})
+    file, packed = tmp_path / name, name.startswith("packed")
+    if name.endswith("arrow"):
+        options = pa.ipc.IpcWriteOptions(compression="zstd" if packed else None)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=12)
+    else:
+        pq.write_table(table, file, compression="zstd" if packed else "none")
+    whole, chance = file.read_bytes(), random.Random(name)
+    for _ in range(25):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        file.write_bytes(damaged)
+        tally.count("tried")
+        child = os.fork()
+        if child == 0:
+            os._exit(_read_vectors(file))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 2), code
+        tally.count("refused" if code else "harmless")
+
+
+def _read_vectors(file: Path) -> int:
+    """Return 0 if the vectors of a file are read, 2 if it is refused, 70 after any other error."""
+    try:
+        for _ in precomputed.read(*precomputed.find(file), lambda ids: np.arange(len(ids.to_pylist()))):
+            pass
+    except InputError:
+        return 2
+    except BaseException:  # noqa: BLE001 - the process ends here
+        return 70
+    return 0
