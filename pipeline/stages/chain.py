@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, InsufficientDataError, require_known
+from pipeline.core.settings import read
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.encode.spec import Model
@@ -24,7 +25,7 @@ from pipeline.stages.pool import validation_task
 from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
-from pipeline.stages.settings import Ranked
+from pipeline.stages.settings import RANKED, Ranked
 from pipeline.stages.systems import TUNED, Baseline, Bm25, Reranker, System
 from pipeline.stages.tune import Tuning, find_tuning
 
@@ -83,6 +84,7 @@ class Chain(Ranked):
     untuned: bool = False
 
     def __post_init__(self) -> None:
+        read(RANKED, {name: getattr(self, name) for name in ("bm25_engine", "missing_positives", "measure_engine")})
         if self.index is None:
             require_known(self.engine, ENGINES, f"there is no search engine {self.engine!r}")
 

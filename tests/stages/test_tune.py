@@ -248,5 +248,5 @@ def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned:
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:
     with pytest.raises(InputError, match="BM25 was not tuned for tiny-dataset-2019-all-s1"):
         evaluation_of(corpus, "bm25:tuned")
-    with pytest.raises(InputError, match="there is no BM25 engine 'lucen'"):
+    with pytest.raises(InputError, match="--bm25-engine must be postings or lucene, got 'lucen'"):
         evaluation_of(corpus, "bm25", tuned, bm25_engine="lucen")
