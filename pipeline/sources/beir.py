@@ -28,6 +28,9 @@ IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 """Data sets of BEIR, by the name of their folder, whose protocol ranks no document with the query's own id: those of
 ``ignore_identical_ids`` in mteb, where queries are documents, or were numbered with them."""
 
+_QRELS_ENDS = tuple(end + gz for end in ("tsv", "txt", "trec", "csv", "json", "jsonl", "parquet") for gz in ("", ".gz"))
+_QRELS_END = re.compile(r"\.(tsv|txt|trec|csv|jsonl?|parquet)(\.gz)?\Z")
+
 _ID = ("_id", "id", *QUERY[:-1], *DOCUMENT[:-1])
 """Names of the first column of a table of texts in its header."""
 
@@ -37,7 +40,8 @@ class Beir(FileRelease):
     """A BEIR data set.
 
     Attributes:
-        judged: split of the judgements: the file ``qrels/SPLIT`` or ``qrels.SPLIT``, with ``.tsv`` or ``.txt``.
+        judged: split of the judgements: the file ``qrels/SPLIT`` or ``qrels.SPLIT``, with an ending
+            of :func:`pipeline.sources.judgements.read_judgements`.
     """
 
     judged: str = "test"
@@ -50,8 +54,9 @@ class Beir(FileRelease):
         return existing[0] if existing else find_files(self.folder, names, f"BEIR {stem}")[0]
 
     def _qrels(self) -> Path:
-        files = find_files(self.folder, ("qrels/*.t*", "qrels.*.t*"), "BEIR judgements")
-        by_split = {path.name.removeprefix("qrels.").partition(".t")[0]: path for path in reversed(files)}
+        names = [f"{start}*.{end}" for start in ("qrels/", "qrels.") for end in _QRELS_ENDS]
+        files = find_files(self.folder, names, "BEIR judgements")
+        by_split = {_QRELS_END.sub("", path.name.removeprefix("qrels.")): path for path in reversed(files)}
         require_known(self.judged, by_split, f"{self.folder} has no judgements of split {self.judged!r}")
         return by_split[self.judged]
 

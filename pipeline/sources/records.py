@@ -89,15 +89,21 @@ class Tally(Batch):
         self.dropped[reason] += 1
 
     def leave_out_absent(self, judged: Iterable[str], texts: Mapping[str, str]) -> None:
-        """Count and name the judged queries that have no text; InputError if none of them has one."""
-        absent = sorted({*judged} - texts.keys())
-        if not absent:
-            return
-        if not texts.keys() & {*judged}:
+        """Count and name the judged queries that are absent, or have an empty text; InputError if no other is left."""
+        there = texts.keys() & {*judged}
+        absent, empty = sorted({*judged} - there), sorted(query for query in there if not texts[query])
+        if absent and not there:
             raise InputError(f"{self._path} has none of {len(absent)} judged queries", "Give the queries of this split")
-        warn(f"left out: {len(absent):,} judged queries that {self._path} lacks, first {absent[0]!r}")
-        self.noted["judged_query_absent"] += len(absent)
-        self.examples.append(f"judged_query_absent: {self._path.name}: {absent[0]}")
+        if empty and len(empty) == len(there):
+            raise InputError(f"{self._path} has no text of {len(empty)} judged queries", "Name their texts 'text'")
+        for reason, said, queries in (
+            ("judged_query_absent", "left out: {:,} judged queries that {} lacks, first {!r}", absent),
+            ("judged_query_empty", "{:,} judged queries of {} have no text, first {!r}", empty),
+        ):
+            if queries:
+                warn(said.format(len(queries), self._path, queries[0]))
+                self.noted[reason] += len(queries)
+                self.examples.append(f"{reason}: {self._path.name}: {queries[0]}")
 
     def counts(self) -> dict[str, Any]:
         """Return the counts since the last call, as arguments of a batch, and reset them."""

@@ -149,6 +149,35 @@ def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: P
         Beir(folder).queries()
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qrels/test.csv", "query-id,corpus-id,score\nq1,d1,1\n"),
+        ("qrels.test.jsonl", '{"query_id": "q1", "doc_id": "d1", "score": 1.0}\n'),
+        ("qrels/test.trec", "# ours\nq1 0 d1 1\n"),
+    ],
+)
+def test_judgements_of_any_ending(tmp_path: Path, name: str, content: str) -> None:
+    folder = write_beir(tmp_path)
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "dev.tsv")
+    (folder / name).write_text(content)
+    queries = Beir(folder).queries()
+    assert queries is not None
+    assert list(queries.judgements) == [("q1", "d1", 1)]
+
+
+def test_queries_without_a_text_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_beir(tmp_path)
+    write_lines(folder / "queries.jsonl", [{"_id": "q1", "text": None}, {"_id": "q9", "text": "later"}])
+    queries = Beir(folder).queries()
+    assert queries is not None
+    assert queries.noted["judged_query_empty"] == 1
+    assert "1 judged queries of" in capsys.readouterr().err
+    write_lines(folder / "queries.jsonl", [{"_id": name, "query": "asked"} for name in ("q1", "q9")])
+    with pytest.raises(InputError, match="has no text of 2 judged queries"):
+        Beir(folder).queries()
+
+
 @pytest.mark.parametrize(("name", "options", "excluded"), [("cisi", "", 0), ("Quora", "", 2), ("quora", KEEP, 0)])
 def test_equal_ids_exclude_only_where_the_protocol_says_so(
     tmp_path: Path, name: str, options: str, excluded: int
