@@ -60,7 +60,7 @@ help:  ## this list
 	@echo "                 NO_KEEP_SAME_TITLE=1 NO_KEEP_IDENTICAL_ID=1"
 	@echo "  which systems  MODEL=bm25,scincl,bm25:k1=1.2,b=0.75,hf:org/name,mine=/path/to/model DEPTH=500"
 	@echo "                 rrf(bm25,scincl),wsum(bm25,scincl)   ENGINE=exact|faiss|ray, or approximate:"
-	@echo "                 ivf|ivf:cells=2,probes=0.1|hnsw|hnsw:links=16,search=4, on a GPU ivf-gpu|cagra"
+	@echo "                 faiss:HNSW32|faiss:IVF4096,Flat:nprobe=32, on a GPU faiss-gpu:IVF4096,Flat"
 	@echo "                 PRECISION=fp32|fp16|bf16   BM25_ENGINE=postings|lucene   PROBE=5 (seconds of plan)"
 	@echo "  which tables   MEASURES=map,ndcg@10 MEASURE_ENGINE=numpy|ranx BASELINE=bm25 MARGIN=1.0 RESAMPLE=queries|papers|both FORMAT=terminal|markdown|csv|latex"
 	@echo "                 SORT=map MISSING_POSITIVES=ignore|count OUTPUT=folder WHAT=corpora CHECK=golden.csv TOLERANCE=0.01"

@@ -18,7 +18,7 @@ from pipeline.core.install import pip, pip_extra
 from pipeline.core.resources import available_cores, available_memory
 
 _FAISS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
-"""Packages that provide the module ``faiss``; the last one has CAGRA."""
+"""Packages that provide the module ``faiss``."""
 
 
 class Finding(NamedTuple):

@@ -1,4 +1,4 @@
-"""Search by Faiss: flat (exact), and the approximate indexes IVF, HNSW and CAGRA, on the CPU or one GPU.
+"""Search by Faiss: flat (exact), and approximate indexes by their factory strings, on the CPU or one GPU.
 
 Candidates that Faiss finds are scored canonically and ranked in the one total order. Flat search nominates ``depth``
 candidates and a margin for each query; the score of the last one is the goal. The proof, hence the bytes, are those of
@@ -9,6 +9,7 @@ threads. Results on a GPU are less reproducible, so its indexes have separate na
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,8 +34,8 @@ Positions = npt.NDArray[np.int64]
 
 _LOW = np.uint64(0xFFFFFFFF)
 
-_POINTS_A_CELL = 64
-"""Training vectors of k-means for each cell."""
+_DIMENSIONS = (768, 720, 1_000)
+"""Dimensions for which an index is tried: factory strings may divide them."""
 
 GPU_LIMIT = 2_048
 """Maximum number of neighbours that Faiss finds on a GPU."""
@@ -143,7 +144,7 @@ def approximate_search(
     size = 8 * count * queries.shape[1]
     if size > resources.memory:
         raise InputError(
-            f"{settings.kind} holds {count:,} vectors twice, {size >> 20:,} MiB",
+            f"{settings.name} holds {count:,} vectors twice, {size >> 20:,} MiB",
             "Raise --memory, or use --engine=exact, which streams them",
         )
     faiss, search = load(), Search(queries, metric, depth, [Subset(None, excluded)], resources)
@@ -160,9 +161,9 @@ def approximate_search(
     if metric == "cosine":
         vectors = _normalise(vectors[:start], lengths(block.papers.vectors).numpy())
         query_vectors = _normalise(query_vectors, search.norms.numpy())
-    with _threads(faiss, 1):
-        index, parameters = _build_index(settings, vectors[:start], metric, fetch, resources.device)
-        candidates = np.sort(index.search(query_vectors, fetch, params=parameters)[1])
+    with _threads(faiss, 1), _refusals(f"{settings.name} of {start:,} vectors of {queries.shape[1]} components"):
+        index = _build_index(settings, vectors[:start], metric, fetch, resources.device)
+        candidates = np.sort(index.search(query_vectors, fetch)[1])
     distinct = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(distinct & (candidates < start))  # and gives others where it finds too few
     _score_all(search, block, query, candidates[query, column])
@@ -183,78 +184,74 @@ def _normalise(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
     return scaled
 
 
-def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch: int, device: str) -> tuple[Any, Any]:
-    """Return an index of vectors ``[n, d]``, of length 1 for cosine, and its search parameters.
+def check_index(settings: IndexSettings) -> None:
+    """Raise InputError, with Faiss's reason, if Faiss does not know an index or its options."""
+    faiss = load()
+    for dimension in _DIMENSIONS:
+        try:
+            _empty_index(faiss, settings, dimension, faiss.METRIC_L2, 1)
+        except RuntimeError:
+            if dimension == _DIMENSIONS[-1]:
+                with _refusals(settings.name):
+                    raise
+        else:
+            return
 
-    The vectors must not change while it is used. It serves searches for at most ``fetch`` neighbours.
+
+def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch: int, device: str) -> Any:
+    """Return an index of vectors ``[n, d]``, of length 1 for cosine, for searches of at most ``fetch`` neighbours.
 
     Raises:
-        InputError: the index needs a missing GPU or another build of Faiss, finds fewer than ``fetch`` neighbours, or
-            does not fit on the GPU.
+        InputError: it needs a missing GPU, or a GPU finds fewer than ``fetch`` neighbours.
+        RuntimeError: Faiss refuses the index.
     """
     faiss = load()
-    faiss_metric, dimension = _faiss_metric(faiss, metric), vectors.shape[1]
-    visited = int(np.ceil(settings.search * fetch))
-    if settings.kind == "hnsw":
-        index = faiss.IndexHNSWFlat(dimension, settings.links, faiss_metric)
-        index.hnsw.efConstruction, index.hnsw.efSearch = settings.build, visited
-        index.add(vectors)
-        return index, None
-    if settings.kind == "ivf":
-        index = _ivf(faiss, settings, vectors, faiss_metric)
-        index.add(vectors)
-        return index, None
-    gpu = _checked_gpu(faiss, settings, fetch, device)
-    try:
-        if settings.kind == "cagra":
-            config, parameters = faiss.GpuIndexCagraConfig(), faiss.SearchParametersCagra()
-            config.device, config.graph_degree = gpu, 2 * settings.links
-            config.intermediate_graph_degree = 2 * config.graph_degree
-            parameters.itopk_size = visited
-            index = faiss.GpuIndexCagra(_resources(faiss), dimension, faiss_metric, config)
-            index.train(vectors)
-            return index, parameters
-        index = _ivf(faiss, settings, vectors, faiss_metric)
-        if index.nprobe > GPU_LIMIT:
-            raise InputError(f"{index.nprobe:,} cells are more than Faiss looks at on a GPU", "Lower cells or probes")
+    gpu = _checked_gpu(settings, fetch, device) if settings.gpu else None
+    index = _empty_index(faiss, settings, vectors.shape[1], _faiss_metric(faiss, metric), fetch)
+    index.train(vectors)
+    if gpu is not None:
         index = faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
-        index.add(vectors)
-        return index, None
-    except RuntimeError as error:  # Faiss raises nothing else
+    index.add(vectors)
+    return index
+
+
+def _empty_index(faiss: Any, settings: IndexSettings, dimension: int, faiss_metric: int, fetch: int) -> Any:
+    index = faiss.index_factory(dimension, settings.factory, faiss_metric)
+    if cells := faiss.try_extract_index_ivf(index):
+        cells.cp.min_points_per_centroid = 1  # else it warns on standard error
+    if hasattr(index, "hnsw"):
+        index.hnsw.efSearch = fetch  # Faiss visits 16 vectors by default, whatever it is asked for
+    faiss.ParameterSpace().set_index_parameters(index, settings.options)
+    return index
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """Raise InputError for what Faiss refuses; it raises RuntimeError alone, with its place in the code."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = re.sub(r"(?s).*?\.\w+:\d+: |Error: '.*' failed: ", "", str(error)).strip() or str(error)
         raise InputError(
-            f"{settings.kind} of {len(vectors):,} vectors cannot be built on GPU {gpu} ({error})",
-            "If memory is short, use --engine=exact, which streams vectors, or ivf, which needs no GPU",
+            f"Faiss cannot search {what}: {reason}",
+            "Write an index of faiss.index_factory with its options, such as faiss:IVF4096,Flat:nprobe=32, or use "
+            "--engine=exact",
         ) from error
 
 
-def _checked_gpu(faiss: Any, settings: IndexSettings, fetch: int, device: str) -> int:
-    """Return the GPU of an index, after checking that it can be built and searched there."""
+def _checked_gpu(settings: IndexSettings, fetch: int, device: str) -> int:
+    """Return the GPU of an index, after checking that it can be searched there."""
     gpu = gpu_of(device)
     if gpu is None:
         raise InputError(
-            f"{settings.kind} needs a GPU that Faiss can use (--device={device}: none)", "Use --engine=ivf or hnsw"
+            f"{settings.name} needs a GPU that Faiss can use (--device={device}: none)", "Use --engine=faiss:..."
         )
-    if settings.kind == "cagra" and not hasattr(faiss, "GpuIndexCagra"):
-        raise InputError("this build of Faiss has no CAGRA", _reinstall("faiss-gpu", "faiss-gpu-cuvs"))
     if fetch > GPU_LIMIT:
         raise InputError(
             f"{fetch:,} candidates a query (the depth and what is excluded) are more than Faiss finds on a GPU",
             f"Choose a depth below {GPU_LIMIT:,}, or --engine=exact",
         )
     return gpu
-
-
-def _ivf(faiss: Any, settings: IndexSettings, vectors: Floats, faiss_metric: int) -> Any:
-    """Return an empty IVF index with trained cells."""
-    dimension = vectors.shape[1]
-    cells = int(np.clip(settings.cells * len(vectors) ** 0.5, 1, len(vectors)))
-    index = faiss.IndexIVFFlat(faiss.IndexFlat(dimension, faiss_metric), dimension, cells, faiss_metric)
-    index.cp.seed = settings.seed
-    index.cp.max_points_per_centroid = _POINTS_A_CELL
-    index.cp.min_points_per_centroid = 1
-    index.nprobe = max(1, int(np.ceil(settings.probes * cells)))
-    index.train(vectors)
-    return index
 
 
 def _faiss_metric(faiss: Any, metric: Metric) -> Any:

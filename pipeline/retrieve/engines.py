@@ -1,28 +1,20 @@
-"""Search engines by name: exact search, and approximate indexes with their settings. Loads neither torch nor Faiss."""
+"""Search engines by name: exact search, and approximate indexes of Faiss. Loads neither torch nor Faiss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipeline.core.config import pairs
-from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from pipeline.retrieve.dense import ExactEngine
 
 EXACT_ENGINES = ("exact", "faiss")
-
-IndexKind = Literal["ivf", "hnsw", "ivf-gpu", "cagra"]
-KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-
-_PARAMETERS: dict[IndexKind, tuple[str, ...]] = {
-    "ivf": ("cells", "probes"),
-    "hnsw": ("links", "build", "search"),
-    "ivf-gpu": ("cells", "probes"),
-    "cagra": ("links", "search"),
-}
-"""Parameters of each index."""
+INDEXES = ("faiss", "faiss-gpu")
+"""What names of indexes begin with, before a colon."""
 
 
 def dense_engine(name: str, operations: float = 0.0) -> ExactEngine:
@@ -48,64 +40,45 @@ class IndexSettings:
     """Settings that decide the results of an approximate search.
 
     Attributes:
-        kind: ``ivf`` (inverted lists of k-means cells), ``hnsw`` (a navigable small-world graph), ``ivf-gpu`` (as
-            ``ivf``, on a GPU) or ``cagra`` (a graph, on a GPU).
-        cells: cells of IVF, as a multiple of the square root of the number of vectors.
-        probes: cells that IVF visits for a query, as a share of all cells.
-        links: links of a vector in HNSW and CAGRA; HNSW's lowest layer and CAGRA have twice as many.
-        build: vectors that HNSW visits for each inserted vector.
-        search: vectors that HNSW and CAGRA visit for a query, as a multiple of the depth.
-        seed: seed of k-means.
+        factory: the index as a string of ``faiss.index_factory``, such as ``IVF4096,Flat`` or ``HNSW32``.
+        options: options of ``faiss.ParameterSpace``, such as ``nprobe=32`` or ``efSearch=1000``. By default HNSW's
+            efSearch is the number of candidates fetched: the depth and what is excluded; other defaults are Faiss's.
+        gpu: whether it is searched on a GPU, whose results may differ.
     """
 
-    kind: IndexKind
-    cells: float = 1.0
-    probes: float = 0.05
-    links: int = 32
-    build: int = 80
-    search: float = 2.0
-    seed: int = 13
-
-    def __post_init__(self) -> None:
-        limits = {
-            "cells": self.cells > 0,
-            "probes": 0 < self.probes <= 1,
-            "links": self.links >= 2,
-            "build": self.build >= 1,
-            "search": self.search >= 1,
-        }
-        for name, within in limits.items():
-            if not (within and getattr(self, name) < float("inf")):
-                raise InputError(
-                    f"{name}={getattr(self, name):g} of {self.kind} is out of range",
-                    "cells is above 0, probes above 0 and at most 1, links at least 2, build and search at least 1",
-                )
+    factory: str
+    options: str = ""
+    gpu: bool = False
 
     @property
     def name(self) -> str:
-        """The kind and its changed parameters, in the syntax of :func:`parse_settings`."""
-        usual = {parameter.name: parameter.default for parameter in fields(self)}
-        changed = [f"{key}={value:g}" for key in _PARAMETERS[self.kind] if (value := getattr(self, key)) != usual[key]]
-        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
+        """The name that :func:`parse_settings` reads."""
+        return ":".join(filter(None, [INDEXES[self.gpu], self.factory, self.options]))
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of a folder's name."""
+        return re.sub(r"[^A-Za-z0-9_.+=,-]+", "-", self.name)[:60]
 
 
 def parse_settings(text: str) -> IndexSettings | None:
-    """Return the settings of an index name, such as ``ivf`` or ``hnsw:links=16,search=4``; None if it is unknown.
+    """Return the settings of an index, such as ``faiss:HNSW32`` or ``faiss:IVF4096,Flat:nprobe=32``.
+
+    An optional second colon starts the options. A name without a colon is none of an index: None.
 
     Raises:
-        InputError: a parameter is unknown or out of range.
+        InputError: it is no index of Faiss, or an option is not ``name=number``.
     """
-    head, _, parameters = text.partition(":")
-    kind = next((kind for kind in KINDS if kind == head), None)
-    if kind is None:
+    kind, colon, rest = text.partition(":")
+    if not colon:
         return None
-    values: dict[str, Any] = {}
-    for piece, key, value in pairs(parameters) if parameters else []:
-        require_known(key, _PARAMETERS[kind], f"{kind} has no parameter {key!r}")
-        try:
-            values[key] = int(value) if isinstance(getattr(IndexSettings, key), int) else float(value)
-        except ValueError:
-            raise InputError(
-                f"{piece!r} in {text!r} is not a parameter", "Write ivf:cells=2,probes=0.1 or hnsw:links=16"
-            ) from None
-    return IndexSettings(kind, **values)
+    factory, _, options = rest.partition(":")
+    values = list(pairs(options)) if options else []
+    if kind not in INDEXES or not factory.strip():
+        raise InputError(f"there is no search engine {text!r}", "Write faiss:IVF4096,Flat:nprobe=32 or faiss:HNSW32")
+    for piece, key, value in values:
+        if not (re.fullmatch(r"[A-Za-z_]+", key) and re.fullmatch(r"\d+(\.\d+)?", value)):
+            raise InputError(f"{piece!r} in {text!r} is not an option", "Write name=number, such as nprobe=32")
+    return IndexSettings(
+        "".join(factory.split()), ",".join(f"{key}={value}" for _, key, value in values), kind == INDEXES[True]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,8 @@ def format_setting(value: Any) -> str:
     """Return a setting as text for labels and notes; digests are shortened."""
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value).removeprefix("sha256:")[:12] if isinstance(value, str) else str(value)
+    text = str(value).removeprefix("sha256:")
+    return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
 
 
 def _flatten(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:

@@ -354,7 +354,11 @@ def _row_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _engine(settings: Mapping[str, Any]) -> str | None:
     """Return ``exact`` or the index of approximate search; None for systems without vectors."""
     searches = list(values_of(settings, "search"))
-    indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
+    indexes = [
+        from_mapping(IndexSettings, search).name if "factory" in search else str(search.get("kind"))  # earlier versions
+        for search in searches
+        if isinstance(search, Mapping)
+    ]
     return next(iter([*indexes, *searches]), None)
 
 

@@ -16,7 +16,7 @@ from pipeline.core.settings import read
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.encode.spec import Model
-from pipeline.retrieve.engines import EXACT_ENGINES, KINDS, IndexSettings, parse_settings
+from pipeline.retrieve.engines import EXACT_ENGINES, IndexSettings, parse_settings
 from pipeline.retrieve.fusion import Method
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
@@ -31,9 +31,9 @@ from pipeline.stages.tune import Tuning, find_tuning
 
 Stop = Literal["embed", "index", "search"]
 
-ENGINES = ("auto", *EXACT_ENGINES, *KINDS)
-"""Engines of dense search. Those of :mod:`pipeline.retrieve.ann` are approximate and part of the system's name, as in
-``scincl@ivf``."""
+ENGINES = ("auto", *EXACT_ENGINES, "faiss:INDEX")
+"""Engines of dense search. An index of Faiss is approximate and part of the system's name, as in
+``scincl@faiss:HNSW32``."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Chain(Ranked):
             return exact
         if model.multi_vector:
             raise InputError(
-                f"{system.name} has several vectors a paper, which {index.kind} cannot search", "--engine=exact"
+                f"{system.name} has several vectors a paper, which {index.name} cannot search", "--engine=exact"
             )
         ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)

@@ -305,7 +305,10 @@ def approximate_ranking_task(
 
     ``settings`` describe the index; for the other arguments see :func:`dense_ranking_task`.
     """
+    from pipeline.retrieve.ann import check_index
+
     check_depth(depth)
+    check_index(settings)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import approximate_search, recall
@@ -332,7 +335,7 @@ def approximate_ranking_task(
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings, *model.view)
-    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.kind}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.slug}-{slug_of(pool)}", config, inputs, run)
 
 
 def _inputs(

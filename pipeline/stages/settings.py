@@ -20,7 +20,7 @@ class Ranked:
     Attributes:
         depth: entries ranked per query.
         engine: engine of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``ivf:probes=0.1`` (:func:`pipeline.retrieve.engines.parse_settings`), which is evaluated after
+            such as ``faiss:HNSW32`` (:func:`pipeline.retrieve.engines.parse_settings`), which is evaluated after
             exact search.
         bm25_engine: the ranking is the same.
         measures: measures to score besides the default ones.
@@ -34,8 +34,8 @@ class Ranked:
     engine: str = setting(
         "auto",
         "dense search. Exact, with one ranking: auto, exact (CPU or GPU), faiss, or ray (a Ray cluster). "
-        "Approximate, scored beside exact: ivf or hnsw, on a GPU ivf-gpu or cagra, with settings "
-        "ivf:cells=2,probes=0.1 or hnsw:links=16,build=200,search=4",
+        "Approximate, scored beside exact: any index of faiss.index_factory, with options after a second colon, "
+        "faiss:HNSW32 or faiss:IVF4096,Flat:nprobe=32, on a GPU faiss-gpu:IVF4096,Flat",
     )
     bm25_engine: Literal["postings", "lucene"] = setting(
         "postings", "BM25: postings or lucene; the ranking is the same"
@@ -89,7 +89,7 @@ class Choice:
     )
     depth: int | None = setting(None, "ranks kept of each query")
     precision: str | None = setting(None, _PRECISION)
-    engine: str | None = setting(None, "exact, or an index beside it, such as ivf or hnsw:links=16")
+    engine: str | None = setting(None, "exact, or an index beside it, such as faiss:HNSW32")
     missing_positives: Literal["ignore", "count"] | None = setting(
         None, "judged positives that the collection lacks: ignore or count"
     )

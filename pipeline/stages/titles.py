@@ -9,7 +9,7 @@ from typing import get_args
 from pipeline.core.manifest import Manifest
 from pipeline.encode import names
 from pipeline.encode.names import Name
-from pipeline.retrieve.engines import KINDS as INDEXES
+from pipeline.retrieve.engines import INDEXES
 from pipeline.retrieve.fusion import Method
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, System, ranks_without_encoder, resolve
 

@@ -20,7 +20,8 @@ from tests.scores.published import BAD, ENCODER
 
 Row = Mapping[str, Any]
 BM25 = {"k1": 0.9, "b": 0.4}
-IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
+IVF = {"factory": "IVF4,Flat", "options": "nprobe=2", "gpu": False}
+IVF_NAME = "faiss:IVF4,Flat:nprobe=2"
 CSV = ("report", "--format", "csv")
 COMMON = set(flags("root memory workers device repair dry-run json quiet verbose help strict ray-address what"))
 """Options of how a command runs."""
@@ -38,7 +39,7 @@ CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "model": ("lsa", lambda row: row["system"].partition("@")[0], "lsa"),
     "depth": ("10", lambda row: row["depth"], 10),
     "precision": ("bf16", lambda row: row["precision"] in (None, "bfloat16"), True),
-    "engine": ("ivf", lambda row: row["engine"] in (None, "exact", "ivf"), True),
+    "engine": (IVF_NAME, lambda row: row["engine"] in (None, "exact", IVF_NAME), True),
     "measures": ("recall@2", lambda row: row["size"], 8),
     "missing-positives": ("count", lambda row: json.loads(row["settings"])["missing_positives"], "count"),
     "corpus": ("other", lambda row: row["corpus"].split("-")[0], "other"),
@@ -97,8 +98,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.score(root, of, pool, "bm25", measures="map,ndcg,recall@30", **BM25)
     made.score(root, of, pool, "bm25", depth=10, **BM25)
     made.score(root, of, pool, "lsa", BAD, search="exact", encoder=ENCODER, measures="map,ndcg,recall@30,recall@2")
-    made.score(root, of, pool, "lsa@ivf", BAD, search=IVF, encoder={**ENCODER, "compute": "bfloat16"})
-    made.score(root, of, pool, "lsa@hnsw", BAD, search={**IVF, "kind": "hnsw"}, encoder=ENCODER)
+    made.score(root, of, pool, f"lsa@{IVF_NAME}", BAD, search=IVF, encoder={**ENCODER, "compute": "bfloat16"})
+    made.score(
+        root, of, pool, "lsa@faiss:HNSW32", BAD, search={**IVF, "factory": "HNSW32", "options": ""}, encoder=ENCODER
+    )
     made.score(root, of, pool, "lsa", BAD, search="exact", encoder={**ENCODER, "compute": "bfloat16"})
     return root
 
@@ -157,7 +160,7 @@ def test_an_option_chooses_rows_and_pools(root: Path, everything: list[Row], nam
         ("--field Physics", "--field must be Art here, got Physics"),
         ("--model bm52", "--model must name systems that were scored on these pools, got 'bm52'"),
         ("--precision fp16", "--precision must be one of bfloat16, float32 here, got float16"),
-        ("--engine cagra", "--engine must be one of exact, hnsw, ivf here, got cagra"),
+        ("--engine faiss:Flat", f"--engine must be one of exact, faiss:HNSW32, {IVF_NAME} here, got faiss:Flat"),
         ("--measures mrr", "mrr was not scored for any of these rows. Run mdcr eval --measures mrr"),
         ("--measures recall@1000", "Run mdcr eval --measures recall@1000 --depth 1000"),
         ("--baseline bm52", "the baseline must be one of bm25, lsa"),
@@ -227,7 +230,7 @@ MAKES = {
     for name, (value, _, _) in CHOOSES.items()
     if name not in ("corpus", "missing-positives", "keep-identical-id")
 }
-MAKES |= {"model": "bm25", "size": "901", "engine": "hnsw", "field": "Medicine", "queries": "9", "year": "2017"}
+MAKES |= {"model": "bm25", "size": "901", "engine": "faiss:HNSW32", "field": "Medicine", "queries": "9", "year": "2017"}
 MAKES |= {"measures": "f1"}
 BASE = flags("eval --size 900 --queries 20 --samples 2 --model lsa --dry-run")
 

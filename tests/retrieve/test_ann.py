@@ -10,11 +10,14 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.retrieve import ann, dense
-from pipeline.retrieve.ann import approximate_search, recall
+from pipeline.retrieve.ann import approximate_search, check_index, recall
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.engines import IndexKind, IndexSettings, dense_engine, parse_settings
+from pipeline.retrieve.engines import IndexSettings, dense_engine, parse_settings
 from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
 from tests.retrieve.reference import canonical_scores
+
+IVF = IndexSettings("IVF54,Flat", "nprobe=3")
+ON_GPU = IndexSettings("IVF44,Flat", gpu=True)
 
 
 def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
@@ -31,11 +34,11 @@ def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **ho
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: IndexKind, metric: Metric) -> None:
+@pytest.mark.parametrize("factory", ["IVF54,Flat", "HNSW32", "SQ8", "PCA8,IVF16,SQ8"])
+def test_scores_and_order_are_exact_and_nothing_excluded_is_there(factory: str, metric: Metric) -> None:
     case = make_case("random", candidates=3_000)
-    ranking = search(case, IndexSettings(kind), metric, 50)
-    assert 0.2 < recall(ranking, expected(case, metric, 50)) <= 1
+    ranking = search(case, IndexSettings(factory), metric, 50)
+    assert 0.05 < recall(ranking, expected(case, metric, 50)) <= 1
     offsets, removed = case.excluded
     for query in range(len(case.queries)):
         of_query = ranking.query == query
@@ -44,29 +47,36 @@ def test_scores_and_order_are_exact_and_nothing_excluded_is_there(kind: IndexKin
         scores = canonical_scores(case.queries[query], case.vectors[(rows - 7) // 3], metric)
         assert scores.tobytes() == ranking.score[of_query].tobytes()
         assert np.lexsort((rows, scores))[::-1].tolist() == list(range(len(rows)))
-    assert same(ranking, search(case, IndexSettings(kind), metric, 50))
+    assert same(ranking, search(case, IndexSettings(factory), metric, 50))
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric", "candidates", "depth"),
-    [*(("ivf", metric, 2_000, 70) for metric in METRICS), ("ivf", "l2", 30, 500), ("hnsw", "l2", 30, 500)],
+    ("name", "metric", "candidates", "depth"),
+    [
+        *(("faiss:IVF44,Flat:nprobe=44", metric, 2_000, 70) for metric in METRICS),
+        ("faiss:IVF5,Flat:nprobe=5", "l2", 30, 500),
+        ("faiss:HNSW32", "l2", 30, 500),
+        ("faiss:Flat", "cosine", 2_000, 70),
+    ],
 )
-def test_looking_everywhere_finds_everything(kind: IndexKind, metric: Metric, candidates: int, depth: int) -> None:
-    case = make_case("random", candidates=candidates)
-    assert same(search(case, IndexSettings(kind, probes=1.0), metric, depth), expected(case, metric, depth))
+def test_looking_everywhere_finds_everything(name: str, metric: Metric, candidates: int, depth: int) -> None:
+    case, settings = make_case("random", candidates=candidates), parse_settings(name)
+    assert settings is not None
+    assert same(search(case, settings, metric, depth), expected(case, metric, depth))
 
 
 def test_fewer_probes_find_less() -> None:
     case = make_case("random", candidates=4_000)
     exact = expected(case, "l2", 100)
-    shares = [recall(search(case, IndexSettings("ivf", probes=p), "l2", 100), exact) for p in (0.02, 0.2, 1.0)]
+    indexes = [IndexSettings("IVF63,Flat", f"nprobe={probes}") for probes in (1, 12, 63)]
+    shares = [recall(search(case, index, "l2", 100), exact) for index in indexes]
     assert shares == sorted(set(shares))
     assert shares[-1] == 1.0
 
 
 def test_vectors_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="holds 5,000 vectors twice, 1 MiB. Raise --memory, or use --engine[ =]exact"):
-        search(make_case("random"), IndexSettings("ivf"), "l2", 5, memory=1 << 20)
+        search(make_case("random"), IVF, "l2", 5, memory=1 << 20)
 
 
 def test_recall_counts_entries_of_the_exact_ranking() -> None:
@@ -77,41 +87,63 @@ def test_recall_counts_entries_of_the_exact_ranking() -> None:
     assert recall(other, exact) == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("name", ["ivf", "hnsw:links=16,search=4", "ivf:cells=2,probes=0.1", "cagra:links=16"])
-def test_a_name_holds_the_settings_that_differ_from_the_default(name: str) -> None:
-    settings = parse_settings(name)
-    assert settings.name == name
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("faiss:HNSW32", IndexSettings("HNSW32")),
+        ("faiss:IVF4096,Flat:nprobe=32", IndexSettings("IVF4096,Flat", "nprobe=32")),
+        ("faiss-gpu:OPQ16_64,IVF64(PCA8),PQ16", IndexSettings("OPQ16_64,IVF64(PCA8),PQ16", gpu=True)),
+        ("faiss:HNSW32:efSearch=64,efConstruction=200", IndexSettings("HNSW32", "efSearch=64,efConstruction=200")),
+    ],
+)
+def test_an_index_is_spelled_in_one_way(name: str, settings: IndexSettings) -> None:
+    assert parse_settings(name) == settings
     assert parse_settings(name.replace(",", " , ")) == settings
-    assert parse_settings("ivf:probes=0.05") == IndexSettings("ivf")
-    assert parse_settings("exact") is None
+    assert settings.name == name
+    assert parse_settings("exact") is parse_settings("faiss") is None
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ivf:links=3", "ivf has no parameter 'links'. Choose one of: cells, probes"),
-        ("hnsw:serch=3", "hnsw has no parameter 'serch'. Did you mean 'search'"),
-        ("hnsw:links=1.5", "'links=1.5' in 'hnsw:links=1.5' is not a parameter"),
-        ("ivf:probes=1.5", "probes=1.5 of ivf is out of range"),
-        ("ivf:cells=inf", "cells=inf of ivf is out of range"),
-        ("cagra:search=0.5", "search=0.5 of cagra is out of range"),
+        (
+            "hnsw:links=3",
+            "there is no search engine 'hnsw:links=3'. Write faiss:IVF4096,Flat:nprobe=32 or faiss:HNSW32",
+        ),
+        ("faiss:", "there is no search engine 'faiss:'"),
+        ("faiss:HNSW32:efSearch", "'efSearch' in 'faiss:HNSW32:efSearch' is not an option. Write name=number"),
+        ("faiss:IVF4,Flat:nprobe=-1", "'nprobe=-1' in .* is not an option"),
+        ("faiss:HNSWW32", "Faiss cannot search faiss:HNSWW32: could not parse index string HNSWW32. Write an index of"),
+        ("faiss:HNSW32:nprobe=3", "HNSW32:nprobe=3: .*could not set parameter nprobe"),
+        ("faiss:IVF(", "Faiss cannot search .*unbalanced parentheses"),
     ],
 )
-def test_what_cannot_be_set_is_said(name: str, message: str) -> None:
+def test_what_is_no_index_is_said(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_settings(name)
+        check_index(parse_settings(name))
+
+
+def test_what_does_not_fit_the_vectors_is_said() -> None:
+    case = make_case("random", candidates=300)
+    with pytest.raises(
+        InputError, match=r"Faiss cannot search faiss:IVF400,Flat of 300 vectors .* at least 400|as large"
+    ):
+        search(case, IndexSettings("IVF400,Flat"), "l2", 5)
+    check_index(IndexSettings("PQ25"))
+    with pytest.raises(InputError, match="faiss:PQ25 of 300 vectors of .*multiple of the number of subquantizers"):
+        search(case, IndexSettings("PQ25"), "l2", 5)
 
 
 def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case("random", candidates=300)
-    nothing = 2**32 - 1  # what CAGRA gives where it found too few
+    nothing = 2**32 - 1  # what a graph on a GPU gives where it found too few
 
     class Graph:
-        def search(self, queries: np.ndarray, k: int, params: None) -> tuple[None, np.ndarray]:
+        def search(self, queries: np.ndarray, k: int) -> tuple[None, np.ndarray]:
             return None, np.tile(np.array([5, 299, -1, nothing, 5, 0, 7, 7]), (len(queries), 1))
 
-    monkeypatch.setattr(ann, "_build_index", lambda *_: (Graph(), None))
-    ranking = search(case, IndexSettings("cagra"), "l2", 8)
+    monkeypatch.setattr(ann, "_build_index", lambda *_: Graph())
+    ranking = search(case, IndexSettings("HNSW32"), "l2", 8)
     assert len(ranking)
     for query in range(len(case.queries)):
         rows = ranking.row[ranking.query == query]
@@ -123,11 +155,8 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
 @pytest.mark.parametrize(
     ("engine", "device", "message"),
     [
-        *(
-            (IndexSettings(kind), "auto", f"{kind} needs a GPU that Faiss can use .--device[ =]auto: none.. Use --eng")
-            for kind in ("ivf-gpu", "cagra")
-        ),
-        (IndexSettings("cagra"), "cuda", "Faiss cannot use cuda: it sees 0 GPUs"),
+        (ON_GPU, "auto", "faiss-gpu:IVF44,Flat needs a GPU that Faiss can use .--device[ =]auto: none.. Use --engine"),
+        (ON_GPU, "cuda", "Faiss cannot use cuda: it sees 0 GPUs"),
         ("faiss", "cuda", "cannot use cuda: it sees 0 GPUs. Choose --device[ =]cpu"),
         ("faiss", "cuda:3", "cannot use cuda:3: it sees 0 GPUs. Choose --device[ =]cpu"),
         ("faiss", "tpu", "no device 'tpu'"),
@@ -159,29 +188,23 @@ def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytes
     monkeypatch.setattr(ann, "gpu_of", lambda name: 0)
     monkeypatch.setattr(ann.load(), "StandardGpuResources", Scratch, raising=False)
     monkeypatch.setattr(ann.load(), "index_cpu_to_gpu", copied, raising=False)
-    assert same(search(case, IndexSettings("ivf-gpu"), "l2", 50), search(case, IndexSettings("ivf"), "l2", 50))
+    assert same(search(case, ON_GPU, "l2", 50), search(case, IndexSettings("IVF44,Flat"), "l2", 50))
     with pytest.raises(InputError, match="more than Faiss finds on a GPU. Choose a depth below 2,048, or --engine.ex"):
-        search(make_case("random", candidates=3_000), IndexSettings("ivf-gpu"), "l2", 2_049)
-    with pytest.raises(InputError, match="2,051 cells are more than Faiss looks at on a GPU"):
-        search(make_case("random", candidates=2_051), IndexSettings("ivf-gpu", cells=100, probes=1), "l2", 5)
+        search(make_case("random", candidates=3_000), ON_GPU, "l2", 2_049)
     short = True
-    with pytest.raises(InputError, match="ivf-gpu of 2,000 vectors cannot be built on GPU 0 .cudaMalloc failed."):
-        search(case, IndexSettings("ivf-gpu"), "l2", 50)
+    with pytest.raises(
+        InputError, match="cannot search faiss-gpu:IVF44,Flat of 2,000 vectors of .*: cudaMalloc failed"
+    ):
+        search(case, ON_GPU, "l2", 50)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(ann.gpus() == 0, reason="Faiss sees no GPU")
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", ["ivf-gpu", "cagra"])
-def test_indexes_on_a_gpu(kind: IndexKind, metric: Metric) -> None:
+def test_indexes_on_a_gpu(metric: Metric) -> None:
     case = make_case("random", candidates=5_000)
-    if kind == "cagra" and not hasattr(ann.load(), "GpuIndexCagra"):
-        with pytest.raises(InputError, match="has no CAGRA. .*pip uninstall faiss-gpu && .*pip install faiss-gpu-cuvs"):
-            search(case, IndexSettings(kind), metric, 100, device="cuda")
-        return
-    everywhere = IndexSettings(kind, probes=1.0, search=8.0)
-    ranking, exact = search(case, everywhere, metric, 100, device="cuda"), expected(case, metric, 100)
-    assert same(ranking, exact) if kind == "ivf-gpu" else recall(ranking, exact) > 0.9
+    everywhere = IndexSettings("IVF70,Flat", "nprobe=70", gpu=True)
+    assert same(search(case, everywhere, metric, 100, device="cuda"), expected(case, metric, 100))
     with pytest.raises(InputError, match="are more than Faiss finds on a GPU"):
         search(case, everywhere, metric, 2_049, device="cuda")
 

@@ -34,7 +34,7 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     (without,) = tables(pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "lsa")]))
     assert "trained on" not in [column.label for column in without.columns]
     assert not any("Trained on" in note for note in without.notes)
-    assert trained_on({"system": "minilm@ivf:probes=0.5"}) == "citations to 2021"
+    assert trained_on({"system": "minilm@faiss:IVF4,Flat:nprobe=2"}) == "citations to 2021"
 
 
 def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table() -> None:

@@ -30,7 +30,7 @@ from tests.scores.published import ENCODER
 
 BM25 = {"k1": 0.9, "b": 0.4}
 DENSE = {"search": "exact", "metric": "l2", "encoder": ENCODER}
-IVF = {"kind": "ivf", "cells": 1.0, "probes": 0.05, "links": 32, "build": 80, "search": 2.0, "seed": 13}
+IVF = {"factory": "IVF4,Flat", "options": "nprobe=2", "gpu": False}
 
 
 class Case(NamedTuple):
@@ -108,7 +108,7 @@ CASES = {
         f"x (revision {'a' * 12}) | x (revision {'b' * 12})", f"revision {'b' * 12}", "revision",
         DENSE, encoder={**ENCODER, "revision": "b" * 40},
     ),
-    "engine": of_system("x (engine exact) | x (engine ivf)", "", "engine", DENSE, search=IVF),
+    "engine": of_system("x (engine exact) | x (engine faiss:IVF4,Flat:nprobe=2)", "", "engine", DENSE, search=IVF),
     "metric": of_system("x (metric cosine) | x (metric l2)", "", "", DENSE, metric="cosine"),
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ def test_fused_systems_in_the_table(root: Path) -> None:
     assert "is tuned on validation queries" in error
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("kind", ["faiss:IVF8,Flat:nprobe=2", "faiss:HNSW32"])
 def test_approximate_search_says_what_it_leaves_out(root: Path, kind: str) -> None:
     arguments = ("eval", *POOL, "--model", "bm25,lsa", "--engine", kind)
     result = mdcr_json(root, *arguments)

@@ -178,7 +178,7 @@ def test_a_query_whose_vectors_are_zero_has_no_results(
     task = dense(corpus, pool, metric=metric, depth=29, engine=engine, multi_vector=how == "several")
     if how == "ivf":
         model = dataclasses.replace(registry.resolve("stub"), distance=metric)
-        vectors, settings = embed_tasks(corpus, pool, model), IndexSettings("ivf", probes=1)
+        vectors, settings = embed_tasks(corpus, pool, model), IndexSettings("IVF5,Flat", "nprobe=5")
         task = approximate_ranking_task(corpus, pool, vectors, model, task, depth=29, settings=settings)
     made = make(tmp_path, task)
     query, row = zip(*entries(made, "query", "row"), strict=True)

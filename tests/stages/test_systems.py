@@ -263,7 +263,7 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
     mdcr(root, "tune", *flags("--year 2019 --size 300 --queries 10"))
     model = "bm25:tuned,rrf(bm25,mine=lsa:dimension=8),both=rrf(bm25,lsa)"
     mdcr_json(root, "eval", *pool, "--model", model)
-    mdcr_json(root, "eval", *pool, "--model", "lsa,rrf(bm25,lsa)", "--engine", "ivf:probes=0.5")
+    mdcr_json(root, "eval", *pool, "--model", "lsa,rrf(bm25,lsa)", "--engine", "faiss:IVF4,Flat:nprobe=2")
     scores = {str(artifact.manifest.config["system"]): artifact.manifest for artifact in published(root / SCORES)}
     systems = {name: stored_system(manifest) for name, manifest in scores.items()}
     assert {name: str(system) for name, system in systems.items()} == {
@@ -271,7 +271,7 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
         "rrf(bm25:tuned,mine)": "rrf(bm25:tuned,mine=lsa:dimension=8)",
         "both": "both=rrf(bm25:tuned,lsa)",
         "lsa": "lsa",
-        "lsa@ivf:probes=0.5": "lsa",
+        "lsa@faiss:IVF4,Flat:nprobe=2": "lsa",
         "rrf(bm25:tuned,lsa)": "rrf(bm25:tuned,lsa)",
     }
     for name, manifest in scores.items():
@@ -308,4 +308,4 @@ def test_a_stored_name_outside_the_grammar_stays(name: str) -> None:
     manifest = Manifest("0" * 64, "score", 1, "x", {"system": name}, {}, (), {})
     assert stored_system(manifest) == Name(name)
     assert exact_name(name) == name
-    assert exact_name(f"{name}@ivf:probes=0.5") == name
+    assert exact_name(f"{name}@faiss:IVF4,Flat:nprobe=2") == name
