@@ -40,9 +40,9 @@ def dense(
     metric: Metric = "l2",
     depth: int = 10,
     engine: str = "exact",
-    several: bool = False,
+    multi_vector: bool = False,
 ) -> Task:
-    model = dataclasses.replace(registry.resolve("stub"), distance=metric, multi_vector=several)
+    model = dataclasses.replace(registry.resolve("stub"), distance=metric, multi_vector=multi_vector)
     return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
 
 
