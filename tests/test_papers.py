@@ -75,7 +75,7 @@ def options_of(words: list[str], patch: pytest.MonkeyPatch) -> Namespace:
 
 
 def written(study: str) -> Iterator[str]:
-    """Yield regular expressions of what a study may write: first arguments of the calls in its code, and in common.py.
+    """Yield regular expressions of what a study may write: first arguments of the calls in its code, or their ``name``.
 
     These are the names of tables and figures, and the titles of parts of the page.
     """
@@ -83,7 +83,8 @@ def written(study: str) -> Iterator[str]:
     for path in (CODE / "common.py", *([*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")])):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat", ast.unparse(node.func)):
-                match node.args[:1]:
+                named = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
+                match [*named, *node.args][:1]:
                     case [ast.Constant(value=str() as name)]:
                         yield re.escape(name)
                     case [ast.JoinedStr(values=[ast.Constant(value=str() as start), *_])]:
