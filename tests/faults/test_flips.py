@@ -230,7 +230,8 @@ def outcome(root: Path, reader: Sequence[str], name: str, printed: str) -> tuple
 def repair(workspace: Workspace, name: str, damaged: bytes, folder: Path, tally: Tally) -> list[str]:
     """Repair a damaged file. Return what is not as before."""
     root = damage(workspace, name, damaged, folder / f"{random.getrandbits(64):x}")
-    others = {file: (root / file).stat().st_ino for file in workspace.contents if file != name}
+    apart = [file for file in workspace.contents if Path(file).parent != Path(name).parent]
+    others = {file: (root / file).stat().st_ino for file in apart}
     lost = []
     try:
         result = mdcr(root, *workspace.figures, "--repair")
