@@ -10,7 +10,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -30,6 +30,7 @@ from pipeline.core.resources import keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, shape
 from pipeline.encode.base import Encoded
+from pipeline.encode.batches import Batch, token_batches
 from pipeline.encode.spec import Precision
 from pipeline.encode.tokenise import Tokens
 
@@ -54,14 +55,6 @@ _FREE = "Free its memory or use another --device"
 
 _INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp")}
 """Linux processor flags; with any of them, products in that precision are faster than in float32."""
-
-
-class Batch(NamedTuple):
-    """Positions of texts, at most ``rows``, that are computed together, padded to ``width`` tokens."""
-
-    texts: list[int]
-    rows: int
-    width: int
 
 
 class _Launched(NamedTuple):
@@ -215,43 +208,6 @@ class Network(ABC):
         torch.cuda.empty_cache()
         self._batch_tokens = min(self._batch_tokens, max(batch.width, batch.rows * batch.width // 2))
         say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
-
-
-def shape_of(length: int, budget: int, longest: int) -> tuple[int, int]:
-    """Return rows and width of the batch of a text of ``length`` tokens.
-
-    Batches of several texts have at most ``budget`` tokens, padding included. Their width exceeds the length by less
-    than a sixteenth or by less than 8, and is at most ``longest``.
-    A text that fills the budget is a batch of its own length.
-    """
-    step = max(8, 1 << max(length - 1, 1).bit_length() >> 5)
-    width = min(-(-max(length, 1) // step) * step, longest)
-    rows = budget // width
-    return (rows, width) if rows > 1 else (1, max(length, 1))
-
-
-def token_batches(
-    tokens: Sequence[Sequence[int]], budget: int, longest: int, among: Iterable[int] | None = None
-) -> list[Batch]:
-    """Split texts into batches of fixed shapes (:func:`shape_of`), longest texts first.
-
-    A batch of several has some padding: models compute otherwise without any, which neighbours must not decide.
-
-    Args:
-        tokens: token ids of texts.
-        budget: tokens of a batch.
-        longest: maximum tokens of a text.
-        among: positions of the texts to split; all by default.
-    """
-    chosen = range(len(tokens)) if among is None else among
-    batches: list[Batch] = []
-    for position in sorted(chosen, key=lambda text: (-len(tokens[text]), tokens[text])):
-        rows, width = shape_of(len(tokens[position]), budget, longest)
-        room = max(rows - (len(tokens[position]) == width), 1)  # texts without padding come first
-        if not batches or batches[-1][1:] != (rows, width) or len(batches[-1].texts) >= room:
-            batches.append(Batch([], rows, width))
-        batches[-1].texts.append(position)
-    return batches
 
 
 def slow_on_cpu(compute: Precision) -> bool:

@@ -17,7 +17,8 @@ from torch import nn
 
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.network import SAMPLE, Batch, Network, load_saved, loading, torch_device
+from pipeline.encode.batches import Batch
+from pipeline.encode.network import SAMPLE, Network, load_saved, loading, torch_device
 from pipeline.encode.spec import CrossSpec, Model, Pair
 from pipeline.encode.tokenise import Tokens
 

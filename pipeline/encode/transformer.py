@@ -21,10 +21,10 @@ from pipeline.corpus.reader import Text
 from pipeline.encode import bottleneck, shape
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
+from pipeline.encode.batches import Batch
 from pipeline.encode.network import (
     OPTIONS,
     SAMPLE,
-    Batch,
     Network,
     check_transformer,
     check_vocabulary,
