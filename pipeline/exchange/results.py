@@ -10,32 +10,21 @@ from __future__ import annotations
 import io
 import json
 import re
-import struct
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.exchange.entries import name_of, read_entries
+from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
-
-LIMIT = 2**30
-"""Maximum bytes of a file, unpacked."""
-
-_ZSTANDARD, _NAME_LENGTHS = 93, 26
-"""Method of Zstandard in ZIP archives, and the offset of two lengths in the header of a member."""
-
-MAIN = "main"
-"""Name of the metric that a tool calls the main one, or names first."""
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -54,8 +43,6 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
-_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-"""Values of Inspect's letters: correct, incorrect, partially correct, no answer."""
 _DIGITS = 6
 _COMMON = {"run", "qrels", "test", "dev", "train", "trec"}
 _BESIDE = ("model_meta.json", "README.md")
@@ -65,9 +52,6 @@ _UNKNOWN = (
     *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, RecursionError, pl.exceptions.PolarsError,
 )  # fmt: skip
 """What readers raise for content of another shape."""
-
-Row = tuple[str, str, str, str | None, str, str, float]
-"""A row of :data:`VALUES`."""
 
 
 class RunFile(NamedTuple):
@@ -159,7 +143,7 @@ def _recognised(path: Path, metric: str) -> tuple[str, Any]:
     if head == b"PAR1":
         return "table", _of_table(path, pl.DataFrame(pq.read_table(path)))
     if head == b"PK\x03\x04":
-        return "log of Inspect", _of_inspect(_inspect_archive(path))
+        return "log of Inspect", of_inspect(inspect_archive(path))
     text = _text(path)
     if text.lstrip()[:1] in ("{", "["):
         return _of_json(path, text, metric)
@@ -170,13 +154,8 @@ def _text(path: Path) -> str:
     data = bytearray()
     for block in read_blocks(path):
         data += block
-        _check_size(path, len(data))
+        check_size(path, len(data))
     return data.decode()
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > LIMIT:
-        raise InputError(f"{path} must hold at most {LIMIT // 2**20:,} MiB, got more", "Divide it")
 
 
 def _of_lines(path: Path, text: str) -> tuple[str, Any]:
@@ -278,7 +257,7 @@ def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
     if isinstance(content.get("evaluation_results"), list):
         return "Every Eval Ever", _of_every_eval(content)
     if isinstance(content.get("samples"), list) and isinstance(content.get("eval"), dict):
-        return "log of Inspect", _of_inspect([content["eval"], *content["samples"]])
+        return "log of Inspect", of_inspect([content["eval"], *content["samples"]])
     if all(_measure(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
         return "values of ranx", _of_ranx(path, content)
     if all(isinstance(scored, dict) for scored in content.values()):
@@ -288,7 +267,7 @@ def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
 
 def _of_records(path: Path, records: Sequence[Any]) -> tuple[str, Any]:
     if "doc_id" in records[0] and "doc" in records[0]:
-        return "samples of lm-evaluation-harness", _of_samples(path, records)
+        return "samples of lm-evaluation-harness", of_samples(path, records)
     return "table", _of_table(path, pl.DataFrame(records, infer_schema_length=None))
 
 
@@ -307,66 +286,6 @@ def _of_ranx(path: Path, content: Mapping[str, Any]) -> Iterator[Row]:
     for name, of_queries in content.items():
         for query, value in of_queries.items():
             yield name_of(path), "", str(query), None, "", _measure(name) or name, float(value)
-
-
-def _of_samples(path: Path, records: Sequence[Any]) -> Iterator[Row]:
-    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.name.partition(".jsonl")[0])
-    for record in records:
-        end = "" if record.get("filter", "none") == "none" else f",{record['filter']}"
-        numbers = {
-            f"{name}{end}": record[name] for name in record["metrics"] if isinstance(record.get(name), int | float)
-        }
-        main = (
-            {MAIN: next(iter(numbers.values()))} if numbers and record.get("filter") == records[0].get("filter") else {}
-        )
-        for metric, value in (main | numbers).items():
-            yield path.parent.name.replace("__", "/"), task, str(record["doc_id"]), None, "", metric, float(value)
-
-
-def _inspect_archive(path: Path) -> Iterator[Any]:
-    """Yield the header of a log of Inspect, then its samples."""
-    size = 0
-    with zipfile.ZipFile(path) as archive, path.open("rb") as handle:
-        names = archive.namelist()
-        for name in ["header.json", *sorted(name for name in names if name.startswith("samples/"))]:
-            data = _member(archive, handle, name, LIMIT - size + 1)
-            size += len(data)
-            _check_size(path, size)
-            yield json.loads(data)["eval"] if name == "header.json" else json.loads(data)
-
-
-def _member(archive: zipfile.ZipFile, handle: BinaryIO, name: str, most: int) -> bytes:
-    """Return at most so many bytes of a member, also of Zstandard, which Inspect writes and zipfile cannot read."""
-    info = archive.getinfo(name)
-    if info.compress_type != _ZSTANDARD:
-        with files.open_member(archive, name) as member:
-            return member.read(most)
-    handle.seek(info.header_offset + _NAME_LENGTHS)
-    handle.seek(sum(struct.unpack("<HH", handle.read(4))), io.SEEK_CUR)
-    with pa.CompressedInputStream(pa.BufferReader(handle.read(info.compress_size)), "zstd") as stream:
-        return bytes(stream.read(most))
-
-
-def _of_inspect(log: Iterable[Any]) -> Iterator[Row]:
-    header, *samples = log
-    for sample in samples:
-        numbers = dict[str, float]()
-        for scorer, score in (sample.get("scores") or {}).items():
-            value = score["value"]
-            for name, member in value.items() if isinstance(value, dict) else [(scorer, value)]:
-                number = _GRADES.get(member) if isinstance(member, str) else member
-                if isinstance(number, int | float):
-                    numbers[name] = float(number)
-        for metric, number in ({MAIN: next(iter(numbers.values()))} | numbers if numbers else {}).items():
-            yield (
-                str(header["model"]),
-                str(header["task"]),
-                str(sample["id"]),
-                None,
-                str(sample.get("epoch", 1)),
-                metric,
-                number,
-            )
 
 
 def _of_every_eval(content: Mapping[str, Any]) -> Iterator[Row]:

@@ -18,7 +18,8 @@ from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.task import Task
 from pipeline.data import DATA
 from pipeline.exchange.entries import name_of
-from pipeline.exchange.results import MAIN, Found, RunFile, in_our_spelling, read_results
+from pipeline.exchange.results import Found, RunFile, in_our_spelling, read_results
+from pipeline.exchange.samples import MAIN
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.measures import sign_of
 from pipeline.scores.files import evaluate

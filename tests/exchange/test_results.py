@@ -11,7 +11,8 @@ import pytrec_eval
 import ranx
 
 from pipeline.core.errors import InputError
-from pipeline.exchange.results import MAIN, read_results
+from pipeline.exchange.results import read_results
+from pipeline.exchange.samples import MAIN
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2, "d4": 1}}
 RUN = {"q1": {"d2": 2.0, "d1": 1.0}, "q2": {"d3": 3.0, "d4": 1.0}}
