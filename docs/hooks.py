@@ -82,7 +82,7 @@ def commands() -> str:
     parts = ["# Commands and options", f"{top.description} {top.epilog}"]
     parts.append("With `make`, an option is a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
     for name, command in by_name.items():
-        word = f" [{command.word.upper()}]" if command.word else ""
+        word = f" [{command.word.name.upper()}]" if command.word else ""
         parts += [f"## mdcr {name}", str(command.description), f"`mdcr {name}{word} [options]`"]
         for group in command._action_groups:
             rows = [_option(action) for action in group._group_actions if action.help != argparse.SUPPRESS]

@@ -224,7 +224,9 @@ class Workspace:
         by_corpus: dict[str, list[Task]] = {}
         for task in tasks:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        own: dict[str, Any] = {name: settings.pop(name) for name in ("validation", "untuned") if name in settings}
+        own: dict[str, Any] = {
+            name: settings.pop(name) for name in ("validation", "untuned", "tunings") if name in settings
+        }
         left_out = settings.pop("left_out", None)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}

@@ -94,7 +94,7 @@ def test_of_systems(workspace: mdcr.Workspace, tmp_path: Path) -> None:
         "pools": no_pool, "systems": no_systems, "depth": ["x", 0, -1, 2.5, NAN, None, True, []], "colour": ["red"],
         "measures": NO_MEASURES, "engine": [5, "", "nope", None, []], "bm25_engine": [5, "", "nope", None, []],
         "precision": [5, "", "nope", []], "runs": [5, ["/nope"], [5], "/nope", [None], None],
-        "missing_positives": ["nope", 5, None], "allow_unknown": ["x", 5],
+        "missing_positives": ["nope", 5], "allow_unknown": ["x", 5],
     }  # fmt: skip
     refused(workspace.evaluations, usual, wrong)
     refused(workspace.evaluate, usual, wrong)

@@ -176,6 +176,8 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
             f"{folder} holds no weights (no {absent}, whole or in all its files)",
             f"Save the {layout.what} there again, with save_{layout.what} or by download",
         )
+    if not (_has_tokenizer(folder, layout) or _peft(folder)):  # transformers 5 would make an empty one
+        raise InputError(f"{folder} holds no tokenizer (none of {', '.join(_TOKENIZER)})", "Save it there too")
     stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in (*_identity_files(folder, layout), *extra))
     content = _content_digest(folder, stamps)
     if layout is MODEL and _peft(folder):

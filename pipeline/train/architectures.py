@@ -87,7 +87,8 @@ class Architecture:
         modules = getattr(self, f"_{name}")(modules)
         modules[0].max_seq_length = max_length
         self.switch("proximity")
-        self.model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=_SIMILARITIES[base.distance])
+        similarity: Any = _SIMILARITIES[base.distance]
+        self.model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name=similarity)
 
     @property
     def coded(self) -> bool:

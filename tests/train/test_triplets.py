@@ -25,7 +25,7 @@ from tests.builders import made_up_paper, make_corpus, make_pool
 
 FIELDS = ("Physics", "Medicine", "Art")
 UNTIL = 2012
-(RANDOM,) = parse_systems("random")
+RANDOM = parse_systems("random")[0].ranker
 
 
 @pytest.fixture(scope="module")

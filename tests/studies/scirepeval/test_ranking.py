@@ -23,7 +23,7 @@ TABLE = np.random.default_rng(2).normal(size=(60, 6)).astype(np.float32)
 
 def _judged(grades: Grades, soft: Grades | None = None, groups: Mapping[str, Sequence[str]] | None = None) -> Judged:
     """Return judgements among papers p0 to p59, whose rows of ``TABLE`` are their vectors."""
-    keys = Keys("task", [Doc(f"p{number}", f"p{number}", "") for number in range(len(TABLE))])
+    keys = Keys([Doc(f"p{number}", f"p{number}", "") for number in range(len(TABLE))])
     rows = [
         {"query": query, "candidate": candidate, "grade": grade, "soft": soft[query][candidate] if soft else 0}
         for query, candidates in grades.items()

@@ -157,7 +157,7 @@ def test_the_listing_names_every_task(tmp_path: Path) -> None:
         ("in", ["--set", "baseline=bm25"], "baseline"),
         ("in", ["--model", "specter3"], "specter3"),
         ("in", ["--set", "systems=lsa", "--set", "confusion=mine"], "confusion must name a multi-format system"),
-        ("in", ["--set", "systems=lsa", "--set", "formats=absent.toml"], "a TOML file, got absent.toml"),
+        ("in", ["--set", "systems=lsa", "--set", "formats=absent.toml"], "the TOML file absent.toml cannot be read"),
         ("in", ["--set", "systems=lsa", "--set", 'training_lists=["absent"]'], "a training list must be a file"),
         ("in/s2and/tiny", [], "files of a task"),
     ],
