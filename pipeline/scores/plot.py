@@ -5,6 +5,7 @@ A frame has a row for each query and measure, as :meth:`pipeline.api.Workspace.s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -60,13 +61,16 @@ def drawing() -> Iterator[Any]:
     Notebooks show its figures, whatever backend they use.
 
     Raises:
-        InputError: matplotlib is not installed.
+        InputError: matplotlib is not installed, or MPLBACKEND names no backend.
     """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError("figures need matplotlib, which is not installed", pip_extra("plot")) from error
+    except ValueError as error:  # matplotlib reads MPLBACKEND when it is imported
+        named = os.environ.get("MPLBACKEND", "")[:60]
+        raise InputError(f"MPLBACKEND must be a backend of matplotlib, got {named!r}", "Correct or unset it") from error
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:

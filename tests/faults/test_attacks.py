@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,16 @@ def test_odd_numbers_of_threads_are_refused(setting: str, tiny: Path, tally: Tal
     name, _, value = setting.partition("=")
     tally.count("tried")
     assert name in one_line_error(mdcr(tiny, "show", "corpora", env={name: value}))
+    tally.count("refused")
+
+
+def test_an_unknown_backend_of_matplotlib_is_refused(tally: Tally) -> None:
+    """In a process of its own, since matplotlib reads the variable when it is imported."""
+    script = "from pipeline.scores.plot import drawing\nwith drawing(): pass"
+    tally.count("tried")
+    environment = os.environ | {"MPLBACKEND": "abc"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert "InputError: MPLBACKEND must be a backend of matplotlib, got 'abc'" in done.stderr
     tally.count("refused")
 
 
