@@ -133,8 +133,9 @@ class Export:
     format: str | None = setting(
         None,
         "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
-        "run: trec (default), trec.gz, json, json.gz or parquet; "
-        "scores: csv (default), csv.gz, parquet or mteb; vectors: npy (default) or parquet",
+        "run: trec (default), trec.gz, ir_metadata, json, json.gz or parquet; "
+        "scores: csv (default), csv.gz, parquet, mteb, every_eval_ever or eval_results; "
+        "vectors: npy (default) or parquet",
     )
     output: Path | None = setting(None, "folder for the files (default: runs/exports)")
     benchmark: Path | None = setting(None, "benchmark: its folder in the MDCR layout (docs/mdcr.md)", of=("benchmark",))

@@ -6,6 +6,7 @@ and numbered files, each of consecutive papers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
@@ -51,7 +52,7 @@ class _Segment:
             )
 
 
-class SegmentStore:
+class SegmentStore(ABC):
     """Reads a store; a paper in several segments is read from the first of them by name.
 
     Memory: 4 bytes a stored paper.
@@ -121,9 +122,9 @@ class SegmentStore:
                 papers = own[bounds[file] : bounds[file + 1]]
                 yield Place(index, int(segment.numbers[file]), rows[papers], positions[papers] - segment.edges[file])
 
+    @abstractmethod
     def _files(self, artifact: Artifact, table: pa.Table) -> tuple[Ints, Ints]:
         """Return the numbers of a segment's files, rising, and their numbers of papers; ``table`` is its list."""
-        raise NotImplementedError
 
     def _locate(self, rows: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int32], Ints]:
         """Return the number of the segment of each row, or -1, and the position of the row in its list."""

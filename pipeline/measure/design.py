@@ -212,15 +212,6 @@ def _sets(values: pl.DataFrame, design: Design, measure: Sequence[str]) -> list[
     return values.partition_by(keys, maintain_order=True) if keys else [values]
 
 
-def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of groups, float64 ``[rows, items]``, as a frame: ``rows``, ``group``, ``item``, ``value``."""
-    frames = []
-    for name, values in groups.items():
-        row, item = (axis.ravel() for axis in np.indices(values.shape))
-        frames.append(rows[row].with_columns(group=pl.lit(name), item=pl.Series(item), value=pl.Series(values.ravel())))
-    return pl.concat(frames)
-
-
 class _Items(NamedTuple):
     """The values of a set of items.
 

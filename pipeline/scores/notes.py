@@ -13,10 +13,11 @@ from pipeline.core.config import format_count, values_of
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
-from pipeline.measure.design import Design, estimate, tall
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import precision_among
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
+from pipeline.measure.statistics import tall
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, provenance
 from pipeline.scores.choose import labels_of
