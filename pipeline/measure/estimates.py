@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core.rng import generator
-from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Interval, holm, mean_of_means
+from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Groups, Interval, holm, mean_of_means
 
 POWER = 0.8
 ENOUGH = 0.1
@@ -275,3 +275,12 @@ def rank_correlation(first: Floats, second: Floats, level: float = LEVEL) -> Int
     error = ndtri((1 + level) / 2) * np.sqrt((1 + value**2 / 2) / (pairs - 3))
     z = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
     return value, float(np.tanh(z - error)), float(np.tanh(z + error))
+
+
+def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of groups, float64 ``[rows, items]``, as a frame: ``rows``, ``group``, ``item``, ``value``."""
+    frames = []
+    for name, values in groups.items():
+        row, item = (axis.ravel() for axis in np.indices(values.shape))
+        frames.append(rows[row].with_columns(group=pl.lit(name), item=pl.Series(item), value=pl.Series(values.ravel())))
+    return pl.concat(frames)

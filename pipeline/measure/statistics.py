@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
@@ -161,15 +160,6 @@ def benjamini_hochberg(p_values: npt.ArrayLike) -> Floats:
     adjusted = np.empty(len(raw))
     adjusted[order] = np.minimum(np.minimum.accumulate(stepped), 1.0)
     return adjusted
-
-
-def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of groups, float64 ``[rows, items]``, as a frame: ``rows``, ``group``, ``item``, ``value``."""
-    frames = []
-    for name, values in groups.items():
-        row, item = (axis.ravel() for axis in np.indices(values.shape))
-        frames.append(rows[row].with_columns(group=pl.lit(name), item=pl.Series(item), value=pl.Series(values.ravel())))
-    return pl.concat(frames)
 
 
 class Means(NamedTuple):

@@ -15,9 +15,9 @@ from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import precision_among
+from pipeline.measure.estimates import tall
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
-from pipeline.measure.statistics import tall
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, provenance
 from pipeline.scores.choose import labels_of

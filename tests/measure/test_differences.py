@@ -12,12 +12,12 @@ import scipy.stats
 
 from pipeline.core.errors import InputError
 from pipeline.measure.design import Design, estimate
+from pipeline.measure.estimates import tall
 from pipeline.measure.statistics import (
     equivalence,
     mean_of_means,
     permutation_of_means,
     standardised_effect,
-    tall,
 )
 
 RNG = np.random.default_rng(5)

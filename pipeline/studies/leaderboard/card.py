@@ -19,9 +19,8 @@ from pipeline.core.errors import InputError, MdcrError, nearest
 from pipeline.core.schema import NO_YEAR
 from pipeline.encode import hub, names, registry
 from pipeline.measure.design import Design, Draws, corrected, estimate
-from pipeline.measure.estimates import POWER, share_of_clusters
+from pipeline.measure.estimates import POWER, share_of_clusters, tall
 from pipeline.measure.inputs import query_of
-from pipeline.measure.statistics import tall
 from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.facts import artifact_of

@@ -23,8 +23,8 @@ from pipeline.core.workspace import POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.design import Design, Draws, estimate
-from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
-from pipeline.measure.statistics import Floats, Groups, simultaneous, tall
+from pipeline.measure.estimates import POWER, detectable, queries_needed, tall, variance_interval
+from pipeline.measure.statistics import Floats, Groups, simultaneous
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import DIFFERENCE, Cell, Form, Table, Value, cell, grid
 from pipeline.stages.chain import Evaluation

@@ -13,7 +13,8 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.files import resolved
 from pipeline.measure.design import Design, estimate
-from pipeline.measure.statistics import Floats, tall
+from pipeline.measure.estimates import tall
+from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.choose import labels_of
 from pipeline.scores.page.browse import Typed
