@@ -1,57 +1,42 @@
-"""``docs/papers.md`` lists every table and figure of the papers; its commands parse, and the outputs it names exist."""
+"""Every table and figure of the papers has a row; its commands parse, its outputs exist, and the page shows it all."""
 
 from __future__ import annotations
 
 import ast
 import re
 import shlex
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import get_args
 
 import pytest
 
 from pipeline.cli.arguments import parser
-from pipeline.cli.spelling import with_variables
+from pipeline.cli.papers import Paper, known, needs, sections
+from pipeline.cli.study import read_chosen
 from pipeline.encode import names, registry
-from pipeline.studies.base import STUDIES, find
-from pipeline.studies.recipe import find_recipe, read_recipe, replaced_systems, with_settings
+from pipeline.studies.base import STUDIES
 from pipeline.studies.scirepeval.steps import multi_format
+from tests.cli.run import mdcr
 from tests.test_docs import COMMANDS, ROOT
 
 NUMBERED = {
-    "Medić & Šnajder 2022": (8, 0),
-    "Singh et al. 2023": (11, 2),
-    "Singh et al. 2022": (9, 2),
-    "Singh & Singh 2022": (9, 13),
-    "Mysore et al. 2021": (3, 3),
+    "mdcr": (8, 0),
+    "scirepeval": (11, 2),
+    "scirepeval2022": (9, 2),
+    "neighbours": (9, 13),
+    "csfcube": (3, 3),
 }
 """Numbered tables and figures in the text of each paper."""
 
 CODE = ROOT / "pipeline/studies"
+PAPERS = known()
+LETTERED = [(paper, each.letter) for paper, found in PAPERS.items() for each in found.commands]
 
 
-class Section(NamedTuple):
-    """A paper: words of its commands by letter, and cells of its rows."""
-
-    commands: dict[str, list[str]]
-    rows: list[list[str]]
-
-
-def sections() -> dict[str, Section]:
-    found = {}
-    for part in (ROOT / "docs/papers.md").read_text().split("\n## ")[1:]:
-        title, _, body = part.partition(":")
-        lettered = re.findall(r"^(.*\S) +# ([A-Z])\b", body.split("```")[1].replace("\\\n", " "), re.MULTILINE)
-        lines = re.findall(r"^\| ((?:Table|Figure) .*)\|$", body, re.MULTILINE)
-        rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-        found[title] = Section({letter: shlex.split(words) for words, letter in lettered}, rows)
-    return found
-
-
-PAPERS = sections()
-LETTERED = [(paper, letter) for paper, section in PAPERS.items() for letter in section.commands]
+def words_of(paper: str, letter: str) -> list[str]:
+    """Return the words of a command, the first after ``mdcr``."""
+    return next(shlex.split(each.text)[1:] for each in PAPERS[paper].commands if each.letter == letter)
 
 
 def outputs(sources: str) -> Iterator[tuple[str, list[str]]]:
@@ -59,19 +44,6 @@ def outputs(sources: str) -> Iterator[tuple[str, list[str]]]:
     for part in sources.split(";"):
         letters, _, listed = part.partition(":")
         yield from ((letter, re.findall("`([^`]+)`", listed)) for letter in re.findall("[A-Z]", letters))
-
-
-def options_of(words: list[str], patch: pytest.MonkeyPatch) -> Namespace:
-    """Parse a command as ``mdcr`` does, and the variables of one of make."""
-    tool, command, *rest = words
-    if tool == "make":
-        variables = dict(word.split("=", 1) for word in rest)
-        for name, value in {"GOALS": command, "MAKE": " ".join(variables)}.items():
-            patch.setenv(f"MDCR_{name}", value)
-        for name, value in variables.items():
-            patch.setenv(f"MDCR_MAKE_{name}", value)
-        rest = with_variables([command], COMMANDS)[1:]
-    return parser()[0].read([command, *rest])
 
 
 def written(study: str) -> Iterator[str]:
@@ -91,52 +63,62 @@ def written(study: str) -> Iterator[str]:
                         yield f"{re.escape(start)}.*"
 
 
+def test_the_page_is_what_the_command_prints() -> None:
+    page = (ROOT / "docs/papers.md").read_text()
+    assert page.endswith(sections()), "mdcr papers --format markdown prints the end of docs/papers.md"
+    assert get_args(COMMANDS["papers"].settings["paper"].kind) == (*PAPERS,)
+
+
 def test_every_table_and_figure_of_each_paper_has_a_row() -> None:
-    listed = {paper: [row[0] for row in section.rows] for paper, section in PAPERS.items()}
+    listed = {name: [row.number for row in paper.rows] for name, paper in PAPERS.items()}
     assert listed == {
-        paper: [*(f"Table {n + 1}" for n in range(tables)), *(f"Figure {n + 1}" for n in range(figures))]
-        for paper, (tables, figures) in NUMBERED.items()
+        name: [*(f"Table {n + 1}" for n in range(tables)), *(f"Figure {n + 1}" for n in range(figures))]
+        for name, (tables, figures) in NUMBERED.items()
     }
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_row_names_a_command_or_says_why_there_is_none(paper: str) -> None:
-    used = set()
-    for number, _, here, sources, note in PAPERS[paper].rows:
-        letters = {letter for letter, _ in outputs(sources)}
-        used |= letters
-        assert here in ("yes", "partly", "no"), number
-        assert bool(letters) == (here != "no"), number
-        assert note or here == "yes", number
-        assert {f"Table {n}" for n in re.findall(r"`table-(\d+)`", sources)} <= {number}
-    assert used == {*PAPERS[paper].commands}
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_a_row_names_commands_or_says_what_it_is(paper: Paper) -> None:
+    for row in paper.rows:
+        assert row.note or row.letters, row.number
+        assert {f"Table {n}" for n in re.findall(r"`table-(\d+)`", row.outputs)} <= {row.number}
+    assert {letter for row in paper.rows for letter in row.letters} == {c.letter for c in paper.commands} - {""}
+    assert {need for command in paper.commands for need in command.needs} <= {*needs()}
 
 
 @pytest.mark.parametrize(("paper", "letter"), LETTERED)
-def test_commands_parse_and_name_known_settings_and_systems(
-    paper: str, letter: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = options_of(PAPERS[paper].commands[letter], monkeypatch)
+def test_commands_parse_and_name_known_settings_and_systems(paper: str, letter: str) -> None:
+    options = parser()[0].read(words_of(paper, letter))
     systems = getattr(options, "model", None)
     if options.command == "study":
-        study, settings = find(options.study), with_settings(options.set)
-        changes = settings | (replaced_systems(study.recipe, settings, systems) if systems else {})
-        path = find_recipe(Path(options.recipe)) if options.recipe else study.default_recipe
-        systems = read_recipe(path, study.recipe, changes).systems
+        systems = read_chosen(options)[2].systems
     for name in names.parse(systems or ""):
         assert name.base.partition(":")[0] in (*multi_format(), "bm25", "tfidf", "ot") or registry.kind_of(str(name))
 
 
 @pytest.mark.parametrize(("paper", "letter"), LETTERED)
-def test_outputs_stand_in_the_code_of_their_study(paper: str, letter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = options_of(PAPERS[paper].commands[letter], monkeypatch)
+def test_outputs_stand_in_the_code_of_their_study(paper: str, letter: str) -> None:
+    words = words_of(paper, letter)
     listed = {
-        output
-        for row in PAPERS[paper].rows
-        for source, found in outputs(row[3])
-        for output in found
+        output for row in PAPERS[paper].rows for source, found in outputs(row.outputs) for output in found
         if source == letter
-    }
-    assert not listed or options.command == "study"
-    known = set(written(options.study)) if listed else set()
-    assert not [output for output in listed if not any(re.fullmatch(name, output) for name in known)]
+    }  # fmt: skip
+    assert not listed or words[0] == "study"
+    known_names = set(written(words[1])) if listed else set()
+    assert not [output for output in listed if not any(re.fullmatch(name, output) for name in known_names)]
+
+
+def test_nothing_at_hand_is_said(tmp_path: Path) -> None:
+    said = mdcr(tmp_path, "reproduce", "scirepeval", "--input", str(tmp_path))
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.count(" skipped: mdcr study") == len(PAPERS["scirepeval"].commands)
+    assert f"needs scirepeval: {needs()['scirepeval']}" in said.stderr
+
+
+def test_what_is_at_hand_runs_without_encoders_that_are_not(tmp_path: Path) -> None:
+    (tmp_path / "mdcr").mkdir()
+    said = mdcr(tmp_path, "reproduce", "mdcr", "--input", str(tmp_path), "--dry-run").stderr
+    assert re.search(rf"^C: mdcr study mdcr_eval --input {tmp_path}/mdcr --set=systems=bm25 ", said, re.MULTILINE)
+    assert "without scibert (weights of allenai/scibert_scivocab_uncased)" in said
+    assert "A skipped: mdcr study large_scale" in said
+    assert "1 of 5 commands would run" in said

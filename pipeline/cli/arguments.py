@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import pipeline
-from pipeline.cli.settings import BENCHMARK, RUNNING, VARIOUS, Audit, Evaluate, Export, Fetch, NewCorpus, StudyOptions
+from pipeline.cli.settings import (
+    BENCHMARK,
+    RUNNING,
+    VARIOUS,
+    Audit,
+    Evaluate,
+    Export,
+    Fetch,
+    NewCorpus,
+    Reproduce,
+    StudyOptions,
+)
 from pipeline.cli.spelling import Help, Parser
 from pipeline.cluster.settings import REQUESTS
 from pipeline.core.settings import Setting, choices_text, settings_of
@@ -112,6 +123,8 @@ _FILES = dataclasses.replace(DISPLAY["format"], help="with commas: page, markdow
 _COUNTED = _own(some(VARIOUS, "pools benchmarks output"))
 _BENCHMARK = Group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)", BENCHMARK)
 _EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN, _BENCHMARK)
+
+_Paper = Literal["mdcr", "scirepeval", "scirepeval2022", "neighbours", "csfcube"]
 
 COMMANDS: Mapping[str, Command] = {
     "fetch": Command(
@@ -266,6 +279,20 @@ COMMANDS: Mapping[str, Command] = {
         (_COUNTED,),
         "",
         word("model", str, "the system"),
+    ),
+    "papers": Command(
+        "list the tables of the five papers, and the command that makes each",
+        "papers:papers",
+        (_own(some(DISPLAY, "format")),),
+        "json",
+        word("paper", _Paper, required=False),
+    ),
+    "reproduce": Command(
+        "run the commands of a paper with the data and encoders at hand, and say what the others need",
+        "papers:reproduce",
+        (_own(settings_of(Reproduce)),),
+        "memory workers device dry_run",
+        word("paper", _Paper),
     ),
     "plan": Command(
         "print what eval would make with the same options, and time, disk and memory of the embedding",

@@ -191,3 +191,10 @@ class StudyOptions:
     output: Path | None = setting(None, "folder for its files (default: runs/reports/NAME)")
     list: bool = setting(False, "list what the input folder contains, and stop")
     schema: bool = setting(False, "print the JSON schema of its recipe, for editors, and stop")
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Settings of ``reproduce``."""
+
+    input: Path = setting(Path("/data"), "folder with the data: /data/NAME of a command is NAME in it")

@@ -45,11 +45,7 @@ def study(options: argparse.Namespace) -> None:
     if options.schema:
         print_json(schema_of(chosen.recipe))
         return
-    path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
-    settings = with_settings(options.set)
-    recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
-    if options.model:
-        refuse_kept(recipe, settings)
+    chosen, path, recipe = read_chosen(options)
     if options.list:
         if chosen.listing is None:
             raise InputError(f"--list must be of a study with an input, got {chosen.name}", "Leave out --list")
@@ -60,6 +56,17 @@ def study(options: argparse.Namespace) -> None:
         print_plan(workspace, chosen, recipe, options)
         return
     present(workspace, chosen, path.stem, recipe, options, options.output)
+
+
+def read_chosen(options: argparse.Namespace) -> tuple[Study, Path, Any]:
+    """Return the study of a command, the path of its recipe, and the recipe with the changes of the command line."""
+    chosen = find(options.study)
+    path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
+    settings = with_settings(options.set)
+    recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
+    if options.model:
+        refuse_kept(recipe, settings)
+    return chosen, path, recipe
 
 
 def present(

@@ -129,6 +129,7 @@ DRY = {
     **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,wsum(bm25,lsa)"),
     "submit": f"eval {POOL} --seed 9 --model bm25,lsa",
     "triplets": "specter --corpus tiny --until 2015",
+    "reproduce": "csfcube --input nowhere",
     "report": None,
     "train": None,
     "fetch": None,

@@ -1,0 +1,214 @@
+"""``mdcr papers``: the tables of the five papers with their commands. ``mdcr reproduce``: run those of one paper."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pipeline.cli import commands as cli
+from pipeline.cli.arguments import parser
+from pipeline.cli.output import print_json, print_table
+from pipeline.cli.study import read_chosen
+from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.progress import say
+from pipeline.core.workspace import REPORTS, corpus_names
+from pipeline.data import DATA
+from pipeline.encode import hub, names, registry
+from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.studies.scirepeval.steps import multi_format
+
+FILE = DATA / "papers.toml"
+_FOLDER = r"(?<![\w/])/data/([\w-]+)"
+_RUNNING = ("root", "memory", "workers", "device")
+_WIDTH = 140
+
+
+class Command(NamedTuple):
+    """A command: its letter (empty: it comes before the others), its text, and names of what it needs."""
+
+    letter: str
+    text: str
+    needs: tuple[str, ...]
+
+
+class Row(NamedTuple):
+    """A table or figure: outputs are ``A: `table`; B``; without any, it is no result that a command could give."""
+
+    number: str
+    shows: str
+    outputs: str
+    note: str
+
+    @property
+    def letters(self) -> list[str]:
+        """Letters of its commands."""
+        return [letter for part in self.outputs.split(";") for letter in re.findall("[A-Z]", part.partition(":")[0])]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its commands in order, its tables and figures; ``after`` is text below them."""
+
+    name: str
+    title: str
+    commands: tuple[Command, ...]
+    rows: tuple[Row, ...]
+    after: str
+
+    def here(self, row: Row) -> str:
+        """Return whether commands give a table: ``yes``, ``yes, needs: ...`` or ``no``."""
+        needed = [need for each in self.commands if each.letter in row.letters for need in each.needs]
+        answer = "partly" if row.note.startswith("lacks: ") else "yes" if row.letters else "no"
+        return answer + (f", needs: {', '.join(dict.fromkeys(needed))}" if needed else "")
+
+    @property
+    def table(self) -> Table:
+        """Its rows."""
+        columns = tuple(Column("", label, text=True) for label in ("shows", "here", "from", "note"))
+        lines = (TableRow(row.number, (row.shows, self.here(row), row.outputs, row.note)) for row in self.rows)
+        return Table("", "number", columns, tuple(lines))
+
+    @property
+    def script(self) -> str:
+        """Its commands as lines of a shell; long ones are broken before ``--model``."""
+        texts = (
+            text.replace(" --model", " \\\n  --model") if len(text) > _WIDTH else text for _, text, _ in self.commands
+        )
+        return "".join(f"{text}  # {each.letter or 'first'}\n" for text, each in zip(texts, self.commands, strict=True))
+
+
+def known() -> dict[str, Paper]:
+    """Return the papers by name."""
+    content = _content()
+    return {
+        name: Paper(
+            name,
+            paper["title"],
+            tuple(Command(letter, text, tuple(needs)) for letter, text, needs in paper["commands"]),
+            tuple(Row(*row) for row in paper["rows"]),
+            paper["after"].strip(),
+        )
+        for name, paper in content.items()
+        if name != "needs"
+    }
+
+
+def needs() -> dict[str, str]:
+    """Return what commands need, by name."""
+    return dict(_content()["needs"])
+
+
+def _content() -> dict[str, dict]:  # type: ignore[type-arg]
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def sections() -> str:
+    """Return the sections of ``docs/papers.md``."""
+    listed = "\n".join(f"| {name} | {what} |" for name, what in needs().items())
+    parts = [f"| what is needed | it is |\n|---|---|\n{listed}\n"]
+    for paper in known().values():
+        lines = [("number", "shows", "here", "from", "note"), ("---",) * 5]
+        lines += [(row.number, row.shows, paper.here(row), row.outputs, row.note) for row in paper.rows]
+        rows = "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("  |", " |") for line in lines)
+        parts.append(f"## {paper.title}\n\n```\n{paper.script}```\n\n{rows}\n\n{paper.after}\n")
+    return "\n".join(parts)
+
+
+def papers(options: argparse.Namespace) -> None:
+    """Print every table and figure of the papers, or of one."""
+    chosen = [paper for name, paper in known().items() if options.paper in (None, name)]
+    if options.json:
+        print_json({paper.name: dataclasses.asdict(paper) for paper in chosen})
+    elif options.format == "markdown":
+        print(sections(), end="")
+    else:
+        for paper in chosen:
+            print(f"{paper.title} (make reproduce PAPER={paper.name})\n\n{paper.script}")
+            print_table(paper.table)
+            print()
+
+
+def reproduce(options: argparse.Namespace) -> None:
+    """Run the commands of a paper in order with what is at hand, and say what was skipped and what it would need."""
+    paper, about, skipped, failed = known()[options.paper], needs(), 0, list[str]()
+    top, by_name = parser()
+    corpora = set(corpus_names(options.root))
+    for command in paper.commands:
+        number = command.letter or "first"
+        words, lacks = _at_hand(shlex.split(command.text)[1:], options, corpora)
+        if not words:
+            needed = "; ".join(f"{name}: {about[name]}" if name in about else name for name in lacks)
+            say(f"{number} skipped: {command.text}")
+            say(f"  needs {needed}")
+            skipped += 1
+            continue
+        takes = by_name[words[0]].options
+        given = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
+        words += [option for option in given if option.partition("=")[0] in takes]
+        if words[0] == "study" and "--list" not in words:
+            words.append(f"--output={options.root / REPORTS / f'{paper.name}-{number}'}")
+        say(f"{number}: mdcr {shlex.join(words)}")
+        if lacks:
+            say(f"  without {', '.join(lacks)}")
+        corpora |= {words[words.index("--corpus") + 1]} if words[0] == "corpus" else set()
+        if options.dry_run:
+            continue
+        try:
+            cli.run(top.read(words))
+        except MdcrError as error:
+            say(f"{number} failed: {error}")
+            failed.append(number)
+    run = "would run" if options.dry_run else "run"
+    say(f"{paper.title}: {len(paper.commands) - skipped - len(failed)} of {len(paper.commands)} commands {run}")
+    if failed:
+        raise StageError(f"{', '.join(failed)} of {paper.name} failed", "The lines above say why")
+
+
+def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -> tuple[list[str], list[str]]:
+    """Return the words of a command without systems that are not at hand, and what is not; no words: it cannot run."""
+    folders = dict.fromkeys(name for word in words for name in re.findall(_FOLDER, word))
+    if lacks := [name for name in folders if not (options.input / name).exists()]:
+        return [], lacks
+    words = [re.sub(_FOLDER, lambda found: str(options.input / found[1]), word) for word in words]
+    if words[0] != "study" or "--list" in words:
+        return words, []
+    chosen, _, recipe = read_chosen(parser()[0].read(words))
+    if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
+        return [], [corpus]
+    for field in dataclasses.fields(chosen.recipe):
+        if "systems" not in (field.name, *field.metadata):
+            continue
+        listed = names.split_names(getattr(recipe, field.name))
+        gone = {name: absent for name in listed if (absent := list(_absent(name)))}
+        lacks += [f"{name} (weights of {', '.join(absent)})" for name, absent in gone.items()]
+        if len(gone) == len(listed) > 0:
+            return [], lacks
+        if gone:
+            words.append(f"--set={field.name}={','.join(name for name in listed if name not in gone)}")
+    if lacks and "--model" in words:  # the systems that are left stand in --set
+        at = words.index("--model")
+        del words[at : at + 2]
+    return words, lacks
+
+
+def _absent(system: str) -> Iterator[str]:
+    """Yield what the encoders of a system lack: hub ids, or the reason why one cannot be loaded."""
+    row = multi_format().get(system)
+    encoders = {value for key, value in row.items() if key != "published"} if row else {system}
+    gone = set()
+    for name in (inner for text in encoders for inner in names.walk(text) if inner.parts is None):
+        with hub.planning() as missing:
+            try:
+                registry.resolve(str(replace(name, label="")))
+            except StageError as error:
+                gone.add(str(error))
+            except InputError:  # it is no encoder
+                pass
+        gone |= missing
+    yield from sorted(gone)
