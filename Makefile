@@ -71,7 +71,7 @@ help:  ## this list
 	@echo "                 SAME_FIELD=4 OTHER_FIELD=2 PAIR=5   RECIPE=recipe.toml SET='epochs=2' (train)"
 	@echo "  leaderboard    ADD=submissions/ (verify and count)   POOLS, BENCHMARKS: names with commas   PUSH=folder|org/name (card: into a model card)"
 	@echo "  on a benchmark BENCHMARK=folder SPLIT=val|test SCORES=file.json EXPORT_SCORES=file.json BM25_INDEX=field|corpus|query"
-	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE NO_POSITIVE=zero (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|json|ranx|parquet|csv|npy"
+	@echo "  other tools    MODEL=run:FILE or RUN=FILE ALLOW_UNKNOWN=1   QRELS=FILE NO_POSITIVE=zero (evaluate)   WHAT=pool|run|scores|vectors|benchmark FORMAT=beir|mteb|trec|trec.gz|ir_metadata|json|json.gz|parquet|csv|csv.gz|every_eval_ever|eval_results|npy"
 	@echo "  audit          RESULTS=folder METRIC=ndcg@10 SYSTEMS, ITEMS: names with commas  COVERAGE=1 FAMILY=none|type|domain MISSING=impute"
 	@echo "                 CORRECTION=bh PLAN=1 (points) LOWER_IS_BETTER=1"
 	@echo "  on a cluster   STAGE=eval (submit) or ON=slurm, NODES=4 GPUS=1 PARTITION=gpu TIME=04:00:00 SLURM=slurm.toml"
@@ -104,7 +104,7 @@ demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tu
 	@$(MDCR) demo
 
 # Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
-test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every room that take seconds
+test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every package that take seconds
 	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
 	$(BIN)/pytest $(if $(filter quick,$@),-n 2 -m quick,-n 3); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
@@ -160,8 +160,8 @@ jobs: ## show jobs of Slurm: state, units done, last line of each log
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
-compare: ## compare two systems query by query: MODEL=bm25,scincl FIELD SIZE YEAR
-models: ## list encoders and what is on this machine (WHAT=scincl: details; WHAT=lock: write their commits)
+compare: ## compare systems on the same pools, two of them query by query: MODEL=bm25,scincl FIELD SIZE YEAR
+models: ## list encoders and what is on this machine (WHAT=scincl: details)
 plan: ## print what eval would make, and time, disk and memory of embedding by a short probe: the variables of eval
 evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
 doctor: ## show what this machine has and what is missing

@@ -136,7 +136,7 @@ def test_of_scores() -> None:
         refused(plot, {"frame": SCORES}, wrong)
     refused(mdcr.Draws, {}, {
         "seed": ["x", 2.5, True, []], "resamples": ["x", -1, 2.5, True, None, NAN], "level": NO_NUMBER,
-        "permutations": ["x", 0, -1, 2.5, None, True], "alpha": NO_NUMBER, "margin": ["x", 0, 1, -1, NAN, True],
+        "permutations": ["x", 0, -1, 2.5, None, True], "alpha": NO_NUMBER, "margin": ["x", 0, 100, -1, NAN, True],
         "resample": [5, "", "nope", None, []],
     })  # fmt: skip
 

@@ -210,9 +210,9 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
 
 
 def draws_of(options: argparse.Namespace) -> Draws:
-    """Return the settings of intervals and tests; the option ``--margin`` is in points."""
+    """Return the settings of intervals and tests."""
     margin, resample = (getattr(options, name, None) for name in ("margin", "resample"))
-    return Draws(margin=None if margin is None else margin / 100, resample=resample or "queries")
+    return Draws(margin=margin, resample=resample or "queries")
 
 
 def check_display(options: argparse.Namespace) -> None:
@@ -299,10 +299,11 @@ def compare(options: argparse.Namespace) -> None:
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"
         )
     root, choice = read.runner(options).root, choice_of(options)
-    measures = choice.pop("measures", None)
+    measures = given = choice.pop("measures", None)
     runs = _choose_runs(root, choice)
     shared = comparing.on_shared_pools(runs, systems)
     runs = runs if shared.is_empty() else shared  # without any, what follows says what is missing
+    measures = measures or comparing.usual_measures(runs, systems)
     if len(systems) > 2:
         _print_pairs(options, runs, systems, measures)
         return
@@ -311,7 +312,7 @@ def compare(options: argparse.Namespace) -> None:
     differences = comparing.compare(both, *labels, measures, draws)
     find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
     queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
-    choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": measures}
+    choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": given}
     (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
     folder = options.output or root / REPORTS / name
     pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))

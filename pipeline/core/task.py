@@ -20,6 +20,7 @@ from pipeline.core.config import canonical, digest, folder_name, identity
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
+from pipeline.core.provenance import arithmetic
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
 
@@ -30,7 +31,7 @@ Inputs = Mapping[str, Artifact]
 StageFunction = Callable[[Inputs, Workdir, Resources], Counts]
 
 UnitProvenance = Mapping[str, Any]
-"""Provenance of units; ``process`` names the process that made them."""
+"""Provenance of units; ``process`` names the process that made them, ``arithmetic`` its processor."""
 
 
 class Job(NamedTuple):
@@ -263,7 +264,25 @@ def run_assignment(assignment: Assignment) -> UnitProvenance:
     progress.set_quiet(assignment.quiet)
     missing = assignment.unfinished()
     facts = missing.stage.work(missing.jobs, missing.resources) if missing.jobs else {}
-    return {**facts, "process": f"{socket.gethostname()}:{os.getpid()}"} if facts else {}
+    made_by = {"process": f"{socket.gethostname()}:{os.getpid()}", "arithmetic": arithmetic()}
+    return {**facts, **made_by} if facts else {}
+
+
+def hardware(facts: Sequence[UnitProvenance]) -> list[str]:
+    """Return the names of the processors or GPUs that made units, each once, sorted."""
+    found = ((run.get("device", "cpu"), run.get("arithmetic", "")) for run in facts if run)
+    return sorted({processor if device == "cpu" else device for device, processor in found} - {""})
+
+
+def warn_if_mixed(out: Workdir, facts: Sequence[UnitProvenance]) -> None:
+    """Say and record that units of an encoder were made by different processors or GPUs, which round differently."""
+    if len(names := hardware(facts)) > 1:
+        out.note(hardware=names)
+        made = out.path.name.strip(".").removesuffix(".partial")
+        progress.warn(
+            f"{made} was computed on {', '.join(names)}: its last bits differ from those of one kind. "
+            "To have one, name it to Slurm: constraint = ... (docs/clusters.md)"
+        )
 
 
 def _slice_facts(out: Workdir) -> list[UnitProvenance]:

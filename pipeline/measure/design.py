@@ -93,7 +93,7 @@ class Draws:
         level: confidence level of intervals.
         permutations: sign flips of the test in a small family (:func:`pipeline.measure.permutation.permutations_of`).
         alpha: significance level of ``detectable``.
-        margin: largest negligible difference, for tests of equivalence; None: no such tests.
+        margin: largest negligible difference in points (hundredths of a value), for tests of equivalence; None: none.
         resample: what the bootstrap draws: ``queries`` (items), ``papers`` (repetitions, :attr:`Design.over`), or
             ``both``. Tests are over items.
         tests: number of tests of a family that spans several calls (:func:`corrected`); None: those of this call.
@@ -392,7 +392,7 @@ def _differences(
     columns = {
         "difference": mean.value, "difference_low": mean.low, "difference_high": mean.high, "p": p_values,
         "p_adjusted": p_values, "tests": tests, "permutations": permutations,
-        "p_equivalent": equivalence(values, draws.margin, units) if draws.margin else None,
+        "p_equivalent": equivalence(values, draws.margin / 100, units) if draws.margin else None,
         "effect": standardised_effect(values, units), "error": error, "detectable": shown,
         "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
     }  # fmt: skip

@@ -49,10 +49,10 @@ class Draws(design.Draws):
                 raise InputError(f"{name} must be above {least} and below {most:g}, got {value!r}")
         if self.resamples == 0:
             object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
-        if self.margin is not None and not 0 < self.margin < 1:
+        if self.margin is not None and not 0 < self.margin < 100:
             raise InputError(
-                f"--margin must be above 0 and below 100 points, got {100 * self.margin:g}",
-                "Write --margin=1.0; in Python, Draws(margin=0.01)",
+                f"--margin must be above 0 and below 100 points, got {self.margin:g}",
+                "Write --margin=1.0, in points",
             )
 
     def seed_of(self, runs: pl.DataFrame) -> int:

@@ -26,6 +26,7 @@ from pipeline.scores.average import (
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
 from pipeline.scores.given import Scores
+from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.store import load_runs, open_rankings
 
 DIFFERENCES = {
@@ -221,6 +222,13 @@ def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
             "Give one of these options each",
         )
     return kinds[0] if kinds else runs.clear()
+
+
+def usual_measures(runs: pl.DataFrame, systems: Sequence[str]) -> list[str] | None:
+    """Return the measures of tables that all rankings of the systems have; None, which means all, if there are none."""
+    compared = runs.filter(pl.col("label").is_in([label for name in systems for label in labels_of(runs, name)]))
+    shared = set(TABLE_MEASURES).intersection(*compared["measures"].to_list())
+    return [name for name in TABLE_MEASURES if name in shared] or None
 
 
 def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:

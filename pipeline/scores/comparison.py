@@ -103,7 +103,7 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
         *_bound(differences),
     ]
     if margin is not None:
-        notes.append(f"p, equivalent: two one-sided t-tests with margin {100 * margin:g}.")
+        notes.append(f"p, equivalent: two one-sided t-tests with margin {margin:g} (points).")
     return tuple(notes)
 
 

@@ -79,7 +79,7 @@ def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str
     finding = {
         _BETTER: f"{row['second']} is better",
         _WORSE: f"{row['first']} is better",
-        _EQUIVALENT: f"equivalent within {100 * (row['margin'] or 0):g} points",
+        _EQUIVALENT: f"equivalent within {row['margin'] or 0:g} points",
     }.get(row["finding"], f"no difference is shown{detectable}")
     sentences = [
         f"By {label_of(row['measure'])} ({where}, {_queries(row)}), {row['second']} has "
@@ -192,7 +192,7 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[s
     shown = [f"{name} than {base}: {_listed(texts[name])}" for name in (_BETTER, _WORSE) if texts[name]]
     sentences = [f"By the paired test, {'; '.join(shown)}; differences are in points."] if shown else []
     if texts[_EQUIVALENT]:
-        sentences.append(f"Equivalent to {base} within {100 * margin:g} points: {_listed(texts[_EQUIVALENT])}.")
+        sentences.append(f"Equivalent to {base} within {margin:g} points: {_listed(texts[_EQUIVALENT])}.")
     if texts[_UNKNOWN]:
         sentences.append(
             f"No difference from {base} is shown for {_listed(texts[_UNKNOWN])}; detectable is the difference "

@@ -119,7 +119,7 @@ def leaderboard(summary: pl.DataFrame, measures: Sequence[str]) -> Table:
     columns = [Column("", "field", text=True)] if several else []
     columns += [Column("", name) for name in ("pool", *map(label_of, measures), "queries")]
     margins, resampled = summary["margin"].drop_nulls(), RESAMPLED[summary["resample"][0]]
-    equivalence = f"≈ equivalent to it, margin {100 * margins[0]:g}. " if len(margins) else ""
+    equivalence = f"≈ equivalent to it, margin {margins[0]:g} (points). " if len(margins) else ""
     note = (
         f"Percent [interval over {resampled}]. Bold: best of its pools. † differs from the baseline. {equivalence}"
         "Each figure opens its provenance."

@@ -114,7 +114,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     if not tested.filter(macro).is_empty():
         parts.append("The mean over fields is tested apart; fields count alike.")
     if margin is not None:
-        parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {100 * margin:g}, p < {alpha:g}.")
+        parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {margin:g} (points), p < {alpha:g}.")
     return " ".join([*parts, untested_note] if untested else parts)
 
 

@@ -27,7 +27,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
+from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
@@ -131,7 +131,9 @@ class Reranking(Sharded):
             [np.empty(0, np.float32), *(part.column("score").to_numpy() for part in tables)]
         )
         description = dict(next((fact for fact in facts if fact), {}))
-        description.pop("process", None)
+        for name in ("process", "arithmetic"):
+            description.pop(name, None)
+        warn_if_mixed(out, facts)
         out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **description)
         out.note(**recorded(self.model))
         depth = int(inputs["ranking"].manifest.counts["depth"])

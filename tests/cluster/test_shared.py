@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -73,3 +74,18 @@ def test_slices_lock_nothing_and_keep_folders_small(
         most = max(most, count)
     assert most <= 2 * len(pending.units) + 2 + 1 + SLICES  # each shard and its record, the rows, the plan, facts
     assert not plan_slices(tmp_path, HERE, [task])  # a file system without locks publishes as well
+
+
+def test_slices_of_several_kinds_of_processors_are_said(
+    tmp_path: Path, task: Task, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pending,) = plan_slices(tmp_path, HERE, [task])
+    slices(tmp_path, task)
+    facts = pending.out.path / f"scratch/facts-1-{SLICES}.json"
+    records = json.loads(facts.read_text())
+    here = records[0]["arithmetic"]
+    facts.write_text(json.dumps([{**record, "arithmetic": "Other (avx2)"} for record in records]))
+    made = Runner(tmp_path, HERE).make(task)
+    assert made.manifest.provenance["hardware"] == sorted([here, "Other (avx2)"])
+    line = f"{made.name} was computed on {', '.join(sorted([here, 'Other (avx2)']))}"
+    assert line in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_findings_are_tested() -> None:
     }
     fields = ("Art", "Physics")
     scores = pl.concat(scored(name, {"map": v.tolist()}, field=f) for f in fields for name, v in systems.items())
-    draws = Draws(seed=3, resamples=200, permutations=999, margin=0.01)
+    draws = Draws(seed=3, resamples=200, permutations=999, margin=1.0)
     findings = {}
     for name in ("better", "same", "noisy"):
         found = compare(scores, "a", name, draws=draws)
@@ -174,14 +174,14 @@ def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pyte
         out, error = capsys.readouterr()
         return out if code == 0 else error
 
-    usual = replace(PROTOCOL, margin=0.025)
+    usual = replace(PROTOCOL, margin=2.5)
     assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
-        text_of(compared(tmp_path, draws=usual), differing(tmp_path, 10))
+        text_of(compared(tmp_path, draws=usual, measures=["map"]), differing(tmp_path, 10))
     )
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
-    assert {row["margin"] for row in json.loads(shown)["rows"]} == {0.025}
+    assert {row["margin"] for row in json.loads(shown)["rows"]} == {2.5}
     refused = printed("show", "--margin", "100", code=2)
-    assert "got 100. Write --margin=1.0; in Python, Draws(margin=0.01)" in refused
+    assert "got 100. Write --margin=1.0, in points" in refused
     report = json.loads(printed("report", "--margin", "2.5", "--format", "csv", "--json"))
     assert report["reports"][0].endswith("_margin-2.5")
 
@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
         out, error = capsys.readouterr()
         return out if code == 0 else error
 
-    usual = compared(tmp_path, draws=PROTOCOL)
+    usual = compared(tmp_path, draws=PROTOCOL, measures=["map"])  # recall@1 is no measure of tables
     out = printed("bm25", "lsa")
     text, folder = out.rstrip().rsplit("\n\n", 1)
     assert f"{text}\n" == text_of(usual, differing(tmp_path, 10))
@@ -253,6 +253,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     assert "lsa against bm25" in (Path(folder) / "index.html").read_text()
     assert "lsa against bm25" in (tmp_path / "runs/reports/index.html").read_text()
     assert printed("--model", "bm25,lsa") == out
+    assert "R@1 " in printed("bm25", "lsa", "--measures", "map,recall@1")
     own = tmp_path / "own"
     options = ["--json", "--most", "1", "--measures", "recall@1", "--output", str(own)]
     as_json = json.loads(printed("bm25", "lsa", *options))

@@ -89,7 +89,7 @@ def test_where_test_and_interval_disagree_it_says_so() -> None:
 
 
 def test_equivalent_within_the_margin_is_not_called_no_difference() -> None:
-    sentences = found(frame(), draws=Draws(seed=5, resamples=300, permutations=2000, margin=0.03))
+    sentences = found(frame(), draws=Draws(seed=5, resamples=300, permutations=2000, margin=3.0))
     assert any(re.match(r"Equivalent to bm25 within 3 points: same \(", sentence) for sentence in sentences)
     assert not any("No difference" in sentence for sentence in sentences)
 

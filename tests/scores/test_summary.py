@@ -184,13 +184,13 @@ def test_equivalence_is_marked_within_the_margin_that_was_set() -> None:
     ]
     scores.append(scored("far", {"map": (base + random.normal(0, 0.3, 200)).tolist()}))
     many = pl.concat(scores)
-    without, within = (summarise(many, baseline="base", draws=replace(DRAWS, margin=m)) for m in (None, 0.01))
+    without, within = (summarise(many, baseline="base", draws=replace(DRAWS, margin=m)) for m in (None, 1.0))
     assert without["p_equivalent"].null_count() == 3
     equivalent = dict(within.select("label", pl.col("p_equivalent") < 0.05).iter_rows())
     assert equivalent == {"base": None, "far": False, "near": True}
     (table,) = tables_of(many, within)
     assert {line.label: line.values[0].marks for line in table.lines} == {"base": "", "far": "", "near": "†≈"}
-    assert "≈ equivalent to base: two one-sided t-tests with margin 1, p < 0.05." in " ".join(table.notes)
+    assert "≈ equivalent to base: two one-sided t-tests with margin 1 (points), p < 0.05." in " ".join(table.notes)
     with pytest.raises(InputError, match="margin must be above 0"):
         replace(DRAWS, margin=0.0)
 
