@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.build import extract
 from pipeline.sources.s2orc2020 import S2orc2020
-from pipeline.sources.synthetic import Synthetic, Unit
+from pipeline.sources.synthetic import Synthetic
 
 PROCESSES = 2
 JOINERS = ("ours", "duckdb", "polars")
@@ -118,27 +119,24 @@ class _Part:
             path.open("wb") as handle,
             igzip.IGzipFile(filename="", fileobj=handle, mode="wb", compresslevel=1, mtime=0) as packed,
         ):
-            for unit in self.release.read_units(part):
-                packed.write(encoder.encode_lines(list(_records(unit, self.release.seed))))
-                papers += len(unit.ids)
-                citations += len(unit.citing)
+            for batch in self.release.read(part):
+                packed.write(encoder.encode_lines(list(_records(batch.papers, self.release.seed))))
+                papers += batch.read
+                citations += sum(batch.papers.column("n_inbound").to_pylist())
         return papers, citations
 
 
-def _strings(ids: np.ndarray[Any, np.dtype[np.uint64]]) -> list[str]:
-    strings: list[str] = pa.array(ids).cast(pa.string()).to_pylist()
-    return strings
-
-
-def _records(unit: Unit, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the papers as metadata records, keys as in the real release."""
-    ids, cited, citing = _strings(unit.ids), _strings(unit.cited), _strings(unit.citing)
-    titles, abstracts = unit.titles.to_pylist(), unit.abstracts.to_pylist()
-    years, fields, indptr, inbound = (a.tolist() for a in (unit.years, unit.fields, unit.indptr, unit.inbound))
+def _records(unit: pa.RecordBatch, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the papers of a unit as metadata records, keys as in the real release."""
+    ids, titles, abstracts, years, masks, outbound = (column.to_pylist() for column in unit.columns[:6])
+    inbound = defaultdict[str, list[str]](list)
+    for paper_id, cited in sorted(zip(ids, outbound, strict=True), key=lambda paper: int(paper[0])):
+        for key in cited:
+            inbound[str(key)].append(paper_id)
     # What no reader of this project looks at: authors, other identifiers, what was found in the full text.
     other = generator(seed, "synthetic s2orc", ids[0]).integers(1 << 40, size=len(ids)).tolist()
     for row, (paper_id, bits) in enumerate(zip(ids, other, strict=True)):
-        references, citations = cited[indptr[row] : indptr[row + 1]], citing[inbound[row] : inbound[row + 1]]
+        references, citations = [str(key) for key in outbound[row]], inbound[paper_id]
         first = bits % (len(_AUTHORS) - _MOST_AUTHORS)
         parsed = bool(references) or bits % 20 == 0
         record: dict[str, Any] = {
@@ -155,7 +153,7 @@ def _records(unit: Unit, seed: int) -> Iterator[dict[str, Any]]:
             "venue": None,
             "journal": f"Journal of Studies {bits % 40}" if bits % 4 < 2 else None,
             "mag_id": str(bits % 3_000_000_000),
-            "mag_field_of_study": [MAG_FIELDS[field] for field in fields[row] if field >= 0] or None,
+            "mag_field_of_study": [name for bit, name in enumerate(MAG_FIELDS) if masks[row] >> bit & 1] or None,
             "outbound_citations": references,
             "inbound_citations": citations,
             "has_outbound_citations": bool(references),

@@ -41,31 +41,12 @@ VERSION = 3
 MIN_PAPERS, MAX_PAPERS = 200, 500_000_000
 """Minimum and maximum number of papers."""
 
-_SMALL_PARTS, _PART_UNITS = 16, 8
-"""A part has one unit in a release of up to :data:`_SMALL_PARTS` units, else about :data:`_PART_UNITS`."""
-
-_FIELD_WEIGHTS = np.array(
-    [1.6, 12, 2.4, 10, 9, 2.6, 5, 1.8, 1.8, 2.4, 1.8, 6, 6, 19, 1.2, 9, 2.4, 4.4, 2.8]  # in the order of MAG_FIELDS
-)
-_GROWTH = 0.07
-_FIRST_YEAR, _END = 1970, 2020.6
-"""Publication dates: exponential growth with rate :data:`_GROWTH` a year up to the release date."""
-
-_TOPIC_PAPERS = 150
-_REFERENCES = 50
-"""Median number of references drawn for a paper; repeated and failed draws are dropped."""
-_TAIL, _MAX_POPULARITY = 1.1, 500.0
-"""Exponent and cutoff of the Pareto distribution of popularity."""
-_LOOKBACK = 25.0
-"""Mean age of a reference in years."""
-_NEAR, _ANYWHERE, _LATER, _ABSENT = 0.08, 0.03, 0.004, 0.1
-"""Shares of references to any topic of the field, to any topic, to papers of any date, and to papers that the release
-lacks."""
-
-_NO_REFERENCES, _NO_YEAR, _NO_FIELD, _TWO_FIELDS, _THREE_FIELDS = 0.23, 0.015, 0.05, 0.075, 0.005
-_NO_ABSTRACT, _SHORT_ABSTRACT = 0.17, 0.005
-_NO_TITLE, _STOCK_TITLE, _REPEATED_TITLE = 0.001, 0.002, 0.006
-_STOCK_TITLES = ("Editorial", "Introduction", "Book reviews", "Correction", "Abstracts", "Index", "Preface", "Obituary")
+_SHARES = np.array([1.6, 12, 2.4, 10, 9, 2.6, 5, 1.8, 1.8, 2.4, 1.8, 6, 6, 19, 1.2, 9, 2.4, 4.4, 2.8])  # of MAG_FIELDS
+_GROWTH, _FIRST_YEAR, _END = 0.07, 1970, 2020.6  # dates grow exponentially, at this rate a year
+_FIELD, _SUBJECTS, _SUBJECT = 600, 10, 400  # words of a field, subjects of a field, words of a subject
+_PAPER_WORDS, _COINED = 20, 2  # words of its topic that a paper uses, and words that it coins
+_TITLE, _ABSTRACT = (0.2, 0.15, 0.1, 0.35, 0.2), (0.4, 0.2, 0.08, 0.16, 0.16)
+"""Shares of function, general, field, paper and coined words."""
 
 _FUNCTION = (
     "the of and in to a is with for that by this was on are as from we were be at an it which or can has have these "
@@ -78,26 +59,16 @@ _GENERAL_ENGLISH = (
 )
 FUNCTION_WORDS, GENERAL_WORDS = _FUNCTION.split(), _GENERAL_ENGLISH.split()
 """Words by falling frequency; random words follow the general words."""
+_STOCK_TITLES = ("Editorial", "Introduction", "Book reviews", "Correction", "Abstracts", "Index", "Preface", "Obituary")
+_ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cr", "dr", "gl", "ph", "pl", "sh", "st", "th", "tr")
+_SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in (*"aeiou", "io", "ea"))
+_ENDINGS = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l", "x", "nd")), "n", "rt", "k", "dé")
 
-_GENERAL, _FIELD, _SUBJECTS, _SUBJECT = 6_000, 600, 10, 400
-"""Numbers of general words, words of a field, subjects of a field, and words of a subject."""
-_PAPER_WORDS, _COINED = 20, 2
-"""Number of words of its topic that a paper uses, and of words that it coins."""
-_COINED_HERE = 0.2
-"""Share of the coined words in a text that the paper coined; cited papers coined the others."""
+_FORMS, _GENERAL = 4, 6_000
 _GENERAL_START = len(FUNCTION_WORDS)
 _FIELD_START = _GENERAL_START + _GENERAL
 _SUBJECT_START = _FIELD_START + _FIELD * len(MAG_FIELDS)
 _COINED_START = _SUBJECT_START + _SUBJECT * _SUBJECTS * len(MAG_FIELDS)
-
-_CLASSES_OF_TITLE = (0.2, 0.15, 0.1, 0.35, 0.2)
-_CLASSES_OF_ABSTRACT = (0.4, 0.2, 0.08, 0.16, 0.16)
-"""Shares of function, general, field, paper and coined words."""
-_FORMS = 4
-
-_ONSETS = (*"bcdfghjklmnprstvwz", "br", "ch", "cr", "dr", "gl", "ph", "pl", "sh", "st", "th", "tr")
-_SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in (*"aeiou", "io", "ea"))
-_LAST_SYLLABLES = (*(s + coda for s in _SYLLABLES for coda in ("", "n", "r", "l", "x", "nd")), "n", "rt", "k", "dé")
 
 
 @dataclass(frozen=True)
@@ -124,93 +95,55 @@ class Synthetic(Release):
         return {"version": VERSION, "papers": self.papers, "seed": self.seed}
 
     def parts(self) -> Sequence[str]:
-        """Return the parts: one unit each in a small release, about eight units (65,536 papers) in a large one."""
-        count = min(self.units, max(_SMALL_PARTS, -(-self.units // _PART_UNITS)))
+        """Return the parts: one unit each in a release of up to 16 units, about eight units in a larger one."""
+        count = min(self.units, max(16, -(-self.units // 8)))
         return [f"{number:05d}-of-{count:05d}" for number in range(count)]
+
+    def units_of(self, part: str) -> range:
+        """Return the numbers of the units of one part."""
+        index, _, count = part.partition("-of-")
+        return range(*(self.units * edge // int(count) for edge in (int(index), int(index) + 1)))
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the papers of one part, one batch per unit."""
-        for unit in self.read_units(part):
-            yield PaperBatch(unit.papers(), read=len(unit.ids))
-
-    def read_units(self, part: str) -> Iterator[Unit]:
-        """Return the units of one part."""
-        index, count = self.parts().index(part), len(self.parts())
-        start, stop = (self.units * edge // count for edge in (index, index + 1))
-        return (make_unit(self, unit) for unit in range(start, stop))
+        for unit in self.units_of(part):
+            papers = make_unit(self, unit)
+            yield PaperBatch(papers, read=papers.num_rows)
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Papers of one unit, in order of topic and date; missing texts are empty.
-
-    Attributes:
-        fields: int64 ``[n, 3]``, bits of the main field and further fields; -1: none.
-        indptr: int64 ``[n + 1]``, offsets into ``cited``: ids of the cited papers, rising within a paper.
-        inbound: int64 ``[n + 1]``, offsets into ``citing``: ids of the citing papers, rising within a paper.
-    """
-
-    ids: npt.NDArray[np.uint64]
-    titles: pa.StringArray
-    abstracts: pa.StringArray
-    years: npt.NDArray[np.int16]
-    fields: Ints
-    indptr: Ints
-    cited: npt.NDArray[np.uint64]
-    inbound: Ints
-    citing: npt.NDArray[np.uint64]
-
-    def papers(self) -> pa.RecordBatch:
-        """Return the papers in schema :data:`pipeline.sources.base.RAW_PAPERS`."""
-        mask = np.where(self.fields >= 0, 1 << np.maximum(self.fields, 0), 0).sum(axis=1)
-        arrays = [
-            pa.array(self.ids).cast(pa.large_string()),
-            self.titles.cast(pa.large_string()),
-            self.abstracts.cast(pa.large_string()),
-            pa.array(self.years),
-            pa.array(mask.astype(np.uint32)),
-            pa.LargeListArray.from_arrays(self.indptr, self.cited, type=RAW_PAPERS.field("outbound").type),
-            pa.array(np.diff(self.inbound).astype(np.int32)),
-            pa.array(np.zeros(len(self.ids), np.uint64)),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
-
-
-def make_unit(release: Synthetic, number: int) -> Unit:
-    """Generate one unit of a release."""
+def make_unit(release: Synthetic, number: int) -> pa.RecordBatch:
+    """Return the papers of one unit of a release, in order of topic and date, in schema :data:`RAW_PAPERS`."""
     rng = generator(release.seed, f"synthetic {VERSION} {release.papers}", number)
     start, end = (release.papers * edge // release.units for edge in (number, number + 1))
     n = end - start
-    weights = _FIELD_WEIGHTS / _FIELD_WEIGHTS.sum()
-    topics = np.maximum(np.rint(weights * n / _TOPIC_PAPERS), 1).astype(np.int64)
+    weights = _SHARES / _SHARES.sum()
+    topics = np.maximum(np.rint(weights * n / 150), 1).astype(np.int64)
     field_of = np.repeat(np.arange(len(MAG_FIELDS)), topics)
-    share = np.cumsum((weights / topics)[field_of])
-    topic = np.sort(np.searchsorted(share[:-1], rng.random(n)))
+    topic = np.sort(np.searchsorted(np.cumsum((weights / topics)[field_of])[:-1], rng.random(n)))
     date = rng.random(n)
     date = date[np.lexsort((date, topic))]
 
     citing, cited = _cite(rng, release.papers, topic, date, np.cumsum(topics), field_of)
     titles, abstracts = _texts(rng, release.seed, topic, field_of, offsets_of(citing, n), cited)
-    listed = (rng.random(n) >= _NO_REFERENCES)[citing]
-    citing, cited = citing[listed], cited[listed]
+    is_listed = (rng.random(n) >= 0.23)[citing]  # others have no references
+    citing, cited = citing[is_listed], cited[is_listed]
     ids = _ids(release, start + np.arange(n))
     inside = cited < n
     cited_ids = np.where(inside, ids[np.minimum(cited, n - 1)], _ids(release, release.papers + cited - n))
-    out = np.lexsort((cited_ids, citing))
-    back = np.lexsort((ids[citing[inside]], cited[inside]))
     oldest = np.exp(_GROWTH * (_FIRST_YEAR - _END))
-    years = np.floor(_END + np.log(oldest + date * (1 - oldest)) / _GROWTH)
-    return Unit(
-        ids=ids,
-        titles=titles,
-        abstracts=abstracts,
-        years=np.where(rng.random(n) < _NO_YEAR, NO_YEAR, np.maximum(years, _FIRST_YEAR)).astype(np.int16),
-        fields=_fields(rng, field_of[topic]),
-        indptr=offsets_of(citing, n),
-        cited=cited_ids[out],
-        inbound=offsets_of(np.sort(cited[inside]), n),
-        citing=ids[citing[inside]][back],
-    )
+    years = np.maximum(np.floor(_END + np.log(oldest + date * (1 - oldest)) / _GROWTH), _FIRST_YEAR)
+    references = pa.array(cited_ids[np.lexsort((cited_ids, citing))])
+    arrays = [
+        pa.array(ids).cast(pa.large_string()),
+        titles.cast(pa.large_string()),
+        abstracts.cast(pa.large_string()),
+        pa.array(np.where(rng.random(n) < 0.015, NO_YEAR, years).astype(np.int16)),
+        pa.array(_masks(rng, field_of[topic])),
+        pa.LargeListArray.from_arrays(offsets_of(citing, n), references, type=RAW_PAPERS.field("outbound").type),
+        pa.array(np.bincount(cited[inside], minlength=n).astype(np.int32)),
+        pa.array(np.zeros(n, np.uint64)),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
 
 
 def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:
@@ -227,42 +160,44 @@ def _ids(release: Synthetic, rows: Ints) -> npt.NDArray[np.uint64]:
 def _cite(
     rng: np.random.Generator, papers: int, topic: Ints, date: Floats, field_ends: Ints, field_of: Ints
 ) -> tuple[Ints, Ints]:
-    """Return the citing and the cited row of each reference, sorted; cited rows >= ``n`` are not in the release."""
+    """Return the citing and the cited row of each reference, sorted; cited rows >= ``n`` are not in the release.
+
+    About 50 references are drawn for a paper; repeated and failed draws are dropped.
+    """
     n = len(topic)
-    counts = np.clip(np.rint(_REFERENCES * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
+    counts = np.clip(np.rint(50 * np.exp(0.45 * rng.standard_normal(n))), 1, 200).astype(np.int64)
     citing = np.repeat(np.arange(n), counts)
     topics = topic[citing]
     kind, uniform = rng.random((2, len(citing)))
-    now = np.where(kind > 1 - _LATER, 1.0, date[citing])
+    now = np.where(kind > 0.996, 1.0, date[citing])  # a few cite papers of any date
     field_starts = np.concatenate([[0], field_ends])[field_of[topics]]
     near = field_starts + (uniform * (field_ends[field_of[topics]] - field_starts)).astype(np.int64)
     anywhere = (uniform * len(field_of)).astype(np.int64)
-    target = np.select([kind < _ANYWHERE, kind < _ANYWHERE + _NEAR], [anywhere, near], topics)
+    target = np.select([kind < 0.03, kind < 0.03 + 0.08], [anywhere, near], topics)
 
     # Rows are in order of topic and date, so the papers of a topic in a period are a range of rows.
     position = topic + date
-    since = now * np.exp(-_GROWTH * _LOOKBACK * rng.exponential(size=len(citing)))
+    since = now * np.exp(-_GROWTH * 25.0 * rng.exponential(size=len(citing)))  # a mean age of 25 years
     low, high = np.searchsorted(position, target + since), np.searchsorted(position, target + now)
-    popularity = np.cumsum(np.minimum((1 - rng.random(n)) ** (-1 / _TAIL), _MAX_POPULARITY))
+    popularity = np.cumsum(np.minimum((1 - rng.random(n)) ** (-1 / 1.1), 500.0))  # Pareto, cut off
     mass = np.concatenate([[0.0], popularity])
     mass_drawn = mass[low] + rng.random(len(citing)) * (mass[high] - mass[low])
     cited = np.clip(np.searchsorted(popularity, mass_drawn, side="right"), low, high - 1)
 
-    absent = rng.random(len(citing)) < _ABSENT
+    absent = rng.random(len(citing)) < 0.1
     cited = np.where(absent, n + rng.integers(papers // 2, size=len(citing)), cited)
     rows = n + papers // 2
     distinct = np.unique((citing * rows + cited)[absent | (low < high) & (cited != citing)])
     return distinct // rows, distinct % rows
 
 
-def _fields(rng: np.random.Generator, main: Ints) -> Ints:
-    """Return the fields that the release lists, int64 ``[n, 3]``: a main field and further ones; -1: none."""
-    fields = np.column_stack([main, rng.integers(len(MAG_FIELDS), size=(len(main), 2))])
+def _masks(rng: np.random.Generator, main: Ints) -> npt.NDArray[np.uint32]:
+    """Return the bit masks of the fields that the release lists: the main one, further ones, or none."""
+    second, third = rng.integers(len(MAG_FIELDS), size=(len(main), 2)).T
     several = rng.random(len(main))
-    fields[(several >= _TWO_FIELDS) | (fields[:, 1] == main), 1:] = -1
-    fields[(several >= _THREE_FIELDS) | (fields[:, 2:] == fields[:, :2]).any(axis=1), 2] = -1
-    fields[rng.random(len(main)) < _NO_FIELD] = -1
-    return fields
+    has_second = (several < 0.075) & (second != main)
+    mask = 1 << main | has_second << second | (has_second & (several < 0.005)) << third
+    return np.where(rng.random(len(main)) < 0.05, 0, mask).astype(np.uint32)
 
 
 def _texts(
@@ -280,10 +215,8 @@ def _texts(
     def write(lengths: Ints, classes: Sequence[float], stops: float) -> pa.StringArray:
         owner = np.repeat(np.arange(n), lengths)
         kind, pick, reference_pick, stop = rng.random((4, len(owner)))
-        source = indptr[owner] + (reference_pick * references[owner]).astype(np.int64)
-        source = np.append(cited, n)[source]
-        source = np.where((source < n) & (reference_pick > _COINED_HERE), source, owner)
-        coined = _COINED_START + source * _COINED + (pick * _COINED).astype(np.int64)
+        source = np.append(cited, n)[indptr[owner] + (reference_pick * references[owner]).astype(np.int64)]
+        source = np.where((source < n) & (reference_pick > 0.2), source, owner)  # who coined the word, if it is one
         word = np.select(
             list(kind < np.cumsum(classes)[:-1, None]),
             [
@@ -292,36 +225,32 @@ def _texts(
                 _FIELD_START + field_of[topic[owner]] * _FIELD + _zipf(pick, _FIELD),
                 paper_words[owner, _zipf(pick, _PAPER_WORDS)],
             ],
-            coined,
+            _COINED_START + source * _COINED + (pick * _COINED).astype(np.int64),
         )
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         filled = lengths > 0
         ends = stop < stops
-        if stops:
-            ends[offsets[1:][filled] - 1] = True
+        ends[offsets[1:][filled] - 1] = stops > 0
         starts = np.concatenate([[True], ends[:-1]])
         starts[offsets[:-1][filled]] = True
         tokens = words.take(pa.array(_FORMS * word + starts + 2 * ends))
         return pc.binary_join(pa.LargeListArray.from_arrays(offsets, tokens), " ")
 
-    lengths = np.clip(np.rint(9.5 * np.exp(0.4 * rng.standard_normal(n))), 3, 30).astype(np.int64)
-    titles = write(lengths, _CLASSES_OF_TITLE, 0)
-    lengths = np.clip(np.rint(148 * np.exp(0.45 * rng.standard_normal(n))), 18, 700).astype(np.int64)
+    titles = write(_lengths(rng, n, 9.5, 0.4, 3, 30), _TITLE, 0)
+    lengths = _lengths(rng, n, 148, 0.45, 18, 700)
     kind = rng.random(n)
-    lengths[kind < _NO_ABSTRACT + _SHORT_ABSTRACT] = 2
-    lengths[kind < _NO_ABSTRACT] = 0
-    return _replace_titles(rng, titles), write(lengths, _CLASSES_OF_ABSTRACT, 1 / 14)
-
-
-def _replace_titles(rng: np.random.Generator, titles: pa.StringArray) -> pa.StringArray:
-    """Replace some titles by the one before, with or without a full stop, by a stock title, or by an empty one."""
-    n = len(titles)
-    kind = rng.random(n)
+    lengths[kind < 0.175] = 2
+    lengths[kind < 0.17] = 0
+    # Some titles are the one before, with or without a full stop, a stock title, or empty.
+    choice = pa.array(np.searchsorted(np.cumsum([0.003, 0.003, 0.002, 0.001]), rng.random(n), side="right"))
     before = titles.take(pa.array(np.maximum(np.arange(n) - 1, 0)))
     stock = pa.array(_STOCK_TITLES).take(pa.array(rng.integers(len(_STOCK_TITLES), size=n)))
-    edges = np.cumsum([_REPEATED_TITLE / 2, _REPEATED_TITLE / 2, _STOCK_TITLE, _NO_TITLE])
-    choice = pa.array(np.searchsorted(edges, kind, side="right"))
-    return pc.choose(choice, before, _join(before, "."), stock, "", titles)
+    titles = pc.choose(choice, before, _join(before, "."), stock, "", titles)
+    return titles, write(lengths, _ABSTRACT, 1 / 14)
+
+
+def _lengths(rng: np.random.Generator, n: int, median: float, deviation: float, low: int, high: int) -> Ints:
+    return np.clip(np.rint(median * np.exp(deviation * rng.standard_normal(n))), low, high).astype(np.int64)
 
 
 @lru_cache(maxsize=2)
@@ -334,7 +263,7 @@ def _vocabulary(seed: int) -> pa.StringArray:
 
 def _random_words(rng: np.random.Generator, count: int, syllables: int) -> pa.StringArray:
     """Return random words of ``syllables`` syllables and an ending, which may be one more syllable."""
-    lists = [*[_SYLLABLES] * syllables, _LAST_SYLLABLES]
+    lists = [*[_SYLLABLES] * syllables, _ENDINGS]
     return _join(*(pa.array(texts).take(pa.array(rng.integers(len(texts), size=count))) for texts in lists))
 
 
