@@ -250,7 +250,7 @@ def test_a_choice_that_is_not_one_lists_what_there_is(
         ("seed", 13.0, "--seed must be a whole number, got 13.0"),
         ("year", 2019.0, "--year must be a whole number, got 2019.0"),
         ("samples", True, "--samples must be a whole number, got True"),
-        ("queries", 0, "--queries must be a number from 1, such as 200k, or all, got 0"),
+        ("queries", 0, "--queries must be a whole number of at least 1, such as 200k, or all, got 0"),
         ("min_citations", "few", "--min-citations must be a whole number, got 'few'"),
         ("positives", "prefilterd", "got 'prefilterd'. Did you mean 'prefiltered'"),
         ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),

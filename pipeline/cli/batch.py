@@ -10,7 +10,7 @@ from pipeline.cli.output import print_json
 from pipeline.cluster.jobs import Jobs
 from pipeline.cluster.settings import REQUESTED
 from pipeline.cluster.slurm import drive
-from pipeline.core.config import digest
+from pipeline.core.config import counted, digest
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import JOBS
@@ -62,7 +62,7 @@ def jobs(options: argparse.Namespace) -> None:
     for group in found:
         print(f"{group['jobs']}  {group['command'] or 'workers'}")
         for work in group["work"]:
-            done = "published" if work["made"] else f"{work['done']}/{work['units']} units"
+            done = "published" if work["made"] else f"{work['done']}/{counted(work['units'], 'unit')}"
             print(f"  {work['artifact']}: {done}")
         for job in group["states"]:
             print(f"  job {job['job']} {job['state']}: {job['last']}")

@@ -14,6 +14,7 @@ from pipeline.cli import options as read
 from pipeline.cli.arguments import COMMANDS
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
@@ -76,14 +77,14 @@ def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespa
 
     if options.slice == "plan":
         for job in plan_slices(runner.root, runner.resources, read.feasible(runner, tasks, options)):
-            count = f"{len(job.units)} of {len(job.out.plan() or ())}"
-            say(f"{job.out.path.name.removeprefix('.').removesuffix('.partial')}: {count} units are missing")
+            units = f"{len(job.units)} of {counted(len(job.out.plan() or ()), 'unit')}"
+            say(f"{job.out.path.name.removeprefix('.').removesuffix('.partial')}: {units} to make")
         return
     work_slice = Slice.parse(options.slice)
     of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]
     if not any(runner.published(task) or runner.planned(task) for task in of_stage):
         raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    say(f"slice {options.slice}: {runner.work_slice(of_stage, work_slice)} units made")
+    say(f"slice {options.slice}: {counted(runner.work_slice(of_stage, work_slice), 'unit')} made")
 
 
 def score(options: argparse.Namespace) -> None:
@@ -121,7 +122,8 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     gain = counts["map"] - counts["map_untuned"]
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
-        f"{counts['queries']:,} queries, {counts['candidates']:,} candidates. {_serves(root, artifact)}"
+        f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}. "
+        f"{_serves(root, artifact)}"
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: a better point may lie outside."
@@ -154,7 +156,7 @@ def _serves(root: Path, artifact: Artifact) -> str:
     here = f" ({', '.join(pools)})" if pools else ""
     return (
         f"bm25 has these values in test pools {' or '.join(texts)}, with this corpus, field, year, seed and rules and "
-        f"at most {settings['queries']} queries{here}."
+        f"at most {counted(settings['queries'], 'query')}{here}."
     )
 
 

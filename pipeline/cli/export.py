@@ -10,7 +10,7 @@ from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
-from pipeline.core.config import file_name, folder_name
+from pipeline.core.config import counted, file_name, folder_name
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
@@ -59,7 +59,7 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         pools.write_pool(folder / artifact.name, pool, options.format)
         unjudged = pools.unjudged(pool)
         if unjudged and options.format in ("beir", "mteb"):
-            say(f"{artifact.name}: {unjudged:,} queries have no judgement, and no BEIR reader takes them")
+            say(f"{artifact.name}: {counted(unjudged, 'query')} without judgement, which BEIR readers do not take")
         yield folder / artifact.name
     if options.format == "mteb" and not options.dry_run:
         yield mteb.write_tasks(folder)

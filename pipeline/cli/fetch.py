@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from pipeline.cli.output import print_json
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError
 from pipeline.core.files import given
 from pipeline.core.progress import say
@@ -31,7 +32,7 @@ def fetch(options: argparse.Namespace) -> None:
             if options.dry_run:
                 _print_files(catalogue.name, remotes, folder, options)
                 continue
-            say(f"fetch {catalogue.name}: {len(remotes):,} files into {folder}")
+            say(f"fetch {catalogue.name}: {counted(len(remotes), 'file')} into {folder}")
             stated = {} if options.first else getattr(catalogue, "stated", {})
             record = fetch_release(session, catalogue, remotes, folder, connections=options.connections, stated=stated)
             fetched.append({"folder": str(folder), **record})
@@ -112,4 +113,4 @@ def _print_files(name: str, remotes: Sequence[Remote], folder: Path, options: ar
     for remote in remotes:
         print(f"{remote.bytes or 0:>15,}  {remote.name}" if remote.bytes else remote.name)
     size = f", {total / 1e9:,.1f} GB" if total else ""
-    say(f"{len(remotes):,} files{size} would go into {folder}")
+    say(f"{counted(len(remotes), 'file')}{size} would go into {folder}")

@@ -18,7 +18,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, readable
-from pipeline.core.config import digest, file_name, folder_name
+from pipeline.core.config import counted, digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
@@ -161,7 +161,7 @@ def write_report(options: argparse.Namespace) -> None:
     for path in written if options.dry_run else folders:
         print(path)
     if options.dry_run:
-        say(f"{len(written)} files would be written")
+        say(f"{counted(len(written), 'file')} would be written")
     elif "page" in kinds:
         say(f"all pages: {output / NAME}")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.cluster.jobs import Jobs, State, cancel, states
 from pipeline.cluster.settings import SlurmSettings
-from pipeline.core.config import digest
+from pipeline.core.config import counted, digest
 from pipeline.core.errors import MdcrError, StageError
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
@@ -64,8 +64,8 @@ class OnSlurm:
                     lost = self._round(jobs, folders, missing, facts, progress)
         for job in assignment.unfinished().jobs:
             raise StageError(
-                f"{len(job.units)} units of {job.out.path.name} were lost {ROUNDS} times, first {min(job.units)}: "
-                + (lost or ["their files are not seen here"])[-1],
+                f"lost {ROUNDS} times: {counted(len(job.units), 'unit')} of {job.out.path.name}, first "
+                f"{min(job.units)}; " + (lost or ["their files are not seen here"])[-1],
                 "Mend what the log says, or ask for more memory or time (docs/clusters.md), and run it again",
             )
         jobs.clear()
@@ -79,7 +79,7 @@ class OnSlurm:
         needs_gpu = self.settings.gpus and missing.stage.accelerated and self.limits.get("device", "auto") == "auto"
         limits = {**self.limits, "device": "cuda"} if needs_gpu else self.limits
         submitted = jobs.submit(self.settings.worker, {"work": folders}, make_part, parts, [limits] * len(parts))
-        say(f"{len(submitted)} jobs, {submitted[0].job_id} to {submitted[-1].job_id}; logs in {jobs.folder}")
+        say(f"{counted(len(submitted), 'job')}, {submitted[0].job_id} to {submitted[-1].job_id}; logs in {jobs.folder}")
         waiting = {job.job_id: (job, part) for job, part in zip(submitted, parts, strict=True)}
         lost: list[str] = []
         ended: dict[str, float] = {}

@@ -96,7 +96,7 @@ def parse_count(text: str, name: str) -> int:
         number = float(match[1].replace("_", "")) * 1000 ** " kmg".index(match[2].lower() or " ")
         if number == int(number) and number > 0:
             return int(number)
-    raise InputError(f"{name} {text!r} is not a number", "Write it like 200k, 1.5M or 380, or 'all'")
+    raise InputError(f"{name} must be a whole number of at least 1, got {text!r}", "Write it like 200k, 1.5M or 380")
 
 
 def parse_bytes(text: str) -> int:
@@ -120,6 +120,12 @@ def format_count(number: int) -> str:
         if number >= unit and number % (unit // 10) == 0:
             return f"{number / unit:g}{letter}"
     return str(number)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a count with its noun, in the singular or with a regular plural: ``1 query``, ``2,000 queries``."""
+    plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def values_of(value: Any, key: str) -> Iterator[Any]:

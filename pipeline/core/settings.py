@@ -223,7 +223,9 @@ def _from_text(text: str, kind: Any, name: str) -> Any:
     """Return a text converted to the number or list of a type, or the text."""
     allowed = {kind, *get_args(kind)}
     if kind == Count:
-        return "all" if text.casefold() == "all" else parse_count(text, name)
+        with contextlib.suppress(InputError):
+            return "all" if text.casefold() == "all" else parse_count(text, name)
+        return text
     if int in allowed and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     if float in allowed:
@@ -253,7 +255,7 @@ def choices_text(kind: Any) -> str:
     if get_origin(kind) is Mapping:
         return "a table"
     if kind == Count:
-        return "a number from 1, such as 200k, or all"
+        return "a whole number of at least 1, such as 200k, or all"
     if get_origin(kind) is tuple:
         return f"a list of {'texts' if str in get_args(kind) else 'numbers'}"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

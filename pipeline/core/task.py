@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pipeline.core import files, progress
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical, digest, folder_name, identity
+from pipeline.core.config import canonical, counted, digest, folder_name, identity
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
@@ -229,7 +229,7 @@ def run_units(
     missing = assignment.unfinished()
     facts = (executor or run_here)(missing) if missing.jobs else []
     for job in assignment.unfinished().jobs:
-        raise StageError(f"{len(job.units)} units of {job.out.path} are missing: {min(job.units)}", "Run it again")
+        raise StageError(f"{job.out.path} lacks {counted(len(job.units), 'unit')}: {min(job.units)}", "Run it again")
     return [stage.finish(inputs, out, resources, [*_slice_facts(out), *facts]) for inputs, out in works]
 
 

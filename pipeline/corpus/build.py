@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say, warn
@@ -60,7 +61,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     if total.read == total.dropped.total() and not release.allow_empty:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.dropped.items()))
         raise InputError(
-            f"a corpus must have a paper, got none from {total.read:,} records"
+            f"a corpus must have a paper, got none from {counted(total.read, 'record')}"
             f"{f' (dropped: {reasons})' if reasons else ''}",
             "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
         )
@@ -110,7 +111,7 @@ def extract(release: Release, parts: list[tuple[int, str]], out: Workdir, resour
     with Progress(len(parts), f"corpus: read {release.source}", "parts") as progress:
         for (number, _), counts in unordered(read_one, parts, resources.workers):
             counts_by_part[number] = counts
-            progress.add(1, f"{sum(part_counts['read'] for part_counts in counts_by_part.values()):,} records")
+            progress.add(1, counted(sum(part_counts["read"] for part_counts in counts_by_part.values()), "record"))
     return [counts_by_part[number] for number, _ in parts]
 
 
@@ -189,7 +190,8 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
         contexts = list(zip(years, rows, strict=True))
         if NO_YEAR in years:
             queries.noted["context_without_year"] += years.count(NO_YEAR)
-            warn(f"{years.count(NO_YEAR):,} contexts have no year, nor have their citing papers: no pool has them")
+            undated = counted(years.count(NO_YEAR), "context")
+            warn(f"no pool has {undated} without a year of its own or of its citing paper")
         out.arrow("contexts.arrow", table(CONTEXTS, *np.array(contexts, np.int64).T), CONTEXTS)
     out.arrow("judgements.arrow", _sorted_table(JUDGEMENTS, in_corpus), JUDGEMENTS)
     if queries.exclusions is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.config import format_count
+from pipeline.core.config import counted, format_count
 from pipeline.core.csr import Ints, find_sorted, ranges
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.progress import say, warn
@@ -120,7 +120,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
         relevant = (judged_pairs + judgements.column("row").to_numpy())[grades > 0]
         lost = np.count_nonzero(np.isin(query * len(corpus) + identical[query], relevant))
         say(
-            f"left out: {len(query):,} candidates with the id of their query, {lost:,} of them positives; "
+            f"left out: {counted(len(query), 'candidate')} with the id of their query, {lost:,} of them positives; "
             "--keep-identical-id keeps them"
         )
     queries = np.arange(len(query_ids)), pa.nulls(len(query_ids), pa.string())
@@ -169,7 +169,7 @@ def _draw_candidates(corpus: Corpus, config: PoolConfig, positives: Rows, source
     is_negative[positives] = False
     rows = np.flatnonzero(is_negative)
     draw_count = len(rows) if config.size == "all" else int(config.size) - len(positives)
-    found = f"{len(positives):,} positives and {len(rows):,} others"
+    found = f"{counted(len(positives), 'positive')} and {counted(len(rows), 'other')}"
     if not len(rows):
         left_out, remedy = _left_out(corpus, config, source)
         raise InsufficientDataError(f"a pool must have papers that are no positives, got {found}{left_out}", remedy)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.config import counted
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.poolconfig import PrefilterConfig as PrefilterConfig
 
@@ -55,13 +56,13 @@ def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
 def describe_dropped(counts: Mapping[str, int], config: PrefilterConfig) -> tuple[list[str], str]:
     """Return the number of papers that each rule dropped, in words, largest first; and how to loosen that rule."""
     rules = {
-        "few_citations": (f"have fewer than {config.min_citations} citations", "--min-citations=0"),
-        "short_abstract": (f"have an abstract under {config.min_abstract_chars} characters", "--min-abstract-chars=0"),
-        "no_title": ("have no title", ""),
-        "no_year": ("have no year", ""),
+        "few_citations": (f"with fewer than {counted(config.min_citations, 'citation')}", "--min-citations=0"),
+        "short_abstract": (f"with an abstract under {config.min_abstract_chars} characters", "--min-abstract-chars=0"),
+        "no_title": ("without a title", ""),
+        "no_year": ("without a year", ""),
     }
     dropped = sorted(((counts[f"dropped_{reason}"], *rule) for reason, rule in rules.items()), reverse=True)
-    return [f"{count:,} papers {words}" for count, words, _ in dropped if count], dropped[0][2]
+    return [f"{counted(count, 'paper')} {words}" for count, words, _ in dropped if count], dropped[0][2]
 
 
 FEW_NEGATIVES = 5

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -199,7 +200,13 @@ def peft_base(folder: Path) -> Checkpoint:
         StageError: it is not in the cache, and the hub cannot be reached.
     """
     optional("peft", f"the adapter in {folder}", "train")
-    config = _peft(folder)
+    config, home = _peft(folder), _home(folder, MODEL)
+    if (home / MODEL.config).is_file() and any((home / name).is_file() for name in MODEL.weights):
+        raise InputError(
+            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {config['peft_type']}) beside the weights of a whole "
+            "model, which sentence-transformers 5 and 6 read differently",
+            f"Move the adapter or {', '.join(MODEL.weights)} to another folder",
+        )
     base = config.get("base_model_name_or_path") or ""
     if not base:
         raise InputError(
@@ -211,6 +218,13 @@ def peft_base(folder: Path) -> Checkpoint:
     if _peft(found.folder):
         raise InputError(f"the base of {folder} must be a whole model, got an adapter ({base})", "Merge that one first")
     return found
+
+
+def configuration(folder: Path) -> Mapping[str, Any]:
+    """Return ``config.json`` of the folder of a transformer; of the base, if it holds a PEFT adapter."""
+    described = _home(peft_base(folder).folder, MODEL) if _peft(folder) else folder
+    config: Mapping[str, Any] = shape.read(described / MODEL.config, shape.Config)
+    return config
 
 
 def trained_in(folder: Path) -> Artifact | None:
@@ -284,9 +298,13 @@ def identity_files_only(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
             link.symlink_to(path.resolve())
         if layout is MODEL and (adapter := _peft(folder)):
             base = stack.enter_context(identity_files_only(peft_base(folder).ready()))
-            link = Path(temporary) / (_home(folder, MODEL) / ADAPTER.config).relative_to(folder)
-            link.unlink()
-            link.write_text(json.dumps({**adapter, "base_model_name_or_path": str(base), "revision": None}))
+            home = Path(temporary) / _home(folder, MODEL).relative_to(folder)
+            (home / ADAPTER.config).unlink()
+            described = {**adapter, "base_model_name_or_path": str(base), "revision": None}
+            (home / ADAPTER.config).write_text(json.dumps(described))
+            (home / MODEL.config).unlink(missing_ok=True)  # transformers 5 would take the folder for a whole model
+            if version("transformers") < "5":  # which reads the tokenizer by it
+                (home / MODEL.config).symlink_to((_home(base, MODEL) / MODEL.config).resolve())
         yield Path(temporary)
 
 
@@ -296,13 +314,6 @@ def _home(folder: Path, layout: Layout) -> Path:
 
 
 def _check(folder: Path, layout: Layout) -> None:
-    if layout is MODEL and (adapter := _peft(folder)) and not _has_config(folder, layout):
-        raise InputError(
-            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {adapter['peft_type']}) of "
-            f"{adapter.get('base_model_name_or_path') or 'a model that it does not name'} without {layout.config}, "
-            "which sentence-transformers does not read",
-            f"Copy {layout.config} of its base there, or merge it into its base by merge_and_unload of peft",
-        )
     for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
         if shape.read(_home(folder, layout) / name, kind).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.install import optional, pip
 from pipeline.core.progress import say
-from pipeline.encode import shape
+from pipeline.encode import hub, shape
 from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def limit_of(folder: Path, default: int = _LENGTH) -> int:
     """Return the smaller of the tokenizer's limit and the network's positions; ``default`` if neither is given."""
     limits = (
         shape.read(folder / "tokenizer_config.json", shape.Tokenizer).get("model_max_length"),
-        shape.read(folder / "config.json", shape.Config).get("max_position_embeddings"),
+        hub.configuration(folder).get("max_position_embeddings"),
     )
     return int(min([limit for limit in limits if limit and 0 < limit < 2**31], default=default))
 

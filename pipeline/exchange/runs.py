@@ -107,7 +107,7 @@ def check_distinct(entries: Entries, known: Ints, keys: Keys) -> None:
     earlier = int(known[np.argmax(keys == keys[repeats[0]])])
     raise InputError(
         f"{entries.locate(later)} repeats {entries.locate(earlier)}: query {entries.queries[later]!r}, document "
-        f"{entries.documents[later]!r} ({len(repeats):,} entries repeat another)",
+        f"{entries.documents[later]!r} (repeated entries: {len(repeats):,})",
         "Keep one entry for each query and document",
     )
 

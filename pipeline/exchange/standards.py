@@ -14,7 +14,7 @@ import yaml
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import file_name
+from pipeline.core.config import counted, file_name
 from pipeline.encode.names import HUB
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.measures import sign_of
@@ -51,7 +51,7 @@ def write_scores(folder: Path, scores: pl.DataFrame, output: str) -> Iterator[Pa
 
 def _eval_result(row: dict[str, Any]) -> dict[str, Any]:
     interval = "" if row["low"] is None else f", 95% interval {100 * row['low']:.2f} to {100 * row['high']:.2f}"
-    notes = f"{row['measure']} in percent over {row['items']} queries{interval}; {_settings(row)}"
+    notes = f"{row['measure']} in percent over {counted(row['items'], 'query')}{interval}; {_settings(row)}"
     task = file_name(f"{row['pool']}-{row['measure']}", kept="._-")
     return {"dataset": {"id": row["corpus"], "task_id": task}, "value": 100 * row["value"], "notes": notes}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
@@ -71,7 +72,8 @@ def _check_measurable(qrels: Qrels, run: RankedRun, measure: Measure) -> None:
     """
     judged, ranked = len(qrels.offsets) - 1, len(run.offsets) - 1
     if judged != ranked:
-        raise InputError(f"the qrels have {judged:,} queries, the ranking {ranked:,}", "Rank the queries of this pool")
+        remedy = "Rank the queries of this pool"
+        raise InputError(f"the qrels have {counted(judged, 'query')}, the ranking {ranked:,}", remedy)
     if without := np.count_nonzero(qrels.graded(measure.relevant).positives() == 0):
         raise InputError(
             f"{measure} must have a paper of grade {measure.relevant} or more of each query, got none of {without:,}",

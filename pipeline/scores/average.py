@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.settings import checked
@@ -89,7 +90,7 @@ def _compare_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
     queries = [set(run["query"].unique()) for run in (first, second)]
     if queries[0] != queries[1] or first["positives"][0] != second["positives"][0]:
         descriptions = [
-            f"{run['pool'][0]} ({len(run_queries):,} queries, {run['positives'][0]:,} positives)"
+            f"{run['pool'][0]} ({counted(len(run_queries), 'query')}, {counted(run['positives'][0], 'positive')})"
             for run, run_queries in zip((first, second), queries, strict=True)
         ]
         raise InputError(

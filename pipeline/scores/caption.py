@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import canonical, digest, file_name, format_count
+from pipeline.core.config import canonical, counted, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.measure.statistics import intervals_text
@@ -28,7 +28,7 @@ def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     facts, depths = pool_facts(first), sorted(set(runs["depth"]))
     config = facts.applied
     details = [str(config["year"])] if config.get("year") else []
-    details += [f"{config['queries']} queries"] if config.get("queries") else []
+    details += [counted(config["queries"], "query")] if config.get("queries") else []
     details += [f"seed {config['seed']}"] if "seed" in config else []
     details += [f"top {depths[0]:,}"] if len(depths) == 1 else []
     sizes = [(pool_facts(run).size, run["size"]) for run in runs.iter_rows(named=True)]

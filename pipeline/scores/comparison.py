@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
@@ -54,7 +54,7 @@ def pair_tables(differences: pl.DataFrame) -> list[Table]:
     tables = []
     for of_measure in differences.partition_by("field", "size", "measure", maintain_order=True):
         row = of_measure.row(0, named=True)
-        title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {row['queries']:,} queries)"
+        title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {counted(row['queries'], 'query')})"
         rows = {f"{row['second']} less {row['first']}": row for row in of_measure.iter_rows(named=True)}
         tables.append(_build_table(title, "pair", rows, {}, of_measure))
     return tables
@@ -114,7 +114,7 @@ def _bound(differences: pl.DataFrame) -> Iterator[str]:
         least = least_p_value(queries, permutations)
         if least * tests >= 1 - level:
             yield (
-                f"{queries:,} queries cannot show a difference: their smallest p-value is {least:.2g}, "
+                f"{counted(queries, 'query')} cannot show a difference: their smallest p-value is {least:.2g}, "
                 f"which the correction multiplies by up to {tests}."
             )
 
@@ -143,8 +143,8 @@ def tables_of(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[Tabl
     """Yield the comparison on one field and size, then each of its most different ``queries`` with its positives."""
     row = differences.row(0, named=True)
     first, second, measure = row["first"], row["second"], label_of(row["measure"])
-    size = "pools of several sizes" if row["size"] is None else f"{row['size']:,} candidates"
-    pools = f"{row['scope']}, {size}, {row['queries']:,} queries"
+    size = "pools of several sizes" if row["size"] is None else counted(row["size"], "candidate")
+    pools = f"{row['scope']}, {size}, {counted(row['queries'], 'query')}"
     yield difference_table(differences, f"{second} against {first} ({pools})")
     for query in queries.iter_rows(named=True):
         sample_pool = f" [{query['pool']}]" if len(row["pools"]) > 1 else ""
@@ -194,11 +194,11 @@ def page_of(
     if len(queries):
         parts.append(replace(_most_different(differences, queries), source=source))
     parts.append(browser(runs, scores, measures, draws))
-    scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else f"{len(pools)} pools"
+    scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
     listed = listing(runs, (row["first"], row["second"]), _best_row(differences))
-    title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {count:,} queries."
+    title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {counted(count, 'query')}."
     return Page(title, about, parts, facts, listed, findings_of_pair(differences, runs))
 
 

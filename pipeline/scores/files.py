@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from pipeline.core import files
-from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say, warn
@@ -141,7 +141,7 @@ def _score(
     if not len(judged):
         raise InputError(f"{name} and the qrels have no query in common", "Compare the ids of queries in both")
     if unjudged := len({run.queries[entry] for entry in np.flatnonzero(query < 0).tolist()}):
-        say(f"{name}: {unjudged:,} queries of the run have no judgement and are left out")
+        say(f"{name}: {counted(unjudged, 'query')} of the run without judgement left out")
     row = np.fromiter(map(rows.__getitem__, run.documents), np.int64, len(run.documents))
     if not np.isin(row[judged], relevant.rows).any():
         warn(f"{name} ranks no document that is relevant to any query: compare the ids of documents in both files")

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import counted, format_count
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
@@ -85,7 +85,7 @@ def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str
         f"By {label_of(row['measure'])} ({where}, {_queries(row)}), {row['second']} has "
         f"{percent(row['second_value'])} and {row['first']} {percent(row['first_value'])}, a difference of "
         f"{_interval(row)} points, p {_p(row['p_adjusted'])}: {finding}.",
-        f"{row['second']} is better on {row['wins']:,} queries, the same on {row['ties']:,}, "
+        f"{row['second']} is better on {counted(row['wins'], 'query')}, the same on {row['ties']:,}, "
         f"worse on {row['losses']:,}.",
     ]
     others = first.filter(pl.col("field").ne_missing(AVERAGE))
@@ -307,4 +307,4 @@ def _and(texts: Sequence[str]) -> str:
 def _listed(texts: Sequence[str]) -> str:
     """Return the first texts with commas, and the number of others."""
     named = texts[:_NAMED]
-    return ", ".join(named) + (f" and {len(texts) - _NAMED} others" if len(texts) > _NAMED else "")
+    return ", ".join(named) + (f" and {counted(len(texts) - _NAMED, 'other')}" if len(texts) > _NAMED else "")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.config import format_count, values_of
+from pipeline.core.config import counted, format_count, values_of
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
@@ -102,7 +102,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     macro = pl.col("field").eq_missing(AVERAGE)
     of_pools = tested.filter(~macro)
     tests = 1 if of_pools.is_empty() else of_pools["tests"].max()
-    correction = f" and Holm's correction over {tests} pools" if tests > 1 else ""
+    correction = f" and Holm's correction over {counted(tests, 'pool')}" if tests > 1 else ""
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
     alpha, margin = table["alpha"][0], table["margin"][0]
     parts = [
@@ -125,7 +125,8 @@ def _pools(table: pl.DataFrame) -> str:
     if facts["field"].n_unique() > 1:
         return f"Samples of each field's pool: {' or '.join(map(str, facts['drawn'].unique().sort()))}."
     parts = [
-        f"{format_count(size or 0)} in {drawn} sample{'s' * (drawn > 1)}, {queries:,} queries, {positives:,} positives"
+        f"{format_count(size or 0)} in {counted(drawn, 'sample')}, {counted(queries, 'query')}, "
+        f"{counted(positives, 'positive')}"
         for _, size, drawn, queries, positives in facts.sort("size").iter_rows()
     ]
     return f"Pools: {'; '.join(parts)}."
@@ -144,7 +145,8 @@ def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection with queries from its release; empty for a table by field, which has columns."""
     row = table.row(0, named=True)
     heading = "Named in the files" if pool_facts(runs.row(0, named=True)).is_named else "Collection"
-    size = f"{heading}: {row['size']:,} documents, {row['queries']:,} queries, {row['positives']:,} positives."
+    nouns = {"size": "document", "queries": "query", "positives": "positive"}
+    size = f"{heading}: {', '.join(counted(row[column], noun) for column, noun in nouns.items())}."
     return size if set(table["field"]) == {None} else ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import parse_count
+from pipeline.core.config import counted, parse_count
 from pipeline.core.errors import DriftError, InputError
 from pipeline.core.files import given
 from pipeline.core.progress import say
@@ -96,7 +96,7 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     if not checked:
         raise InputError(f"{path} has no row of {', '.join(sorted(systems))}", "Check the names of the systems")
     if len(checked) < len(rows):
-        say(f"{len(rows) - len(checked)} rows of {path} are of systems without scores")
+        say(f"{counted(len(rows) - len(checked), 'row')} of {path} are of systems without scores")
     drifted = []
     for row in checked:
         expected = _number(row["value"])

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 
+from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, StageError, require_known
 from pipeline.core.progress import warn
 from pipeline.core.text import integer
@@ -86,7 +87,7 @@ class Layout:
         missing = [name for name in listed if not (self.works / name).is_file()]
         if missing:
             raise CorruptError(
-                f"{self.works} lacks {len(missing)} of the {len(listed)} files of its manifest, first {missing[0]}",
+                f"{self.works} lacks {len(missing)} of the files of its manifest, first {missing[0]}",
                 "Fetch the rest, or remove the manifest to build from the files that are there",
             )
         for name, entry in listed.items():
@@ -98,7 +99,8 @@ class Layout:
         names = {path: path.relative_to(self.works).as_posix() for path in paths}
         stale = [path for path in paths if listed and names[path] not in listed]
         if stale:
-            warn(f"left out: {len(stale):,} files that the manifest of {self.works} lacks, first {names[stale[0]]}")
+            left_out = counted(len(stale), "file")
+            warn(f"left out: {left_out} that the manifest of {self.works} lacks, first {names[stale[0]]}")
         return [path for path in paths if path not in stale]
 
     @functools.cached_property

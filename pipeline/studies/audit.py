@@ -13,7 +13,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core import files
-from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.task import Task
 from pipeline.data import DATA
@@ -227,7 +227,8 @@ def _notes(made: Board, found: Found, values: pl.DataFrame, metric: str, recipe:
         "correction, if they are like these; not tested."
     )
     if made.least_p >= ALPHA:
-        yield f"{made.units} units cannot show any difference: the least corrected p-value is {made.least_p:.2g}."
+        units = counted(made.units, "unit")
+        yield f"{units} cannot show any difference: the least corrected p-value is {made.least_p:.2g}."
 
 
 def _findings(made: Board, frame: pl.DataFrame) -> list[str]:
@@ -277,7 +278,7 @@ def _count(items: float) -> str:
 def _digest(found: Found) -> str:
     """Return the number of files and a digest of their contents."""
     contents = {str(path): files.sha256(path) for path in found.files}
-    return f"{len(contents)} files {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
+    return f"{counted(len(contents), 'file')} {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
 
 
 STUDY = Study(

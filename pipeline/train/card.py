@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, counted
 from pipeline.core.task import Inputs
 from pipeline.encode.spec import Model
 
@@ -45,7 +45,7 @@ def _data(inputs: Inputs, counts: Mapping[str, Any]) -> list[str]:
         lines += [
             f"triplets `{inputs['triplets'].name}`, recipe {triplets.config['recipe']}",
             f"corpus `{inputs['corpus'].name}`",
-            f"{queries.counts['queries']:,} queries ({fields})",
+            f"{counted(queries.counts['queries'], 'query')} ({fields})",
         ]
     return lines
 
@@ -57,9 +57,9 @@ def _leakage(inputs: Inputs) -> str:
     until, counts = manifest.config["until"], manifest.counts
     years = f"No paper or citation is later than {until}. " if until else "Papers of all years were read. "
     return (
-        f"{years}The queries of the workspace's {counts['pools']} pools and the papers of exclusion lists are in no "
-        f"triplet: {counts['dropped_left_out']:,} papers that would have been. Pools that were drawn later are not "
-        "known. The base may have been trained on other citations."
+        f"{years}The queries of pools of the workspace ({counts['pools']}) and the papers of exclusion lists are in no "
+        f"triplet: {counted(counts['dropped_left_out'], 'paper')} that would have been. Pools that were drawn later "
+        "are not known. The base may have been trained on other citations."
     )
 
 

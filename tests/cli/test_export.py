@@ -82,8 +82,8 @@ def test_what_is_missing_or_unknown_is_counted_and_said(root: Path, out: Path, t
     assert "name a query that tiny-" in one_line_error(mdcr(root, *words))
     allowed = mdcr(root, *words, "--allow-unknown")
     assert allowed.returncode == 0
-    assert "1 queries without results score 0; 1 entries of unknown queries left out" in allowed.stderr
-    assert "1 entries of unknown documents left out" in allowed.stderr
+    assert "1 query without results scored 0; 1 entry of unknown queries left out" in allowed.stderr
+    assert "1 entry of unknown documents left out" in allowed.stderr
     assert "Queries without results, scored 0: partly 1" in " ".join(allowed.stdout.split())
     (made,) = [ranking for ranking in published(root / RANKINGS) if ranking.manifest.config.get("name") == "partly"]
     counts = made.manifest.counts

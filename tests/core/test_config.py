@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.core.config import (
     canonical,
+    counted,
     digest,
     file_name,
     format_count,
@@ -72,9 +73,17 @@ def test_counts_as_users_write_them(text: str, number: int) -> None:
     assert parse_count(text, "--size") == parse_count(format_count(number), "--size") == number
 
 
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "query", "1 query"), (0, "query", "0 queries"), (2_000, "paper", "2,000 papers"), (2, "key", "2 keys")],
+)
+def test_a_count_agrees_with_its_noun(number: int, noun: str, text: str) -> None:
+    assert counted(number, noun) == text
+
+
 @pytest.mark.parametrize("text", ["", "many", "-5", "0", "1.2345k5", "2MM", "0.5", "nan"])
 def test_a_size_that_is_no_number_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InputError, match="--size .* is not a number"):
+    with pytest.raises(InputError, match="--size must be a whole number of at least 1, got"):
         parse_count(text, "--size")
 
 

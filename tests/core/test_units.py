@@ -28,7 +28,7 @@ def whole(tmp_path: Path) -> Artifact:
 @pytest.fixture
 def planned(tmp_path: Path) -> Runner:
     """Plan the task, as submitting it does, and make nothing."""
-    with pytest.raises(StageError, match="7 units of .* are missing"):
+    with pytest.raises(StageError, match="lacks 7 units"):
         divided(tmp_path, lambda _: [])
     return Runner(tmp_path, HERE)
 
@@ -84,7 +84,7 @@ def test_a_lost_slice_is_what_is_missing(planned: Runner) -> None:
     units = work.plan()
     assert units is not None
     assert [unit for unit in units if not work.done(unit)] == Slice(1, 3).units(units)
-    with pytest.raises(StageError, match="units of .* are missing"):
+    with pytest.raises(StageError, match="lacks .* unit"):
         divided(planned.root, lambda _: [])
     assert divided(planned.root).manifest.counts == {"bytes": 7}
 

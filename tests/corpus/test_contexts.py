@@ -112,9 +112,9 @@ def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -
     [
         (
             "--year 2017 --size all --queries 5 --min-citations 3",
-            "0 others; left out: 120 papers have fewer than 3",
+            "0 others; left out: 120 papers with fewer than 3",
         ),
-        ("--year 2017 --size 200k --queries 5 --min-abstract-chars 1000", "left out: 120 papers have an abs"),
+        ("--year 2017 --size 200k --queries 5 --min-abstract-chars 1000", "left out: 120 papers with an abs"),
         ("--queries 5 --min-citations 3", "no context of 2019 can be a query. Choose another --year"),
         ("--queries 3k", "no context of 2019 can be a query"),
         ("--year 2017 --size 200k --queries 3k", "3k queries requested, but only"),

@@ -149,7 +149,7 @@ def test_same_titles_can_be_kept(make: Make) -> None:
         ({"field": "Art"}, "no paper of the corpus is in Art"),
         (
             {"field": "Medicine", "prefilter": PrefilterConfig(min_abstract_chars=9_999)},
-            r"in Medicine can be a query: \d{1,3} papers have an abstract under 9999",
+            r"in Medicine can be a query: \d{1,3} papers with an abstract under 9999",
         ),
         ({"positives": "all"}, "positives must be"),
         ({"split": "train"}, "split must be"),

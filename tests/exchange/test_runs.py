@@ -126,7 +126,7 @@ TREC = {
     "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
     "11 Q0 9 1 1 x": r"1 of 2 entries name a query that pool-\w+ does not have: '11' \(.*bad.trec:2\)",
     "10 Q0 out 1 1 x": r"1 of 2 entries name a document that pool-\w+ does not have: 'out' \(.*:2\).*--allow-unknown",
-    "10 Q0 zz 7 9 x": r"bad.trec:2 repeats .*bad.trec:1: query '10', document 'zz' \(1 entries repeat another\)",
+    "10 Q0 zz 7 9 x": r"bad.trec:2 repeats .*bad.trec:1: query '10', document 'zz' \(repeated entries: 1\)",
 }
 
 

@@ -143,7 +143,7 @@ def test_queries_without_results_score_zero_and_those_without_positives_are_refu
     assert not values.any()
     with pytest.raises(InputError, match="grade 1 or more of each query, got none of 1"):
         evaluate(*inputs([{1: 1.0}, {1: 1.0}], [{1: 1}, {1: 0}]), ALL, engine)
-    with pytest.raises(InputError, match="the qrels have 1 queries, the ranking 2"):
+    with pytest.raises(InputError, match="the qrels have 1 query, the ranking 2"):
         evaluate(*inputs([{1: 1.0}, {}], [{1: 1}]), ALL, engine)
 
 

@@ -297,7 +297,7 @@ def test_what_one_query_shows_and_queries_without_judgements_are_said(
     path = write(tmp_path, run, {"q": {"d": 1}})
     assert main(["evaluate", f"--run={path}", f"--qrels={tmp_path}/qrels.txt", "--root", str(tmp_path)]) == 0
     printed = capsys.readouterr()
-    assert "mine: 2 queries of the run have no judgement and are left out" in printed.err
+    assert "mine: 2 queries of the run without judgement left out" in printed.err
     assert "none interval" not in printed.out
     assert "One query: no interval." in " ".join(printed.out.split())
     assert "[" not in printed.out.partition("Percent")[0]

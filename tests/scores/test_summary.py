@@ -256,7 +256,7 @@ def test_what_cannot_be_summarised() -> None:
     with pytest.raises(InputError, match=r"baseline must be one of BM25 on these pools, got 'bm2'"):
         summarise(one, baseline="bm2")
     two = [scored("a", {"map": [1.0]}), scored("a", {"map": [1.0, 0.0]}, sample=2)]
-    with pytest.raises(InputError, match=r"s1 \(1 queries, 100 positives\) and .*s2 \(2 queries"):
+    with pytest.raises(InputError, match=r"s1 \(1 query, 100 positives\) and .*s2 \(2 queries"):
         summarise(pl.concat(two))
     two = [scored("a", {"map": [1.0]}), scored("b", {"map": [1.0]}, sample=2, positives=99)]
     with pytest.raises(InputError, match="other queries"):

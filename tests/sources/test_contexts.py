@@ -127,4 +127,4 @@ def test_years_and_dois_of_contexts_are_those_of_the_corpus(
     assert corpus.contexts.to_pylist() == [{"year": 2011, "citing": 1}, {"year": NO_YEAR, "citing": -1}]
     assert np.array_equal(corpus.judgements.column("row"), [2, 2])
     assert artifact.manifest.counts["noted"]["context_without_year"] == 1
-    assert "1 contexts have no year" in capsys.readouterr().err
+    assert "no pool has 1 context without a year" in capsys.readouterr().err

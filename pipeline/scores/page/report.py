@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from pipeline.core.config import format_count
+from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import collection, listing, provenance, scope
@@ -38,7 +38,8 @@ def page_of(
     sizes = pools["size"].unique().sort().to_list()
     span = format_count(sizes[0]) + (f" to {format_count(sizes[-1])}" if len(sizes) > 1 else "")
     queries = pools.unique("field")["queries"].sum()
-    about = f"{runs['label'].n_unique()} systems, {scope_text}, {queries:,} queries, pools of {span} candidates."
+    systems = counted(runs["label"].n_unique(), "system")
+    about = f"{systems}, {scope_text}, {counted(queries, 'query')}, pools of {span} candidates."
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}

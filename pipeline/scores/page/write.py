@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.scores.page.browse import pack, pack_texts
 from pipeline.scores.page.parts import (
     LISTED,
@@ -323,7 +324,7 @@ def write_index(folder: Path) -> Path:
     head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
     tools = _PageBuilder().tools("", {}, len(pages))
     table = _scrollable("sortable", "", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
-    about = f"{len(pages)} report{'s' * (len(pages) != 1)}."
+    about = f"{counted(len(pages), 'report')}."
     page = _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
     files.write_text(folder / NAME, page)
     return folder / NAME

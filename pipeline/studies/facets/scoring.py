@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import counted
 from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import Design, estimate
@@ -166,9 +167,9 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     for facet, pool in pools.items():
         counts = pool.artifact.manifest.counts
         notes.append(
-            f"{facet}: {counts['queries']} queries, {counts['judgements']:,} judgements, {counts['relevant']} "
-            f"relevant; {counts['queries_without_relevant']} queries without a relevant candidate left out, "
-            f"{counts['candidates_without_text']} candidates without text."
+            f"{facet}: {counted(counts['queries'], 'query')}, {counted(counts['judgements'], 'judgement')}, "
+            f"{counts['relevant']} relevant; {counted(counts['queries_without_relevant'], 'query')} without a relevant "
+            f"candidate left out, {counted(counts['candidates_without_text'], 'candidate')} without text."
         )
     index = ["system", "form", "facet", "average", "queries", "drawn"]
     wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published, readable
-from pipeline.core.config import canonical, digest, format_count, from_mapping
+from pipeline.core.config import canonical, counted, digest, format_count, from_mapping
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
@@ -259,7 +259,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
     details = [
         f"{field} {run['year']}",
         format_count(run["size"]),
-        f"{settings['queries']} queries",
+        f"{counted(settings['queries'], 'query')}",
         *([f"seed {run['seed']}"] if run["seed"] not in (None, PoolConfig().seed) else []),
         *unusual(PoolFacts(settings)),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.poolconfig import SETTINGS, value_in
 from pipeline.scores.choose import filter_settings, is_called, settings_of_choice, typed_option
@@ -72,7 +73,7 @@ def left_out(runs: pl.DataFrame, kept: pl.DataFrame) -> str:
     texts = set[str]()
     for of_corpus in others.partition_by("corpus"):
         texts |= _options(of_corpus) - _options(kept.filter(corpus=of_corpus["corpus"][0]))
-    pools = f"{len(others)} drawn pool{'s' * (len(others) > 1)}"
+    pools = f"{counted(len(others), 'drawn pool')}"
     return f"Left out: {pools} of other settings ({', '.join(sorted(texts))}); --pools chooses."
 
 
