@@ -31,6 +31,7 @@ Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
 
 
 _Factor = Annotated[float, Range(0, 1e6)]
+_Share = Annotated[float, Range(0, 1)]
 _Steps = Annotated[int, Range(0, 2**31)]
 
 
@@ -83,7 +84,7 @@ class Settings:
         micro_batch: examples that are computed together, all of one task.
         examples: maximum examples of a task in an epoch, of classes and labels in their proportions; 0: all. Smaller
             tasks repeat.
-        learning_rate: peak learning rate of AdamW.
+        learning_rate: peak learning rate of AdamW, less than 1: a step moves every weight by about as much.
         warmup: steps to the peak.
         schedule: what follows the warm-up: ``inverse_sqrt``, as in the paper, or ``linear`` to 0 after the last step,
             as its authors train adapters and PALs.
@@ -104,10 +105,10 @@ class Settings:
     batch: Positive
     micro_batch: Positive
     examples: Annotated[int, Range(0)]
-    learning_rate: _Factor
+    learning_rate: _Share
     warmup: _Steps
     schedule: Literal["inverse_sqrt", "linear"]
-    head_dropout: Annotated[float, Range(0, 1)]
+    head_dropout: _Share
     clip: Annotated[float, Range(0, 1e9)]
     max_length: Positive
     precision: Literal["float32", "bfloat16"]

@@ -1,8 +1,28 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from tests.faults.tally import Tally
+
+SECONDS = 90
+"""How long a test of hostile input may take."""
+
+
+@pytest.fixture
+def limit() -> Iterator[None]:
+    """Fail a test that waits for ever, as the reader of a pipe does."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"no end after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -63,7 +63,8 @@ def serve(log: Path) -> None:
 
     import pipeline.cli.commands
     import pipeline.encode.lsa
-    import pipeline.stages.chain  # noqa: F401
+    import pipeline.stages.chain
+    import pipeline.train.trainer  # noqa: F401
     from pipeline.core import schema
 
     schema.SHARD_ROWS = SHARD_ROWS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-KINDS = ("kills", "jobs", "flips", "inputs", "attacks", "models")
+KINDS = ("kills", "jobs", "flips", "inputs", "attacks", "models", "trainings")
 GOOD = ("resumed", "refused", "harmless", "counted")
 """What may come of a fault. A fault that none of these names is lost."""
 

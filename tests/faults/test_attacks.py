@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,7 @@ from tests.sources.test_mteb import DOCUMENTS, QUERIES, Tables, datasets_cache, 
 
 __all__ = ["datasets_cache"]
 
-SECONDS = 90
-
-
-@pytest.fixture(autouse=True)
-def limit() -> Iterator[None]:
-    """Fail a test that waits for ever, as the reader of a pipe does."""
-
-    def late(number: int, frame: object) -> None:
-        raise TimeoutError(f"no end after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.usefixtures("limit")
 
 
 @pytest.fixture(scope="module")
@@ -298,8 +283,9 @@ def test_flipped_bits_of_vectors_end_in_a_line(name: str, tmp_path: Path, tally:
 def _read_vectors(file: Path) -> int:
     """Return 0 if the vectors of a file are read, 2 if it is refused, 70 after any other error."""
     try:
-        for _ in precomputed.read(*precomputed.find(file), lambda ids: np.arange(len(ids.to_pylist()))):
-            pass
+        for vectors in precomputed.find(file):
+            for _ in precomputed.read(vectors, lambda ids: np.arange(len(ids.to_pylist()))):
+                pass
     except InputError:
         return 2
     except BaseException:  # noqa: BLE001 - the process ends here

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,23 +14,10 @@ from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
 
+pytestmark = pytest.mark.usefixtures("limit")
+
 ROWS = list(inputs())
 IMPORTS = list(imports())
-SECONDS = 20
-
-
-@pytest.fixture(autouse=True)
-def limit() -> Iterator[None]:
-    """Fail a test that waits for ever, as the reader of a pipe does."""
-
-    def late(number: int, frame: object) -> None:
-        raise TimeoutError(f"no end after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])

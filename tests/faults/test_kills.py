@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.run import flags
+from tests.encode.tiny import save_bert
 from tests.faults.host import Host
 from tests.faults.tally import Tally
 from tests.faults.workspace import contents, leftovers, release, shards
@@ -23,7 +24,21 @@ ROUND = 10
 """Kills of one chain."""
 
 EVALUATE = "eval --corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --measures map --workers 1"
-SHARES = {"corpus": 0.3, "eval": 0.4, "report": 0.1, "leaderboard": 0.1, "export": 0.1}
+TRAINING = {
+    "base": "{base}",
+    "triplets": "pairs",
+    "draw": "{{until=2018, queries=16, seed=1}}",
+    "validation": "{{year=2019, size=60, queries=4}}",
+    "batch": "8",
+    "micro_batch": "4",
+    "max_length": "16",
+    "warmup": "4",
+    "learning_rate": "1e-3",
+    "epochs": "4",
+    "checkpoints": "4",
+    "precision": "float32",
+}
+SHARES = {"corpus": 0.2, "eval": 0.3, "train": 0.2, "report": 0.1, "leaderboard": 0.1, "export": 0.1}
 """How many of the kills are for each command."""
 
 
@@ -42,7 +57,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbe
     input_folder = release(folder / "release")
     corpus = ["corpus", "--source", "s2orc2020", "--input", str(input_folder), *flags("--corpus tiny --workers 1")]
     export = ["export", "run", *flags("--corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --workers 1")]
-    commands = [corpus, list(flags(EVALUATE)), ["report"], ["leaderboard"], export]
+    base = save_bert(folder / "base", positions=64)
+    settings = [f"--set={name}={value.format(base=base)}" for name, value in TRAINING.items()]
+    train = ["train", "train_past", *settings, *flags("--corpus tiny --workers 1 --device cpu")]
+    commands = [corpus, list(flags(EVALUATE)), train, ["report"], ["leaderboard"], export]
     host = Host(folder / "log")
     for root in (folder / "first", folder / "root"):  # first: compiles, so that times are of the chain alone
         runs = {command[0]: host.run(root, command) for command in commands}

@@ -21,7 +21,7 @@ from transformers import TrainerState
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator
 from pipeline.core.runner import Runner
@@ -120,48 +120,6 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     assert set(entry.values()) == {str(folder.resolve())}
 
 
-def test_damage_in_a_killed_training_changes_no_weight(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kill after the last step, then one flipped bit in each file of a checkpoint in turn."""
-    shutil.copytree(root, tmp_path / "other", ignore=shutil.ignore_patterns("models"))
-    whole, other = Workspace(Runner(root, CPU)), Workspace(Runner(tmp_path / "other", CPU))
-    expected = content(whole.runner.make(train_task(whole, recipe(root))))
-    task = train_task(other, recipe(root))
-
-    def kill(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Architecture, "save", kill)
-        with pytest.raises(KeyboardInterrupt):
-            other.runner.make(task)
-    work = other.runner.work_folder(task) / "scratch" / "training"
-    newest = max(work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    names = sorted(path.name for path in newest.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".json"))
-    assert {"optimizer.pt", "trained.safetensors", "trainer_state.json"} <= {*names}
-    for name in names:
-        place = tmp_path / name
-        shutil.copytree(tmp_path / "other", place)
-        damaged = place / newest.relative_to(tmp_path / "other") / name
-        flipped = bytearray(damaged.read_bytes())
-        flipped[len(flipped) // 2] ^= 1
-        damaged.write_bytes(flipped)
-        assert content(Workspace(Runner(place, CPU)).runner.make(task)) == expected, name
-    made = other.runner.make(task)
-    assert content(made) == expected
-
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
-        place = tmp_path / f"finished-{name}" / made.name
-        shutil.copytree(made.path, place)
-        registry.resolve(str(place / "mine"))
-        flipped = bytearray((place / "mine" / name).read_bytes())
-        flipped[len(flipped) // 2] ^= 1
-        (place / "mine" / name).write_bytes(flipped)
-        with pytest.raises(CorruptError, match=f"{name} does not match its recorded checksum"):
-            registry.resolve(str(place / "mine"))
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -179,7 +137,7 @@ def test_damage_in_a_killed_training_changes_no_weight(
         *(
             ({name: value}, f"{name} must be")
             for name, values in {
-                "learning_rate": (0.0, -1.0, math.nan, math.inf),
+                "learning_rate": (0.0, -1.0, math.nan, math.inf, 1e5),
                 "margin": (-1.0, math.nan),
                 "scale": (math.inf,),
                 "warmup": (-1,),
@@ -296,9 +254,25 @@ def test_the_first_step_has_a_rate_and_the_schedules_are_those_of_the_paper_and_
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_training_that_diverges_ends_with_a_line(loss: float, tmp_path: Path) -> None:
-    monitor = trainer._Monitor(Progress(1, "train", "steps"), Workdir(tmp_path), validated=False)
+    network = torch.nn.Linear(2, 2)
+    monitor = trainer._Monitor(Progress(1, "train", "steps"), Workdir(tmp_path), network, validated=False)
     with pytest.raises(InputError, match="the training diverges: its loss is .* at step 0"):
         monitor.on_log(None, TrainerState(), None, {"loss": loss})
+    monitor.on_log(None, TrainerState(), None, {"loss": 1.0})
+    network.bias.data.fill_(loss)
+    with pytest.raises(InputError, match=f"the root mean square of trained weights is {loss}"):
+        monitor.check_weights(1)
+
+
+@pytest.mark.parametrize("validation", [{}, POOL])
+def test_weights_that_grow_without_bound_are_not_published(validation: dict[str, Any], root: Path) -> None:
+    """Their losses stay finite."""
+    workspace = Workspace(Runner(root, CPU))
+    made = set(root.glob("runs/models/*"))
+    task = train_task(workspace, recipe(root, learning_rate=0.99, warmup=0, epochs=5, validation=validation))
+    with pytest.raises(InputError, match=r"weights is .*, 0\.\d+ before the first step"):
+        workspace.runner.make(task)
+    assert set(root.glob("runs/models/*")) == made
 
 
 def test_examples_keep_the_shares_of_classes_and_labels() -> None:
