@@ -17,6 +17,7 @@ from pipeline.cli.output import print_json, print_table
 from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import say
+from pipeline.core.resources import Resources
 from pipeline.core.workspace import REPORTS, corpus_names
 from pipeline.data import DATA
 from pipeline.encode import hub, names, registry
@@ -142,6 +143,8 @@ def reproduce(options: argparse.Namespace) -> None:
     for command in paper.commands:
         number = command.letter or "first"
         words, lacks = _at_hand(shlex.split(command.text)[1:], options, corpora)
+        if "GPU" in command.needs and Resources.of(device=options.device).device == "cpu":
+            words, lacks = [], [*lacks, "GPU"]
         if not words:
             needed = "; ".join(f"{name}: {about[name]}" if name in about else name for name in lacks)
             say(f"{number} skipped: {command.text}")
@@ -175,33 +178,37 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
     folders = dict.fromkeys(name for word in words for name in re.findall(_FOLDER, word))
     if lacks := [name for name in folders if not (options.input / name).exists()]:
         return [], lacks
+    if words[0] == "train" and (named := words[words.index("--corpus") + 1]) not in corpora:
+        return [], [f"the corpus {named}"]
     words = [re.sub(_FOLDER, lambda found: str(options.input / found[1]), word) for word in words]
     if words[0] != "study" or "--list" in words:
         return words, []
     chosen, _, recipe = read_chosen(parser()[0].read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
-        return [], [corpus]
+        return [], [f"the corpus {corpus}"]
+    left = False
     for field in dataclasses.fields(chosen.recipe):
         if "systems" not in (field.name, *field.metadata):
             continue
-        listed = names.split_names(getattr(recipe, field.name))
-        gone = {name: absent for name in listed if (absent := list(_absent(name)))}
-        lacks += [f"{name} (weights of {', '.join(absent)})" for name, absent in gone.items()]
-        if len(gone) == len(listed) > 0:
-            return [], lacks
+        listed = names.split_names(getattr(recipe, field.name) or "")
+        gone = {name: absent for name in listed if (absent := list(_absent(name, corpora)))}
+        lacks += [f"{name} ({', '.join(absent)})" for name, absent in gone.items()]
+        left |= len(gone) < len(listed)
         if gone:
             words.append(f"--set={field.name}={','.join(name for name in listed if name not in gone)}")
+    if not left:
+        return [], lacks
     if lacks and "--model" in words:  # the systems that are left stand in --set
         at = words.index("--model")
         del words[at : at + 2]
     return words, lacks
 
 
-def _absent(system: str) -> Iterator[str]:
-    """Yield what the encoders of a system lack: hub ids, or the reason why one cannot be loaded."""
+def _absent(system: str, corpora: set[str]) -> Iterator[str]:
+    """Yield what the encoders of a system lack: weights, corpora, or the reason why one cannot be loaded."""
     row = multi_format().get(system)
     encoders = {value for key, value in row.items() if key != "published"} if row else {system}
-    gone = set()
+    gone = set[str]()
     for name in (inner for text in encoders for inner in names.walk(text) if inner.parts is None):
         with hub.planning() as missing:
             try:
@@ -210,5 +217,6 @@ def _absent(system: str) -> Iterator[str]:
                 gone.add(str(error))
             except InputError:  # it is no encoder
                 pass
-        gone |= missing
+        gone |= {f"weights of {each}" for each in missing}
+        gone |= {f"the corpus {value}" for key, value in name.options if key == "corpus" and value not in corpora}
     yield from sorted(gone)

@@ -185,6 +185,7 @@ class WordsSpec:
         dimension: components of a vector.
         window: number of terms before and after a term that predict it.
         epochs: passes over the sample.
+        corpus: name of the corpus they are trained on; empty: the one that is encoded.
     """
 
     weights: Literal["uniform", "tfidf"] = "uniform"
@@ -195,6 +196,7 @@ class WordsSpec:
     vocabulary: Positive = 50_000
     seed: Positive = 13
     storage: Storage = "float32"
+    corpus: str = field(default="", metadata=OMIT_DEFAULT)
     kind: str = "words"
 
 

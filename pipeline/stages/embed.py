@@ -22,7 +22,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, FITS, VECTORS
+from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
@@ -78,19 +78,26 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
 
 
 def fit_task(corpus: Artifact, model: Model) -> Task | None:
-    """Return the task that fits a model on a corpus; None for a model that needs no fit.
+    """Return the task that fits a model on a corpus, or on the one it names; None for a model that needs no fit.
 
-    A fit does not checkpoint: after a kill it starts again. LSA is the only such model. It reads at most 20,000 papers
-    by default and 64 million characters, and takes about 6 seconds on one core for a corpus of any size.
+    A fit does not checkpoint: after a kill it starts again. LSA reads at most 20,000 papers by default and 64 million
+    characters, and takes about 6 seconds on one core for a corpus of any size.
     """
     fit = kinds.find(model.spec.kind).fit
     if fit is None:
         return None
+    corpus = _fitted_on(corpus, model)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return fit(model.spec, Corpus(inputs["corpus"]), out)
 
     return Task("fit", 3, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
+
+
+def _fitted_on(corpus: Artifact, model: Model) -> Artifact:
+    """Return the corpus that a model is fitted on: the one it names, else the one it encodes."""
+    name = getattr(model.spec, "corpus", "")
+    return find_corpus(corpus.path.parents[1], name) if name else corpus
 
 
 def query_model(model: Model) -> Model:
@@ -129,7 +136,10 @@ def _version(spec: Any) -> int:
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     """Return the name of the folder, below ``indexes/vectors``, with the vectors of one corpus by one encoder."""
-    identity = digest({"version": _version(model.spec), "corpus": corpus.id, "config": EmbedConfig(model.spec, role)})
+    identity_of = {"version": _version(model.spec), "corpus": corpus.id, "config": EmbedConfig(model.spec, role)}
+    if (fitted_on := _fitted_on(corpus, model)) != corpus:
+        identity_of["fitted_on"] = fitted_on.id
+    identity = digest(identity_of)
     kind = "" if role == "paper" else f"-{role}"
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
 

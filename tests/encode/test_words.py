@@ -14,6 +14,7 @@ from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import in_order
 from pipeline.encode.lsa import WordsEncoder, tfidf_similarities
+from pipeline.stages.embed import store_folder
 from tests.builders import made_up_paper, make_corpus
 from tests.encode.test_lsa import fitted, plain_terms, plain_weights
 from tests.encode.tiny import load
@@ -50,6 +51,21 @@ def test_terms_of_one_paper_take_no_part(tmp_path: Path) -> None:
         fit = fitted(tmp_path / str(number), make_corpus(tmp_path / str(number), rows), "word2vec:dimension=8")
         fits.append((fit.arrow("terms.arrow"), fit.arrow("components.arrow")))
     assert fits[0] == fits[1]
+
+
+def test_word_vectors_of_another_corpus(tmp_path: Path) -> None:
+    corpus, name = make_corpus(tmp_path, 20), "word2vec:dimension=8,corpus=other"
+    folders = []
+    for count in (50, 51):
+        other = make_corpus(tmp_path, count, name="other")
+        fit = fitted(tmp_path, corpus, name)
+        assert fit.manifest.inputs["corpus"] == other.id
+        own = fitted(tmp_path, other, "word2vec:dimension=8")
+        assert fit.arrow("components.arrow") == own.arrow("components.arrow")
+        folders.append(store_folder(corpus, registry.resolve(name)))
+    assert len({*folders, store_folder(corpus, registry.resolve("word2vec:dimension=8"))}) == 3
+    with pytest.raises(InputError, match="gone"):
+        fitted(tmp_path, corpus, "word2vec:corpus=gone")
 
 
 def test_tfidf_is_the_cosine_of_plain_weights(tmp_path: Path) -> None:

@@ -194,6 +194,20 @@ def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[
         yield joined.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
 
 
+def collection_table(pools: Mapping[str, Pool]) -> Table:
+    """Return the queries, judged candidates and candidates of each grade, by facet (Mysore et al. 2021, table 1)."""
+    judged = pl.concat(
+        judgements_of(pool).select(pl.col("query").cast(pl.String), "grade", facet=pl.lit(facet))
+        for facet, pool in pools.items()
+    )
+    judged = pl.concat([judged, judged.with_columns(query=pl.format("{} {}", "facet", "query"), facet=pl.lit(ALL))])
+    grades = [(pl.col("grade") == grade).sum().alias(f"grade {grade}") for grade in sorted(set(judged["grade"]))]
+    counts = judged.group_by("facet", maintain_order=True).agg(
+        pl.col("query").n_unique().alias("queries"), pl.len().alias("judged"), *grades
+    )
+    return frame_table("collection", "Judgements by facet", counts)
+
+
 def grade_tables(pools: Mapping[str, Pool]) -> Iterator[Table]:
     """Yield the number of candidates by their grades for two facets of one paper; nothing without such a paper."""
     judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}

@@ -111,6 +111,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *scoring.difference_tables(values, measure, named_by(recipe.baseline, values["system"].unique()), recipe.seed),
         *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
         *analyses.paired_tables(pairs, measure, recipe.seed),
+        analyses.collection_table(judged_pools),
         *analyses.grade_tables(judged_pools),
         *analyses.citation_tables(judged_pools, ranked, raw_values, measure, recipe.relevant),
     ]

@@ -10,25 +10,26 @@ sample) and ``seconds``. All systems have the same figures in the same order.
 from __future__ import annotations
 
 import itertools
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
-from pipeline.encode import hub, registry
-from pipeline.encode.spec import Model
+from pipeline.core.artifact import Artifact
+from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
 from pipeline.scores.page.parts import Chart, HeatMap, Part
 from pipeline.scores.tables import Cell, Column, Table, Value, frame_table, grid, percent
 from pipeline.studies.common import series
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
 from pipeline.studies.scirepeval.steps import LEAKS
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, domain_of, entries
 
+_SCIDOCS = pl.col("task").str.starts_with("scidocs_")
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
+GROUPS_OF_25 = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train") & ~_SCIDOCS, "scidocs": _SCIDOCS,
+                "average": pl.lit(True)}  # fmt: skip
+"""Groups of the earlier edition, whose tables have SciDocs apart."""
 
 FigureArtifacts = Mapping[tuple[Entry, str], Artifact]
 """The figures of each task and system."""
@@ -83,20 +84,20 @@ def _with_intervals(figures: pl.DataFrame) -> pl.DataFrame:
     return figures.with_columns(low=pl.when(several).then(ends["low"]), high=pl.when(several).then(ends["high"]))
 
 
-def means(figures: pl.DataFrame) -> pl.DataFrame:
-    """Return the averages of each system: ``system``, ``group`` (of :data:`GROUPS`), ``format`` (empty: all formats).
+def means(figures: pl.DataFrame, edition: int = 24) -> pl.DataFrame:
+    """Return the averages of each system: ``system``, ``group`` (as the edition has), ``format`` (empty: all formats).
 
     ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, and ``figures`` is the number of figures. All
     are null without any figure.
     """
-    formats, systems = ("", *FORMATS), _systems(figures)
+    formats, systems, groups = ("", *FORMATS), _systems(figures), GROUPS_OF_25 if edition == 25 else GROUPS
     values = [
         figures.filter(is_in, pl.col("format").is_in([kind] if kind else FORMATS)).with_columns(
             group=pl.lit(group), format=pl.lit(kind)
         )
-        for (group, is_in), kind in itertools.product(GROUPS.items(), formats)
+        for (group, is_in), kind in itertools.product(groups.items(), formats)
     ]
-    all_rows = pl.DataFrame([*itertools.product(systems, GROUPS, formats)], ["system", "group", "format"], orient="row")
+    all_rows = pl.DataFrame([*itertools.product(systems, groups, formats)], ["system", "group", "format"], orient="row")
     rows = _averaged(pl.concat(values), ("group", "format")).rename({"items": "figures"})
     return all_rows.join(rows, on=all_rows.columns, how="left", maintain_order="left").select(*all_rows.columns, *_MEAN)
 
@@ -146,21 +147,22 @@ def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame
 def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> Table:
     """Return the averages beside the published ones (table 2), which ``printed_as`` names for each system.
 
-    The out-of-train average of the earlier edition omits SciDocs, so no published value is given for it. ``samples``
-    are the tasks that are evaluated on a training sample.
+    The earlier edition has SciDocs apart. ``samples`` are the tasks that are evaluated on a training sample.
     """
     experiment, total = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     rows, cells, printed_cells = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
     for row in means.filter(format="").drop("format").iter_rows(named=True):
-        name, group, printed = row["system"], row["group"], None
-        if (edition, group) != (25, "out-of-train"):
-            printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
+        name, group = row["system"], row["group"]
+        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
         cells[name, Column("measured", group)] = _cell(row)
         printed_cells[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
         rows.append({"system": name, "group": group, "published": printed, **row})
-    in_train, out_of_train = (row["figures"] or 0 for row in rows[:2])
+    in_train, all_figures = (
+        next(row["figures"] or 0 for row in rows if row["group"] == g) for g in ("in-train", "average")
+    )
     notes = [
-        f"Means of {in_train} in-train and {out_of_train} out-of-train figures; of the whole benchmark 7 and {total}.",
+        f"Means of {in_train} in-train and {all_figures - in_train} out-of-train figures; of the whole benchmark 7 "
+        f"and {total}.",
         "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
@@ -282,53 +284,6 @@ def gains(differences: pl.DataFrame, provenance: str) -> Chart:
     title = f"Gain over {by_format['baseline'][0]} by format"
     views = {"difference": [*series(by_format, "system", "format")]}
     return Chart(title, "", "points", views, categories=FORMATS, provenance=provenance)
-
-
-def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> Table:
-    """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
-
-    ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
-    ``cut`` is the percentage of papers that were cut at its length.
-    """
-    formats: dict[tuple[str, str], list[Format]] = {}
-    for (system, kind), (model, _) in vectors.items():
-        formats.setdefault((system, model.name), []).append(kind)
-    rows = []
-    for (system, encoder), kinds in formats.items():
-        model, artifact = vectors[system, kinds[0]]
-        segments = [segment.manifest for segment in published(artifact.path.parent)]
-        read, cut = (sum(segment.counts.get(name, 0) for segment in segments) for name in ("embedded", "truncated"))
-        timed = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
-        papers = sum(manifest.counts["embedded"] for manifest in timed)
-        seconds = sum(manifest.counts["embedded"] / manifest.provenance["documents_per_second"] for manifest in timed)
-        rows.append({
-            "system": system, "encoder": encoder, "formats": ", ".join(kinds), "parameters": _parameters(model),
-            "papers": papers, "papers_per_second": papers / seconds if timed else None,
-            "cut": 100 * cut / read if read else None,
-            "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in timed)),
-        })  # fmt: skip
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    notes = [
-        "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
-        "that are not safetensors: their bytes by four. Cut: papers longer than the encoder reads.",
-    ]
-    shown = frame.rename({"papers_per_second": "papers a second", "cut": "cut (%)"})
-    return frame_table("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
-
-
-def _parameters(model: Model) -> int | None:
-    """Return the number of parameters of a model, by the header of each file of weights, or else by its size."""
-    parts = (model, *model.parts)
-    checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.checkpoint, part.adapter)))}
-    sizes = list[int]()
-    for path in (path for checkpoint in checkpoints for path in hub.weights(checkpoint.folder, checkpoint.layout)):
-        if path.suffix == ".safetensors":
-            with path.open("rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            sizes += [math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"]
-        elif path.suffix != ".json":  # the index of several files
-            sizes.append(path.stat().st_size // 4)
-    return sum(sizes) if sizes else None
 
 
 def leaks(artifacts: Mapping[str, Artifact]) -> Table:

@@ -24,11 +24,11 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, require_made
 from pipeline.studies.recipe import KEPT
-from pipeline.studies.scirepeval import report, steps
+from pipeline.studies.scirepeval import costs, report, steps
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlation_heat, correlation_table
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries, published_of
 from pipeline.studies.sentences import Pairing
 
 
@@ -124,7 +124,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
         few_shot, editions = (", ".join(map(str, numbers)) for numbers in (dict(entry.few_shot), entry.editions))
         facts = {"task": entry.name, "title": entry.title, "domain": domain_of(entry.name), "format": entry.format}
         texts = {"measures": ", ".join(entry.measures), "few_shot": few_shot, "trained": trained, "editions": editions}
-        rows.append({**facts, **texts, "files": files})
+        rows.append({**facts, **texts, **published_of(entry.name), "files": files})
     return rows
 
 
@@ -214,7 +214,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     with_confusion = report.read_figures(artifacts, recipe.folder)
     figures = with_confusion.filter(pl.col("system").is_in(recipe.names))
 
-    means = report.means(with_confusion)
+    means = report.means(with_confusion, recipe.edition)
     system_means = means.filter(pl.col("system").is_in(recipe.names))
     samples = [entry.name for entry in evaluated if recipe.folder.state(entry) == "sample"]
     tables = [
@@ -247,7 +247,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         for name, kind in itertools.product(recipe.names, FORMATS)
         if kind in formats
     }
-    tables += [report.efficiency(embedded), report.leaks(leaks), report.counts(all_artifacts, recipe.names)]
+    tables += [costs.efficiency(embedded), report.leaks(leaks), report.counts(all_artifacts, recipe.names)]
     parts = [*charts, *report.heats(figures, confusion, ", ".join(sources))]
     return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(system_means))
 

@@ -80,7 +80,7 @@ def entries() -> dict[str, Entry]:
     """Return every task by name, in the order of the table."""
     table: dict[str, Entry] = {}
     for name, row in _table().items():
-        values = {key: value for key, value in row.items() if key != "domain"}
+        values = {key: value for key, value in row.items() if key not in ("domain", "published")}
         few_shot = [tuple(shot) for shot in row.get("few_shot", [])]
         table[name] = from_mapping(Entry, {**values, "name": name, "few_shot": few_shot})
     return table
@@ -89,6 +89,11 @@ def entries() -> dict[str, Entry]:
 def domain_of(task: str) -> str:
     """Return the domain of a task's papers; it is only shown."""
     return str(_table()[task].get("domain", "several"))
+
+
+def published_of(task: str) -> dict[str, str]:
+    """Return the published sizes of a task's sets and its source (table 1); they are only shown."""
+    return dict(zip(("train_published", "test_published", "source"), _table()[task]["published"], strict=True))
 
 
 META, TEST = "scirepeval", "scirepeval_test"
