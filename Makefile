@@ -45,7 +45,7 @@ help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables (any of them may be left out):"
-	@echo "  which corpus   CORPUS=s2orc   to build one: SOURCE=s2orc2020|s2ag|openalex|beir|mteb|csfcube|jsonl|parquet|csv|bibtex|synthetic"
+	@echo "  which corpus   CORPUS=openalex   to build one: SOURCE=openalex|s2ag|s2orc2020|beir|mteb|csfcube|jsonl|parquet|csv|bibtex|synthetic"
 	@echo "                 INPUT=/data/... COLUMNS=paper_id=id,title=headline PAPERS=30k DUPLICATES=keep|drop|merge"
 	@echo "                 DUPLICATES_BY=doi,title FIELDS_FROM=... MIN_CONCEPT_SCORE=0.3 INCLUDE_XPAC=1 JUDGED=test TASK=SCIDOCS SUBSET=en"
 	@echo "                 MAX_TEXT=1M MARKUP=keep CONTEXTS=contexts.jsonl CITATIONS=edges.tsv ALLOW_EMPTY=1 ALLOW_DROPPED=1 ALLOW_TRUNCATED=1"
@@ -79,7 +79,7 @@ help:  ## this list
 	@echo "  how it runs    MEMORY=8G WORKERS=2 DEVICE=cuda ROOT=/scratch/mdcr DRY_RUN=1 REPAIR=1 JSON=1 QUIET=1"
 	@echo "                 VERBOSE=1 DELETE=1 (gc)"
 	@echo "Messages name options of the command $(BIN)/mdcr: --min-citations=3 is MIN_CITATIONS=3 here"
-	@echo "Example: make eval CORPUS=s2orc FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
+	@echo "Example: make eval CORPUS=openalex FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
 
 setup: $(VENV)/.installed  ## create the environment (.venv)
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -16,7 +16,7 @@ from pipeline.data import DATA
 
 _PAPERS = str(DATA / "demo")
 _QUERIES = ("--corpus", DEMO, "--year", "2019", "--queries", "100", "--seed", "13")
-_SYSTEMS = "bm25:k1=0.9,b=0.4,bm25,lsa,minilm,rrf(bm25,minilm)"
+_SYSTEMS = "bm25,lsa,minilm,rrf(bm25,minilm)"
 
 STEPS = (
     ("corpus", "--source", "parquet", "--input", _PAPERS, "--corpus", DEMO),

@@ -72,7 +72,7 @@ class Chain(Ranked):
         tunings: published tunings of BM25.
         validation: pools of validation queries, on which the weights of fused systems are chosen. A pool without one
             of the same field and size gets its own (:func:`pipeline.stages.pool.validation_task`).
-        untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, before the tuned ranking.
+        untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking.
 
     Raises:
         InputError: there is no such engine.
@@ -127,9 +127,9 @@ class Chain(Ranked):
                 continue
             tuned = system.ranker == Bm25(tuning="any") and evaluation.tuning is not None
             ranked = (
-                self._evaluation(pool, System.bm25()) if self.untuned and tuned else None,
                 evaluation.exact,
                 evaluation,
+                self._evaluation(pool, System.bm25()) if self.untuned and tuned else None,
             )
             by_scores |= {evaluated.scores[0].id: evaluated for evaluated in ranked if evaluated is not None}
         return list(by_scores.values())

@@ -99,10 +99,12 @@ def shares(rankings: Sequence[PoolRankings]) -> Table:
         for mark in MARKS
     }
     note = "Papers count once, however many cite them."
-    return grid("marks", "What marks a positive", "candidates", cells, [note, BRACKETS])
+    return grid("giveaways", "What gives a positive away", "candidates", cells, [note, BRACKETS])
 
 
-def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int) -> Iterator[Table]:
+def without_giveaways(
+    rankings: Sequence[PoolRankings], precision: Precisions, baseline: str, seed: int
+) -> Iterator[Table]:
     """Yield tables of MAP by kind of candidates (:func:`candidate_kinds`), and of gains over the baseline."""
     cells, gains = dict[tuple[str, str], Value](), dict[tuple[str, str], Value]()
     for scope, pools in scopes(rankings).items():
@@ -131,9 +133,9 @@ def without_marks(rankings: Sequence[PoolRankings], precision: Precisions, basel
     )
     gain_note = f"Gain: over {baseline}, query by query."
     corner = "candidates"
-    yield grid("without-marks", "MAP without what marks a positive", corner, cells, notes)
-    title = "Gains without what marks a positive"
-    yield grid("without-marks-gains", title, corner, gains, [gain_note, *notes])
+    yield grid("without-giveaways", "MAP without what gives a positive away", corner, cells, notes)
+    title = "Gains without what gives a positive away"
+    yield grid("without-giveaways-gains", title, corner, gains, [gain_note, *notes])
 
 
 _WORDS = re.compile(r"\w{3,}")

@@ -92,7 +92,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *by_query.fusions(queries, seed),
         recall,
         analyses.shares(pools),
-        *analyses.without_marks(pools, precisions, baseline, seed),
+        *analyses.without_giveaways(pools, precisions, baseline, seed),
         rankings.popularity(pools, seed),
         rankings.losses(pools, seed, recipe.depth),
         *(analyses.winners(pools, precisions, baseline) if pools[0].pool.queries_are_papers else ()),

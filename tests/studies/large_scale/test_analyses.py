@@ -165,7 +165,7 @@ def test_matched_negatives_are_averaged_over_their_draws(ranked: PoolRankings) -
         for kind, kept in analyses.candidate_kinds(ranked, seed=13)
         if kind == "matched negatives"
     ]
-    table, _ = analyses.without_marks([ranked], precisions, "b", seed=13)
+    table, _ = analyses.without_giveaways([ranked], precisions, "b", seed=13)
     (row,) = table.frame.filter(candidates="dataset: matched negatives", column="a").to_dicts()
     with np.errstate(invalid="ignore"):
         expected = np.nanmean(np.stack(plain), axis=0)

@@ -52,9 +52,9 @@ TABLES = {
         "curves",
         "curves-published",
         "recall-by-depth",
-        "marks",
+        "giveaways",
     ),
-    *("without-marks", "without-marks-gains", "popularity", "losses", "winners", "leakage", "origins"),
+    *("without-giveaways", "without-giveaways-gains", "popularity", "losses", "winners", "leakage", "origins"),
 }
 
 
@@ -128,7 +128,7 @@ def test_losses_and_gains_agree_with_the_scores(found: Any) -> None:
     of_map = tables["table-1"].filter(pl.col("size") == pl.col("size").max(), measure="map")
     for system, value in of_map.select("system", "value").iter_rows():
         assert tables["losses"].filter(system=f"dataset {system}")["value"].sum() == pytest.approx(1 - value)
-        same = tables["without-marks"].filter(candidates="dataset: all", column=system)["value"].item()
+        same = tables["without-giveaways"].filter(candidates="dataset: all", column=system)["value"].item()
         assert same == pytest.approx(value)
 
 
