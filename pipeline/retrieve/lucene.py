@@ -79,14 +79,14 @@ class Lucene:
 
         return in_order(run, items, threads)
 
-    def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order."""
+    def analyse(self, text: str) -> str:
+        """Return the terms of a text in order, with spaces between them."""
         signature = "(Lorg/apache/lucene/analysis/Analyzer;Ljava/lang/String;)Ljava/util/List;"
         analysis = declare("io/anserini/analysis/AnalyzerUtils", static=(("analyze", signature),))
         signature = "(Ljava/lang/CharSequence;Ljava/lang/Iterable;)Ljava/lang/String;"
         string = declare("java/lang/String", static=(("join", signature),))
-        joined: str = string.join(" ", analysis.analyze(self.analyzer, text))
-        return joined.split(" ") if joined else []
+        terms: str = string.join(" ", analysis.analyze(self.analyzer, text))
+        return terms
 
     def directory(self, folder: Path) -> Any:
         """Return a folder as a directory of Lucene."""

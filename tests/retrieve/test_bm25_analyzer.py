@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, terms_of_words
+from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, Words
 from pipeline.retrieve.bm25.forward_index import TermsBlock
 from pipeline.retrieve.lucene import Lucene
 from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.java
 @pytest.fixture(scope="module")
 def lucene() -> Lucene:
     return Lucene(MEMORY)
+
+
+def alone(lucene: Lucene, text: str) -> list[str]:
+    return [term for term in lucene.analyse(text).split(" ") if term]
 
 
 def counted(cached: CachedAnalyzer, texts: Sequence[str], together: int = 10**9) -> list[Counter[str]]:
@@ -45,7 +49,7 @@ def read(block: TermsBlock) -> list[Counter[str]]:
 
 def assert_lucenes(lucene: Lucene, texts: Sequence[str]) -> None:
     for text, bag in zip(texts, counted(CachedAnalyzer(lucene, 10**6), texts), strict=True):
-        assert bag == Counter(lucene.terms(text)), repr(text)
+        assert bag == Counter(alone(lucene, text)), repr(text)
 
 
 _PIECES = st.sampled_from(
@@ -82,7 +86,7 @@ def test_lucenes_terms_of_every_character_between_letters_and_digits(lucene: Luc
 
 
 def test_lucenes_terms_of_weird_text_and_of_the_mark(lucene: Lucene) -> None:
-    assert lucene.terms(MARK) == [MARK]
+    assert lucene.analyse(MARK) == MARK
     marked = [MARK, f"a {MARK}-{MARK} runs", f"é{MARK} running", f"é.{MARK}"]
     assert_lucenes(lucene, [*marked, *(text for text in WEIRD if "\ud800" not in text)])
 
@@ -93,10 +97,26 @@ def test_lucenes_terms_of_real_papers(lucene: Lucene) -> None:
 
 
 def test_words_together_in_small_parts(lucene: Lucene, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [f"running{n}" for n in range(50)] + ["the", "don't", "é", "中文"]
-    whole = terms_of_words(lucene, words)
+    words = [f"running{n}" for n in range(50)] + ["the", "don't", "é", "中文", f"{MARK}.é"]
+    whole = counted(CachedAnalyzer(lucene, 10**6), words)
     monkeypatch.setattr("pipeline.retrieve.bm25.analyzer.WORDS_PER_CALL", 7)
-    assert terms_of_words(lucene, words) == whole == [lucene.terms(word) for word in words]
+    assert counted(CachedAnalyzer(lucene, 10**6), words) == whole
+    assert whole == [Counter(alone(lucene, word)) for word in words]
+
+
+def test_words_are_numbered_by_first_use_while_their_table_grows() -> None:
+    rng = np.random.default_rng(7)
+    spelled = [f"{n:x}é'" * (1 + n % 9) for n in range(60_000)]
+    drawn = [rng.integers(0, len(spelled), size) for size in (50_000, 0, 90_000)]
+    words, expected = Words(), dict[str, int]()
+    for numbers in drawn:
+        texts = [" ".join(spelled[n] for n in part) + "-" for part in np.array_split(numbers, 100)]
+        offsets, found = words.number(pa.array(["before", *texts], pa.large_string())[1:])
+        assert np.diff(offsets).tolist() == [text.count(" ") + bool(text[1:]) for text in texts]
+        assert found.tolist() == [expected.setdefault(spelled[n], len(expected)) for n in numbers]
+    assert words.spelled().to_pylist() == list(expected)
+    assert words.spelled(50_000).to_pylist() == list(expected)[50_000:]
+    assert words.count == len(expected) > 2**15
 
 
 @pytest.mark.parametrize(("capacity", "together"), [(10, 7), (10**6, 10**9)])

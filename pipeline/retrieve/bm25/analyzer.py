@@ -7,8 +7,7 @@ word, the text between two separators, has the same terms alone and in a text.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,30 +20,53 @@ from pipeline.retrieve.bm25.forward_index import TermsBlock
 from pipeline.retrieve.lucene import Lucene
 
 _WORD_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_'.:,;\"#*" + bytes(range(128, 256))
-_SEPARATED = np.full(256, ord(" "), np.uint8)
-_SEPARATED[list(_WORD_BYTES)] = list(_WORD_BYTES)
+_IN_WORD = np.zeros(256, np.bool_)
+_IN_WORD[list(_WORD_BYTES)] = True
 
 MARK = "qz90210zq90210zq"
 """A word that the analyzer does not change; it separates words that are analysed in one call."""
 
+_MARKED = pa.scalar(f" {MARK} ", pa.large_string())
+
 WORDS_PER_CALL = 50_000
 
-_BYTES_A_WORD = 256
-"""Approximate memory of a cached word in addition to its spelling."""
+_Offsets = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.int32]
 
 
-def terms_of_words(lucene: Lucene, words: Sequence[str]) -> list[list[str]]:
-    """Return the terms of words, many of which are analysed in one call."""
-    terms_by_word: list[list[str]] = []
-    for start in range(0, len(words), WORDS_PER_CALL):
-        batch = words[start : start + WORDS_PER_CALL]
-        terms = lucene.terms(f" {MARK} ".join(batch))
-        cuts = [-1, *(position for position, term in enumerate(terms) if term == MARK), len(terms)]
-        if len(cuts) == len(batch) + 1:
-            terms_by_word += [terms[start + 1 : end] for start, end in itertools.pairwise(cuts)]
-        else:  # a word contains the mark
-            terms_by_word += map(lucene.terms, batch)
-    return terms_by_word
+class Words:
+    """Distinct words, numbered by first use, in an open hash table.
+
+    Attributes:
+        count: number of words.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._slots = np.zeros(2**15, np.int32)
+        self._hashes, self._starts = np.empty(2**14, np.uint64), np.zeros(2**14 + 1, np.int64)
+        self._bytes = np.empty(2**17, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the table."""
+        return self._slots.nbytes + self._hashes.nbytes + self._starts.nbytes + self._bytes.nbytes
+
+    def number(self, texts: pa.Array) -> tuple[_Offsets, _Numbers]:
+        """Return the offsets of the words of large strings, int64 ``[texts + 1]``, and the numbers of the words."""
+        _, offsets, data = texts.buffers()
+        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        data = np.frombuffer(data if data is not None else b"", np.uint8)
+        numbers, starts = np.empty((int(ends[-1] - ends[0]) + len(texts)) // 2, np.int32), np.zeros_like(ends)
+        table = self._slots, self._hashes, self._starts, self._bytes, self.count
+        table = number_words(data, ends, _IN_WORD, numbers, starts, table)
+        self._slots, self._hashes, self._starts, self._bytes, self.count = table
+        return starts, numbers[: starts[-1]].copy()
+
+    def spelled(self, first: int = 0) -> pa.Array:
+        """Return the words from number ``first`` as large strings."""
+        buffers = [None, pa.py_buffer(self._starts), pa.py_buffer(self._bytes)]
+        return pa.Array.from_buffers(pa.large_string(), self.count - first, buffers, offset=first)
 
 
 class CachedAnalyzer:
@@ -60,11 +82,10 @@ class CachedAnalyzer:
         self._clear()
 
     def _clear(self) -> None:
-        self._cached_bytes = 0
-        self._words: dict[str, int] = {}
-        self._vocabulary: dict[str, int] = {}
-        self._offsets: npt.NDArray[np.int64] = np.zeros(1, np.int64)
-        self._terms: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._words, self._vocabulary = Words(), Words()
+        self._vocabulary.number(pa.array([MARK], pa.large_string()))  # is number 0
+        self._offsets: _Offsets = np.zeros(1, np.int64)
+        self._terms: _Numbers = np.empty(0, np.int32)
 
     def block(self, texts: Iterable[pa.Array]) -> TermsBlock:
         """Return the terms of a block of texts, given as chunks of large strings.
@@ -78,13 +99,14 @@ class CachedAnalyzer:
         used_terms = 0
         counts, terms, frequencies, lengths = ([np.empty(0, np.uint32)] for _ in range(4))
         for chunk in texts:
-            if self._cached_bytes > self._capacity:
-                spelled.append(self._spell(used[:used_terms]))
+            if self._words.nbytes + self._vocabulary.nbytes > self._capacity:
+                spelled.append(self._vocabulary.spelled().take(pa.array(used[:used_terms])))
                 spelled_terms, used_terms = spelled_terms + used_terms, 0
                 numbers, used = numbers[:0], used[:0]
                 self._clear()
-            offsets, words = self._number_words(chunk)
-            missing = len(self._vocabulary) - len(numbers)
+            offsets, words = self._words.number(chunk)
+            self._analyse_new_words()
+            missing = self._vocabulary.count - len(numbers)
             numbers = np.concatenate([numbers, np.full(missing, -1, np.int32)])
             used = np.concatenate([used, np.empty(missing, np.int64)])
             ends = np.concatenate([[0], np.cumsum(np.diff(self._offsets)[words])])
@@ -97,7 +119,7 @@ class CachedAnalyzer:
             terms.append(columns[1][:entries] + np.uint32(spelled_terms))
             frequencies.append(columns[2][:entries].copy())
             lengths.append(np.diff(ends[offsets]).astype(np.uint32))
-        vocabulary = pa.concat_arrays([*spelled, self._spell(used[:used_terms])])
+        vocabulary = pa.concat_arrays([*spelled, self._vocabulary.spelled().take(pa.array(used[:used_terms]))])
         entries = np.concatenate(terms)
         if spelled_terms:  # after the cache was emptied, a term may have several numbers
             encoded = vocabulary.dictionary_encode()
@@ -105,37 +127,93 @@ class CachedAnalyzer:
         starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
         return TermsBlock(starts, entries, np.concatenate(frequencies), np.concatenate(lengths), vocabulary)
 
-    def _spell(self, terms: npt.NDArray[np.int64]) -> pa.Array:
-        return pa.array(list(self._vocabulary), pa.large_string()).take(pa.array(terms))
+    def _analyse_new_words(self) -> None:
+        """Append the terms of the words that have none yet; many words are analysed in one call."""
+        new_words = self._words.spelled(len(self._offsets) - 1)
+        for start in range(0, len(new_words), WORDS_PER_CALL):
+            words = new_words[start : start + WORDS_PER_CALL]
+            together = pc.binary_join(pa.ListArray.from_arrays([0, len(words)], words), _MARKED)
+            _, terms = self._vocabulary.number(self._analyse(together))
+            marks = np.flatnonzero(terms == 0)
+            if len(marks) == len(words) - 1:
+                ends = np.append(marks, len(terms)) - np.arange(len(words))
+                terms = np.delete(terms, marks)
+            else:  # a word contains the mark
+                starts, terms = self._vocabulary.number(self._analyse(words))
+                ends = starts[1:]
+            self._offsets = np.concatenate([self._offsets, self._offsets[-1] + ends])
+            self._terms = np.concatenate([self._terms, terms])
 
-    def _number_words(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the offsets of the words of texts, int64 ``[texts + 1]``, and the numbers of the words."""
-        words = pc.ascii_split_whitespace(_separate(texts))
-        encoded = words.flatten().dictionary_encode()
-        spelled = encoded.dictionary.to_pylist()
-        new_words = [word for word in spelled if word not in self._words]
-        self._cached_bytes += sum(map(len, new_words)) + _BYTES_A_WORD * len(new_words)
-        self._words.update(zip(new_words, range(len(self._words), len(self._words) + len(new_words)), strict=True))
-        terms_by_word = terms_of_words(self._lucene, new_words)
-        vocabulary, spelled_terms = self._vocabulary, itertools.chain.from_iterable(terms_by_word)
-        terms = [vocabulary.setdefault(term, len(vocabulary)) for term in spelled_terms]
-        ends = self._offsets[-1] + np.cumsum(np.fromiter(map(len, terms_by_word), np.int64, len(terms_by_word)))
-        self._offsets = np.concatenate([self._offsets, ends])
-        self._terms = np.concatenate([self._terms, np.array(terms, np.uint32)])
-        numbers = np.array([self._words[word] for word in spelled], np.int64)
-        offsets = words.offsets.to_numpy().astype(np.int64)
-        return offsets - offsets[0], numbers[encoded.indices.to_numpy()]
+    def _analyse(self, texts: pa.Array) -> pa.Array:
+        return pa.array([self._lucene.analyse(text) for text in texts.to_pylist()], pa.large_string())
 
 
-def _separate(texts: pa.Array) -> pa.Array:
-    """Return texts with separators replaced by spaces."""
-    _, offsets, data = texts.buffers()
-    if data is None:
-        return texts
-    separated = _SEPARATED[np.frombuffer(data, np.uint8)]
-    return pa.Array.from_buffers(
-        pa.large_string(), len(texts), [None, offsets, pa.py_buffer(separated)], offset=texts.offset
-    )
+@compiled
+def number_words(data: Any, offsets: Any, in_word: Any, numbers: Any, starts: Any, table: Any) -> Any:
+    """Write the numbers of the words of texts; a new word gets the next number.
+
+    The table has open addressing and linear probing; it grows to be at most half full.
+
+    Args:
+        data: uint8, the bytes of the texts.
+        offsets: int64 ``[texts + 1]``, start of each text in ``data``.
+        in_word: bool ``[256]``, the bytes of words; all others separate words.
+        numbers: int32, written: the numbers of the words of all texts.
+        starts: int64 ``[texts + 1]``, written: start of each text in ``numbers``.
+        table: int32 ``[2^n]``, 1 + the number of the word in each slot, or 0; by word, its hash, uint64, and its start
+            among the bytes of all words, int64 (one more than words); these bytes, uint8; the number of words.
+
+    Returns:
+        The table, with larger arrays where the words need them.
+    """
+    slots, hashes, word_starts, spelled, count = table
+    written = 0
+    for text in range(len(offsets) - 1):
+        place, end = offsets[text], offsets[text + 1]
+        starts[text] = written
+        while place < end:
+            begin, code = place, np.uint64(14695981039346656037)  # FNV-1a
+            while place < end and in_word[data[place]]:
+                code = (code ^ np.uint64(data[place])) * np.uint64(1099511628211)
+                place += 1
+            length = place - begin
+            place += 1
+            if length == 0:
+                continue
+            slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(len(slots) - 1))
+            while slots[slot] > 0:
+                word = slots[slot] - 1
+                start = word_starts[word]
+                if hashes[word] == code and word_starts[word + 1] - start == length:
+                    same = 0
+                    while same < length and spelled[start + same] == data[begin + same]:
+                        same += 1
+                    if same == length:
+                        break
+                slot = slot + 1 & len(slots) - 1
+            if slots[slot] == 0:
+                if word_starts[count] + length > len(spelled):
+                    spelled = np.concatenate((spelled, np.empty(len(spelled) + length, np.uint8)))
+                spelled[word_starts[count] : word_starts[count] + length] = data[begin : begin + length]
+                word_starts[count + 1], hashes[count] = word_starts[count] + length, code
+                count += 1
+                slots[slot] = count
+                if count == len(hashes):
+                    hashes = np.concatenate((hashes, np.empty_like(hashes)))
+                    word_starts = np.concatenate((word_starts, np.empty(count, np.int64)))
+                    slots = np.zeros(2 * len(slots), np.int32)
+                    for other in range(count):
+                        code = hashes[other]
+                        slot = np.int64((code ^ code >> np.uint64(32)) & np.uint64(len(slots) - 1))
+                        while slots[slot] > 0:
+                            slot = slot + 1 & len(slots) - 1
+                        slots[slot] = other + 1
+                numbers[written] = count - 1
+            else:
+                numbers[written] = slots[slot] - 1
+            written += 1
+    starts[len(offsets) - 1] = written
+    return slots, hashes, word_starts, spelled, count
 
 
 @compiled
