@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-COUNT | pools | sizes] [--quick] [--device cuda --queries 3800]
+    python bench/retrieve_dense.py [faiss-COUNT | pools | sizes] [--quick] [--device cuda --queries 380 3800]
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -11,13 +11,14 @@ other work on the machine moves less) are compared.
 Measured: 20k, 200k and 1M vectors against Faiss, with products as the engine chooses them and in float32; twelve pools
 (three samples of four nested sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool
 sizes over the size of their union; nested pools of 1k, 10k and 100k in one pass against the largest alone. On a GPU,
-Faiss's index lies there, and our vectors are sent in each search; the operations of one are listed with their seconds
-on the GPU.
+Faiss's index lies there; our vectors are sent in each search, or lie there as well. The seconds of each step are those
+of one more search, which waits for the GPU after each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -33,12 +34,19 @@ from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import dense, estimates
 from pipeline.retrieve.base import Ranking, Subset, VectorBlock, block_rows, no_exclusions
+from pipeline.retrieve.gpu import GpuSearch
 
 PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "sizes")
 DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
 SIZES, SIZES_QUERIES = (1_000, 10_000, 100_000), 300
+STEPS: dict[str, list[tuple[Any, str]]] = {
+    "reading and sending": [(dense.Search, "blocks")],
+    "product": [(estimates.Estimates, "tile")],
+    "selection": [(GpuSearch, "_pairs"), (GpuSearch, "_bound"), (GpuSearch, "_reaching")],
+    "rescoring": [(GpuSearch, "score")],
+}
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 
 
@@ -54,7 +62,7 @@ def make_vectors(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     return some + np.float32(0.5) * rng.standard_normal(some.shape, np.float32), vectors
 
 
-def blocks(vectors: np.ndarray, rows: np.ndarray | None = None) -> Iterator[VectorBlock]:
+def blocks(vectors: Any, rows: np.ndarray | None = None) -> Iterator[VectorBlock]:
     """Yield all vectors as they lie, or gather those of some rows."""
     size = block_rows(DIMENSION, RESOURCES.memory)
     if rows is not None:
@@ -123,9 +131,12 @@ def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int, device:
 
     runs: dict[str, Callable[[], Any]] = {"faiss": lambda: index.search(queries, DEPTH)}
     runs |= {label: exact(low) for label, low in kinds.items()}
+    if gpu is not None:
+        there = torch.from_numpy(vectors).to(device)
+        runs["as chosen, vectors there"] = lambda: whole(device, queries, blocks(there), len(there), None)
     results, medians = interleaved(runs, rounds)
     figures = {"vectors": len(vectors), **seconds(medians)}
-    for label in kinds:
+    for label in (label for label in runs if label != "faiss"):
         for what, number in (("", 0), (" (processor time)", 1)):
             figures[f"{label} over faiss{what}"] = round(medians["faiss"][number] / medians[label][number], 2)
     figures["equal in every bit"] = results["as chosen"].table().equals(results["float32"].table())
@@ -133,11 +144,51 @@ def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int, device:
     found = [len(np.intersect1d(a, b)) for a, b in zip(rows, results["faiss"][1], strict=True)]
     figures["share of faiss's entries"] = round(sum(found) / rows.size, 6)
     if gpu is not None:
-        with torch.profiler.profile() as profile:
-            exact(None)()
-        spent = sorted(profile.key_averages(), key=lambda event: -event.self_device_time_total)
-        figures["GPU s by operation"] = {event.key: round(event.self_device_time_total / 1e6, 3) for event in spent[:8]}
+        figures["s by step"] = by_step(exact(None))
+        figures["s by step, vectors there"] = by_step(runs["as chosen, vectors there"])
     return figures
+
+
+def by_step(run: Callable[[], Any]) -> dict[str, float]:
+    """Return the seconds of each step of a search on a GPU, without steps inside; sending runs beside the others."""
+    spent: dict[str, float] = dict.fromkeys(STEPS, 0.0)
+    nested: list[float] = []
+    kept = {step: [(owner, name, getattr(owner, name)) for owner, name in places] for step, places in STEPS.items()}
+
+    def timed(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nested.append(0.0)
+            started = time.perf_counter()
+            result = function(*arguments, **options)
+            torch.cuda.synchronize()
+            seconds = time.perf_counter() - started
+            spent[step] += seconds - nested.pop()
+            if nested:
+                nested[-1] += seconds
+            return result
+
+        return call
+
+    def sent(function: Callable[..., Any]) -> Callable[..., Any]:
+        def each(*arguments: Any) -> Iterator[Any]:
+            started = time.perf_counter()
+            for block in function(*arguments):
+                torch.cuda.current_stream().synchronize()
+                spent["reading and sending"] += time.perf_counter() - started
+                yield block
+                started = time.perf_counter()
+
+        return each
+
+    for step, places in kept.items():
+        for owner, name, function in places:
+            setattr(owner, name, sent(function) if step == "reading and sending" else timed(step, function))
+    started = time.perf_counter()
+    run()
+    spent["all"] = time.perf_counter() - started
+    for owner, name, function in itertools.chain(*kept.values()):
+        setattr(owner, name, function)
+    return {step: round(seconds, 3) for step, seconds in spent.items()}
 
 
 def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
@@ -192,18 +243,19 @@ def main() -> None:
     parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT, pools or sizes")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
-    parser.add_argument("--queries", type=int, default=380)
+    parser.add_argument("--queries", type=int, nargs="+", default=[380])
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
-    rounds = 1 if options.quick else 3
+    rounds = 1 if options.quick else options.rounds
     usual = {"pools": 1_000_000, "sizes": SIZES[-1]}
     counts = {part: usual.get(part) or int(part.partition("-")[2]) for part in parts}
     if options.quick:
         counts = {part: min(count, 60_000) for part, count in counts.items()}
     largest = max(counts.values())
     faiss.omp_set_num_threads(THREADS)
-    queries, vectors = make_vectors(largest, options.queries)
+    queries, vectors = make_vectors(largest, max(options.queries))
     whole(options.device, queries, blocks(vectors[:4_096]), 10**6, None)  # compiled code loads once
     report: dict[str, Any] = {
         "machine": provenance.processor(),
@@ -216,13 +268,14 @@ def main() -> None:
         "rounds": rounds,
     }
     print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
-    for part in parts:
+    for part, count in itertools.product(parts, options.queries):
         several = rounds if counts[part] == largest else 2 * rounds + 1
         measure = {"pools": pools, "sizes": sizes}.get(part, against_faiss)
-        report[part] = measure(queries, vectors[: counts[part]], several, options.device)
-        print(part)
-        for label, figure in report[part].items():
-            print(f"  {label:52}{figure!s:>28}")
+        label = part if len(options.queries) == 1 else f"{part}, {count} queries"
+        report[label] = measure(queries[:count], vectors[: counts[part]], several, options.device)
+        print(label)
+        for what, figure in report[label].items():
+            print(f"  {what:52}{figure!s:>28}", flush=True)
     print(json.dumps(report))
 
 

@@ -25,9 +25,10 @@ from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock, Vectors
 from pipeline.retrieve.canonical import lengths
-from pipeline.retrieve.dense import ExactEngine, Pairs, Search
+from pipeline.retrieve.dense import ExactEngine, Search
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.retrieve.estimates import Candidates
+from pipeline.retrieve.topk import Pairs
 
 Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]

@@ -82,7 +82,6 @@ def tensor_scores(
     papers: Side,
     owners: Tensor,
     positions: Tensor,
-    workers: int = 1,  # noqa: ARG001
 ) -> Tensor:
     """Return canonical scores before rounding, float64 ``[n]``: the best pair of vectors of each pair of papers.
 
@@ -93,7 +92,6 @@ def tensor_scores(
         papers: vectors of the candidates.
         owners: int64 ``[n]``, queries of the pairs.
         positions: int64 ``[n]``, candidates of the pairs.
-        workers: threads on the CPU.
     """
     (q_start, q_count), (x_start, x_count) = queries.spans(owners), papers.spans(positions)
     counts = q_count * x_count
@@ -111,7 +109,7 @@ def tensor_scores(
 def score_pairs(
     metric: Metric, queries: Side, norms: Tensor, papers: Side, owners: Tensor, positions: Tensor, workers: int = 1
 ) -> Tensor:
-    """Return the same as :func:`tensor_scores`, by a compiled kernel in threads on the CPU."""
+    """Return the same as :func:`tensor_scores`, by a compiled kernel in ``workers`` threads on the CPU."""
     bucket = positions.numpy() // (len(papers.vectors) // 65_536 + 1)  # 16 bits are sorted by radix
     order = np.argsort(bucket.astype(np.uint16), kind="stable")  # reads each candidate from memory once
     scores: npt.NDArray[np.float64] = np.empty(len(order))

@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import base
 from pipeline.retrieve.base import Done, Groups, Metric, Ranking, Subset, VectorBlock, Vectors
-from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs, tensor_scores
+from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs
 from pipeline.retrieve.estimates import Candidates, Estimates, bfloat16_pays, check_lengths, one_thread, unit
-from pipeline.retrieve.topk import EMPTY, MARGIN, Bits, Ints, TopK, from_keys, reaching, sift, to_keys
+from pipeline.retrieve.topk import EMPTY, MARGIN, Bits, Ints, Pairs, TopK, from_keys, reaching, sift, to_keys
 
 TILE = 8_192
 """Maximum vectors of a tile on the CPU."""
@@ -50,16 +50,6 @@ Job = tuple[slice, Ints]
 """A sample of the candidates of a block, and queries."""
 
 
-class Pairs(NamedTuple):
-    """Queries and positions of candidates in their block, int64 ``[n]``, and their bounds of ``e``, float32 ``[n]``."""
-
-    owners: Ints
-    positions: Ints
-    uppers: Scores
-    lowers: Scores
-    pools: Bits
-
-
 class Search:
     """The state of one search.
 
@@ -67,7 +57,6 @@ class Search:
         queries: number of queries.
         side: the vectors of the queries, on the device of the search.
         norms: their lengths, float64.
-        scores: function that scores pairs canonically.
         subsets: the pools by rising size; pools are counted in this order.
         estimates: in float32 (False) and bfloat16 (True).
         shift: float64 ``[queries]``; 0 if papers have several vectors.
@@ -104,13 +93,13 @@ class Search:
         self.queries, cpu = len(vectors) if offsets is None else len(offsets) - 1, self.device.type == "cpu"
         self.norms = lengths(self.side.vectors)
         check_lengths(self.norms, "query")
-        self.scores, self._workers = (score_pairs, resources.workers) if cpu else (tensor_scores, 1)
+        self._workers = resources.workers if cpu else 1
         self._threads = ThreadPoolExecutor(self._workers) if cpu else None
         sizes = [np.inf if candidates is None else len(candidates) for candidates, _ in subsets]
         self._by_size = sorted(range(len(subsets)), key=sizes.__getitem__)
         self.subsets = [subsets[pool] for pool in self._by_size]
-        self._best, self.shift = TopK(len(subsets), self.queries, depth), np.zeros(self.queries)
-        self._lows = TopK(len(subsets), self.queries, depth, np.float32(-np.inf))
+        self._best, self._lows = self._lists(EMPTY), self._lists(np.float32(-np.inf))
+        self.shift = np.zeros(self.queries)
         self._raise_limits()
         self.estimates: dict[bool, Estimates] = {}
         pairs, pools = [], []
@@ -148,7 +137,7 @@ class Search:
                     f"candidate rows do not rise after row {last_row}",
                     "Give each candidate once, in order, with one vector",
                 )
-            vectors = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.device).float()
+            vectors = torch.as_tensor(matrix, device=self.device).float().contiguous()
             if last_row < 0:
                 self._start(vectors, rows)
             last_row = int(papers[-1])
@@ -177,6 +166,10 @@ class Search:
             smallest[inside] = pool
         return members, smallest
 
+    def _lists(self, empty: np.generic) -> Any:
+        """Return empty lists of keys."""
+        return TopK(len(self.subsets), self.queries, self.depth, empty)
+
     def scan(self, block: Candidates, queries: Ints, scored: Bits | None = None) -> None:
         """Score all candidates of a block that may be in the rankings of queries, int64 ``[q]``.
 
@@ -188,10 +181,8 @@ class Search:
         for jobs in self._jobs(len(block.rows), queries):
             found = functools.partial(self._pairs, self.estimates[low], block)
             for pairs in in_order(found, jobs, self._workers, self._threads) if self._threads else map(found, jobs):
-                self._lows.add(pairs.owners, pairs.lowers, pairs.pools)
-                self._raise_limits()
-                waiting.append(pairs)
-                count += len(pairs.owners)
+                waiting.append(self._bound(pairs))
+                count += len(waiting[-1].owners)
                 if count > min(crowd, fits):
                     waiting = [self._reaching(waiting)]
                     count = len(waiting[0].owners)
@@ -216,34 +207,28 @@ class Search:
             yield list(itertools.product(samples, np.array_split(queries, chunks)))
 
     def _tile_size(self) -> int:
-        """Return the vectors of a tile: all take an eighth of memory, that of a GPU half of its memory."""
-        memory, largest = self.resources.memory // 8 // self._workers, TILE
-        if self.device.type == "cuda":
-            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            memory, largest = (torch.cuda.mem_get_info(self.device)[0] + cached) // 2, 1 << 17
-        return int(np.clip(memory // (64 * max(len(self.side.vectors), 1)), 64, largest))
+        """Return the vectors of a tile; all workers' tiles take an eighth of memory."""
+        memory = self.resources.memory // 8 // self._workers
+        return int(np.clip(memory // (64 * max(len(self.side.vectors), 1)), 64, TILE))
 
     def _pairs(self, estimates: Estimates, block: Candidates, job: Job) -> Pairs:
         """Return the pairs of a tile that may be in a ranking."""
         sample, queries = job
         torch.set_num_threads(1)  # the setting is local to a thread
-        tile = estimates.tile(block, sample, torch.from_numpy(queries).to(self.device))
-        values, columns = tile.values, np.empty(0, np.int64)
-        starts = np.arange(len(queries) + 1) * values.stride(0)
-        if self._threads:
-            values = torch.as_strided(values, (values.stride(0) * len(values),), (1,))
-        else:
-            limit = torch.from_numpy(self.limits[:, queries].min(0)).to(self.device)
-            limit -= tile.length * tile.spread.amax() + tile.fixed.amax()
-            owner, column = (values >= limit[:, None]).nonzero(as_tuple=True)
-            starts, columns = offsets_of(owner.cpu().numpy(), len(queries)), column.cpu().numpy()
-            values, queries = values[owner, column], queries[: len(queries) * len(columns)]
-        error = [column.cpu().numpy() for column in tile[1:]]
+        tile = estimates.tile(block, sample, torch.from_numpy(queries))
+        stride = tile.values.stride(0)
+        values = torch.as_strided(tile.values, (stride * len(queries),), (1,)).numpy()
         positions = np.arange(len(block.rows))
         columns_of = positions, block.rows, block.members, block.smallest
         candidates = (np.ascontiguousarray(column[sample]) for column in columns_of)
         known: list[Any] = [queries, self.shift, self.limits, *self.excluded, self.depth]
-        return Pairs._make(sift(values.cpu().numpy(), starts, columns, *error, *candidates, *known))
+        return Pairs._make(sift(values, stride, *(column.numpy() for column in tile[1:]), *candidates, *known))
+
+    def _bound(self, pairs: Pairs) -> Pairs:
+        """Raise the limits by the lower bounds of new pairs; return those that may still be in a ranking."""
+        self._lows.add(pairs.owners, pairs.lowers, pairs.pools)
+        self._raise_limits()
+        return pairs
 
     def _reaching(self, waiting: Sequence[Pairs]) -> Pairs:
         """Return the pairs that reach limits."""
@@ -258,22 +243,33 @@ class Search:
         if scored is not None:
             new = ~find_sorted(scored, pack(pairs.owners, pairs.positions))[1]
             pairs = Pairs._make(column[new] for column in pairs)
-        copied = 0 if self.scores is score_pairs else 64 * self.side.vectors.shape[1]
-        size = max(self.resources.memory // 16 // (256 + copied), 1)
+        size = self._score_size()
+        shifts = torch.as_tensor(self.shift, device=self.device)
         for start in range(0, len(pairs.owners), size):
-            owners, positions, uppers, lowers, pools = Pairs._make(column[start : start + size] for column in pairs)
-            owner, position = (torch.from_numpy(column).to(self.device) for column in (owners, positions))
-            known = self.metric, self.side, self.norms, block.papers
-            exact = self.scores(*known, owner, position, self.resources.workers)
-            scores, shift = exact.cpu().numpy(), self.shift[owners]
-            slack = _SLACK * (np.abs(scores) + np.abs(shift)) + 2.0**-140
+            *some, pools = (column[start : start + size] for column in pairs)
+            owners, positions, uppers, lowers = (torch.as_tensor(column, device=self.device) for column in some)
+            scores, shift = self._scores(block, owners, positions), shifts[owners]
+            slack = _SLACK * (scores.abs() + shift.abs()) + 2.0**-140
             if ((scores - shift > uppers + slack) | (scores - shift < lowers - slack)).any():
                 raise StageError(
                     "the fast pass is further from the exact scores than float32 arithmetic can be",
                     "Unset NVIDIA_TF32_OVERRIDE and similar settings, or search with --device=cpu",
                 )
-            self._best.add(owners, to_keys(scores, block.rows[positions]), pools)
+            self._best.add(some[0], self._keys(scores, block.rows, positions), pools)
         self._raise_limits()
+
+    def _score_size(self) -> int:
+        """Return the number of pairs that are scored at once."""
+        return max(self.resources.memory // 16 // 256, 1)
+
+    def _scores(self, block: Candidates, owners: Tensor, positions: Tensor) -> Tensor:
+        """Return canonical scores of pairs before rounding, float64 ``[n]``."""
+        known = self.metric, self.side, self.norms, block.papers
+        return score_pairs(*known, owners, positions, self.resources.workers)
+
+    def _keys(self, scores: Tensor, rows: Rows, positions: Tensor) -> Any:
+        """Return the keys of scored candidates at ``positions`` of the rows of a block."""
+        return to_keys(scores.numpy(), rows[positions.numpy()])
 
     def _raise_limits(self) -> None:
         """Compute the limits from the last scores and lower bounds of full lists, with a margin.
@@ -330,7 +326,9 @@ class ExactEngine:
                 device is missing.
         """
         device = self.device(resources)
-        search = Search(queries, metric, depth, subsets, resources, device, bfloat16=self._low(len(queries), device))
+        search = self.state(device)(
+            queries, metric, depth, subsets, resources, device, bfloat16=self._low(len(queries), device)
+        )
         try:
             with one_thread():
                 for block in _prefetch(search.blocks(blocks), device):
@@ -343,6 +341,14 @@ class ExactEngine:
                 f"the memory of {device} is too short for a block of candidates ({error})",
                 "Free it from other programs, lower --memory (blocks are smaller then), or choose --device=cpu",
             ) from error
+
+    def state(self, device: torch.device) -> type[Search]:
+        """Return the class of the state of a search on a device."""
+        if device.type == "cpu":
+            return Search
+        from pipeline.retrieve.gpu import GpuSearch
+
+        return GpuSearch
 
     def rank(self, search: Search, block: Candidates) -> None:
         """Add the candidates of a block to the rankings."""

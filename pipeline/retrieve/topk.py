@@ -7,7 +7,7 @@ one total order (:mod:`pipeline.core.order`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,19 @@ EMPTY = np.int64(-(1 << 63))
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 """A bit for each pool."""
+
+
+class Pairs(NamedTuple):
+    """Queries and positions of candidates in their block, int64 ``[n]``, their bounds of ``e``, float32, and pools.
+
+    Columns are arrays; on a GPU, tensors.
+    """
+
+    owners: Any
+    positions: Any
+    uppers: Any
+    lowers: Any
+    pools: Any
 
 
 def to_keys(scores: npt.NDArray[np.floating[Any]], rows: Rows) -> Ints:
@@ -131,16 +144,15 @@ def partition_greatest(values: Any, count: int) -> Any:
 
 @compiled
 def sift(
-    values: Any, starts: Any, columns: Any, length: Any, spread: Any, fixed: Any, positions: Any, rows: Any,
+    values: Any, stride: int, length: Any, spread: Any, fixed: Any, positions: Any, rows: Any,
     members: Any, smallest: Any, queries: Any, shift: Any, limits: Any, offsets: Any, excluded: Any, excluding: Any,
     depth: int,
 ) -> Any:  # fmt: skip
-    """Return the pairs of a tile that may be in a ranking, as the columns of :class:`~pipeline.retrieve.dense.Pairs`.
+    """Return the pairs of a tile that may be in a ranking, as the columns of :class:`Pairs`.
 
     Args:
-        values: float32, the estimates; those of query ``i`` start at ``starts[i]``.
-        starts: int64 ``[q + 1]``.
-        columns: int64, candidates of the values; empty: each query has values of all.
+        values: float32, the estimates; those of query ``i`` start at ``i * stride``.
+        stride: at least ``m``.
         length: float32 ``[q]``,
         spread: float32 ``[m]``, and
         fixed: float32 ``[m]``; see :class:`~pipeline.retrieve.estimates.Tile`.
@@ -156,8 +168,8 @@ def sift(
         excluding: uint64, the pools that exclude each.
         depth: depth of the rankings.
     """
-    pools, count, found, dense = len(limits), len(rows), 0, len(columns) == 0
-    size = len(queries) * count if dense else len(columns)
+    pools, count, found = len(limits), len(rows), 0
+    size = len(queries) * count
     owners, kept_positions, bits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
     uppers, lowers = np.empty(size, np.float32), np.empty(size, np.float32)
     lists, counts = np.empty((pools, 2 * depth), np.float32), np.empty(pools, np.int64)
@@ -169,14 +181,10 @@ def sift(
         widest = length[i] * most_spread + most_fixed
         counts[:], least[:] = 0, limits[:, query]
         set_floors(floors, least, widest)
-        if dense:
-            row = values[starts[i] : starts[i] + count]
-            number = glance(row, floors[pools - 1], others, floors, smallest, hits)
-        else:
-            row, number = values[starts[i] : starts[i + 1]], starts[i + 1] - starts[i]
-        for hit in range(number):
-            column = hits[hit] if dense else columns[starts[i] + hit]
-            value = row[column] if dense else row[hit]
+        row = values[i * stride : i * stride + count]
+        for hit in range(glance(row, floors[pools - 1], others, floors, smallest, hits)):
+            column = hits[hit]
+            value = row[column]
             if value < floors[smallest[column]]:
                 continue
             error, kept = length[i] * spread[column] + fixed[column], members[column]

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pipeline.core.resources import Resources
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock
-from pipeline.retrieve.canonical import tensor_scores
 from pipeline.retrieve.dense import ExactEngine, Search
 from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.estimates import Candidates
+from pipeline.retrieve.gpu import GpuSearch
 from tests.retrieve.reference import brute_force
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
@@ -25,11 +25,10 @@ ENGINES = ("float32", "bfloat16", "device", "faiss")
 
 
 class DeviceEngine(ExactEngine):
-    """What scores pairs on a GPU, on the CPU."""
+    """What searches on a GPU, on the CPU."""
 
-    def rank(self, search: Search, block: Candidates) -> None:
-        search.scores = tensor_scores
-        super().rank(search, block)
+    def state(self, device: torch.device) -> type[Search]:
+        return GpuSearch
 
 
 def named(name: str) -> ExactEngine:
