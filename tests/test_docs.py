@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from pipeline.cli.arguments import parser
 from pipeline.cli.spelling import variables
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.studies.base import STUDIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = parser()[1]
+RECIPES = {path.stem for path in (ROOT / "pipeline/data/recipes").glob("*.toml")}
 TOOLS = {"--requeue", "--nv", "--exclude"}
 """Options of other tools."""
 
@@ -67,6 +70,21 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
 def test_recipes_and_studies_exist(page: Path) -> None:
     for path in re.findall(r"runs/recipes/([a-z_0-9]+\.toml)", page.read_text()):
         assert (ROOT / "runs/recipes" / path).is_file(), path
+    text = page.read_text()
+    assert set(re.findall(r"(?:--recipe |RECIPE=)([a-z_0-9]+)(?![\w./])", text)) <= RECIPES
+    assert set(re.findall(r"(?:mdcr study |STUDY=)([a-z_]+)(?![\w.])", text)) <= STUDIES.keys()
+
+
+def test_every_command_option_and_recipe_is_documented() -> None:
+    """On a page that a user reads: the generated reference, Decisions and the changelog do not count."""
+    text = "\n".join(page.read_text() for page in PAGES if page.name not in ("decisions.md", "CONTRIBUTING.md"))
+    assert COMMANDS.keys() <= set(re.findall(r"(?:mdcr|make) ([a-z]+)", text))
+    assert not RECIPES - set(re.findall(r"\w+", text))
+    spelling = r"--([a-z][a-z0-9-]+)|\b([A-Z][A-Z0-9_]+)=|`([a-z_]+|[A-Z_]+)`"  # of mdcr, make and protocols
+    spelled = re.findall(spelling, text)
+    documented = {name.lower().replace("_", "-") for names in spelled for name in names}
+    listed = re.findall(r"^  --([a-z][a-z0-9-]+)", "".join(map(ArgumentParser.format_help, COMMANDS.values())), re.M)
+    assert {name for name in listed if not {name, name.removeprefix("no-")} & documented} == set()
 
 
 def test_the_protocols_state_every_rule_of_pools() -> None:

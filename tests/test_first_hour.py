@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from docs import figures
 from pipeline.studies.base import STUDIES
 from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
@@ -128,6 +129,11 @@ def test_the_second_demo_finds_everything_there(demo: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in demo.rglob("manifest.json")}
     assert mdcr(demo, "demo").returncode == 0
     assert {path: path.stat().st_mtime_ns for path in demo.rglob("manifest.json")} == before
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", START], ids=lambda page: page.stem)
+def test_the_figures_of_the_demo_are_those_of_the_page(page: Path, demo: Path) -> None:
+    assert not [*figures.check(page, demo)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
