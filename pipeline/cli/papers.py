@@ -9,6 +9,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.cli import commands as cli
@@ -175,7 +176,8 @@ def reproduce(options: argparse.Namespace) -> None:
 
 def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -> tuple[list[str], list[str]]:
     """Return the words of a command without systems that are not at hand, and what is not; no words: it cannot run."""
-    folders = dict.fromkeys(name for word in words for name in re.findall(_FOLDER, word))
+    at = words.index("--model") if "--model" in words else len(words)
+    folders = dict.fromkeys(name for word in words[:at] + words[at + 2 :] for name in re.findall(_FOLDER, word))
     if lacks := [name for name in folders if not (options.input / name).exists()]:
         return [], lacks
     if words[0] == "train" and (named := words[words.index("--corpus") + 1]) not in corpora:
@@ -198,8 +200,7 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
             words.append(f"--set={field.name}={','.join(name for name in listed if name not in gone)}")
     if not left:
         return [], lacks
-    if lacks and "--model" in words:  # the systems that are left stand in --set
-        at = words.index("--model")
+    if lacks:  # the systems that are left stand in --set
         del words[at : at + 2]
     return words, lacks
 
@@ -210,6 +211,10 @@ def _absent(system: str, corpora: set[str]) -> Iterator[str]:
     encoders = {value for key, value in row.items() if key != "published"} if row else {system}
     gone = set[str]()
     for name in (inner for text in encoders for inner in names.walk(text) if inner.parts is None):
+        places = [name.base, *(value for _, value in name.options)]
+        if absent := [place for place in places if place.startswith("/") and not Path(place).exists()]:
+            gone |= {*absent}
+            continue
         with hub.planning() as missing:
             try:
                 registry.resolve(str(replace(name, label="")))

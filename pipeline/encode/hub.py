@@ -51,6 +51,8 @@ class Layout(NamedTuple):
 
 
 MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), shape.Config)
+OAGBERT = Layout("model", "bert_config.json", MODEL.weights[1:], shape.Config)
+"""A folder of cogdl; its ``vocab.txt`` and ``version`` are extra files."""
 ADAPTER = Layout("adapter", "adapter_config.json", ("adapter.safetensors", "pytorch_adapter.bin"), shape.Adapter)
 _PEFT_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """Names of the weights of a PEFT adapter, which lie beside a configuration :data:`ADAPTER`."""

@@ -29,6 +29,7 @@ from pipeline.encode.spec import (
     MeanSpec,
     Missing,
     Model,
+    OagbertSpec,
     SentencesSpec,
     TransformerSpec,
     VectorsSpec,
@@ -210,6 +211,31 @@ def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
     return dataclasses.replace(_pretrained(AspireSpec, name, values, checkpoint), multi_vector=True)
 
 
+def _resolve_oagbert(name: str, settings: Mapping[str, Any]) -> Model:
+    values = dict(settings)
+    if not (place := values.pop("weights", "")):
+        raise InputError(
+            f"{name} must have the folder of its weights, got none",
+            f"Download them as github.com/THUDM/OAG-BERT says (ModelScope), and write {name}:weights=FOLDER",
+        )
+    folder = Path(place).expanduser()
+    extra = [path for path in (folder / "vocab.txt", folder / "version") if path.is_file()]
+    checkpoint = hub.local(folder, hub.OAGBERT, extra)
+    found = 2 if (folder / "version").is_file() and (folder / "version").read_text().strip() == "2" else 1
+    if not (folder / "vocab.txt").is_file() or found != int(values["version"]):
+        raise InputError(
+            f"{folder} must hold OAG-BERT {values['version']} with a vocab.txt, got {found}",
+            "Versions are oagbert and oagbert-v2",
+        )
+    return _pretrained(OagbertSpec, name, values, checkpoint)
+
+
+def _load_oagbert(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
+    from pipeline.encode import oagbert
+
+    return oagbert.load(model, resources)
+
+
 def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
     """Return a model with weights; the distance is not part of its specification."""
     distance = convert(values.pop("distance", "l2"), Distance, "distance")
@@ -332,6 +358,7 @@ _WEIGHTS = ("adapter", "adapter_revision", "revision", "template", "paper_prefix
 register(
     Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, locators=_WEIGHTS)
 )
+register(Kind("oagbert", OagbertSpec, _resolve_oagbert, _load_oagbert, accelerated=True, locators=("weights",)))
 register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
 register(Kind("mean", MeanSpec, _resolve_mean, _load_composite, accelerated=True))
 register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))

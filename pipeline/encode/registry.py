@@ -222,6 +222,8 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     portable = dict(options)
     if model.adapter and not model.adapter.hub:
         portable["adapter"] = _local_name(model.adapter)
+    if "weights" in portable and model.checkpoint:
+        portable["weights"] = _local_name(model.checkpoint)
     if base.startswith(grammar.HUB):
         base = _entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
@@ -282,6 +284,8 @@ def _known_model(name: str) -> KnownModel:
     elif source and (cached := _cached(source, revision)):
         available = not adapter or _cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER) is not None
         folder, revision = (cached.folder, cached.revision) if available else (None, revision)
+    if entry.get("kind") == "oagbert":
+        source, available = "weights=FOLDER", False
     return KnownModel(
         name=name,
         source=source,

@@ -119,6 +119,19 @@ class AspireSpec:
 
 
 @dataclass(frozen=True)
+class OagbertSpec:
+    """OAG-BERT in a folder of cogdl (:mod:`pipeline.encode.oagbert`); ``version`` 2 has a second position."""
+
+    checkpoint: str
+    revision: str
+    version: Literal[1, 2]
+    max_length: Positive = 512
+    compute: Precision = "float32"
+    storage: Storage = "float32"
+    kind: str = "oagbert"
+
+
+@dataclass(frozen=True)
 class MeanSpec:
     """The mean of several encoders' vectors (:class:`pipeline.encode.base.MeanEncoder`)."""
 

@@ -50,6 +50,8 @@ def test_every_entry_resolves(cache: Path) -> None:
             folder.is_dir() or save_in_cache(cache, entry["hub"], commit)
             if entry.get("pooling") == "modules":
                 (folder / "modules.json").write_text(MODULES)
+        if name.startswith("oagbert"):  # weights in a folder: test_oagbert.py
+            continue
         model = registry.resolve(name)
         assert model.name == name
         canonical(model.spec)
@@ -60,7 +62,7 @@ def test_every_entry_resolves(cache: Path) -> None:
             assert model.distance == entry["distance"]
             assert not model.query or model.query in names.entries()
             assert model.checkpoint.ready().name == commit
-    assert all(listing.available for listing in registry.known_models())
+    assert {entry.name for entry in registry.known_models() if not entry.available} == {"oagbert", "oagbert-v2"}
 
 
 def test_adapters_are_part_of_the_identity(cache: Path) -> None:
@@ -304,7 +306,7 @@ def test_every_entry_with_weights_says_what_it_was_trained_on() -> None:
             assert trained[name].until is not None
             assert trained[name].on.partition(":")[0] in ("citations", "co-citations", "texts")
         else:
-            assert bool(trained) == (name in ("specter2_ensemble", "sentences"))
+            assert bool(trained) == (name in ("specter2_ensemble", "sentences", "oagbert", "oagbert-v2"))
 
 
 def test_trainings_of_encoders_inside_a_system() -> None:

@@ -97,6 +97,7 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     assert sizes == dict.fromkeys(
         ("classification", "regression", "proximity, search"), sum(tensor.size for tensor in weights.values())
     )
+    assert {row["own_parameters"] for row in study["tables"]["efficiency"]} == {32}  # the embedding of a code
     assert all(row["papers_per_second"] > 0 for row in study["tables"]["efficiency"])
     leaks = [tuple(row.values()) for row in study["tables"]["leaks"]]
     assert ("scidocs_mag", "its own", 40, 4, 0) in leaks
@@ -119,6 +120,10 @@ def test_encoders_of_sentences_rank_proximity_tasks_alone(tmp_path: Path) -> Non
     assert len(maps) == 2  # the papers are one sentence each: its best pair is its transport
     assert maps[0] == pytest.approx(maps[1])
     assert [row["figures"] for row in study["tables"]["averages"] if row["group"] == "average"] == [3, 3]
+    earlier = mdcr_json(tmp_path, *_study(folder, "--model", encoder, *chosen, "--set", "edition=25"))["tables"]
+    assert {row["group"]: row["figures"] for row in earlier["averages"] if row["value"]} == {
+        "out-of-train": 1, "scidocs": 2, "average": 3
+    }  # fmt: skip
     wrong = mdcr(tmp_path, *_study(folder, "--model", "ot(lsa)", *chosen))
     assert "ot(lsa) must name an encoder with a vector a sentence" in one_line_error(wrong)
 
