@@ -80,7 +80,7 @@ def by_polars(runs: list[Path], out: Path, memory: int) -> Columns:
         return pl.scan_ipc(out / name)
 
     papers = write("papers.arrow", pl.scan_ipc(runs).sort("paper_id")).with_row_index("row")
-    listed = papers.select(pl.col("row").alias("citing"), "cited").explode("cited")
+    listed = papers.select(pl.col("row").alias("citing"), cited="outbound").explode("cited")
     links = listed.join(papers.select("key", "row"), left_on="cited", right_on="key").select("citing", "row")
     links = write("links.arrow", links)
     for name, order in _IN_ORDER.items():
@@ -92,7 +92,7 @@ def by_polars(runs: list[Path], out: Path, memory: int) -> Columns:
 def _references(papers: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yield the row of the citing paper and the key of the cited one."""
     row = 0
-    for batch in papers.select(["cited"]).to_batches():
+    for batch in papers.select(["outbound"]).to_batches():
         cited = batch.column(0)
         citing = np.repeat(np.arange(row, row + len(cited), dtype=np.uint32), cited.value_lengths())
         yield pa.record_batch({"citing": citing, "cited": cited.flatten()})

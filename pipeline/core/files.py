@@ -15,15 +15,17 @@ import tomllib
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 
 from pipeline.core.errors import CorruptError, InputError, MdcrError, StageError
 from pipeline.core.progress import say
+
+_Json = TypeVar("_Json")
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
 
@@ -101,6 +103,15 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+def once(record: Path, make: Callable[[], _Json]) -> _Json:
+    """Return the JSON of ``record``, or that of ``make()``, which is recorded last: what is made has its record."""
+    made: _Json | None = read_json(record)
+    if made is None:
+        made = make()
+        write_text(record, json.dumps(made))
+    return made
 
 
 def given(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +17,8 @@ from pipeline.sources.base import RAW_PAPERS, Batch, PaperBatch, Release
 
 _Batch = TypeVar("_Batch")
 
-CITED = RAW_PAPERS.field("outbound").with_name("cited")
-RUN = pa.schema([*(RAW_PAPERS.field(name) for name in ("paper_id", "title", "abstract")), CITED, *ATTRIBUTES])
-"""Schema of a run: texts, keys of the cited papers, and the attributes of the corpus."""
+RUN = pa.schema([*RAW_PAPERS, *(field for field in ATTRIBUTES if field.name not in RAW_PAPERS.names)])
+"""Schema of a run: papers of a source and the other attributes of the corpus."""
 
 
 def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[int, str]) -> dict[str, Any]:
@@ -30,20 +28,19 @@ def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[i
     has about ``run_bytes`` and needs three times as much memory. The corpus does not depend on the size of the runs.
     """
     number, name = numbered
-    record = scratch / part_record(number)
-    if isinstance(counts := files.read_json(record), dict):
-        return counts
-    total, runs = Batch(read=0), 0
-    stream = read_or_empty(release.read(name), release.allow_empty)
-    for batches in group_batches(stream, lambda batch: batch.papers.nbytes, run_bytes):
-        for batch in batches:
-            total.add_counts(batch)
-        if any(batch.papers.num_rows for batch in batches):
-            _write_run(scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
-            runs += 1
-    counts = {"runs": runs, **vars(total)}
-    files.write_text(record, json.dumps(counts))
-    return counts
+
+    def read() -> dict[str, Any]:
+        total, runs = Batch(read=0), 0
+        stream = read_or_empty(release.read(name), release.allow_empty)
+        for batches in group_batches(stream, lambda batch: batch.papers.nbytes, run_bytes):
+            for batch in batches:
+                total.add_counts(batch)
+            if any(batch.papers.num_rows for batch in batches):
+                _write_run(scratch / f"run-{number:05d}-{runs:05d}.arrow", batches)
+                runs += 1
+        return {"runs": runs, **vars(total)}
+
+    return files.once(scratch / part_record(number), read)
 
 
 def _write_run(path: Path, batches: list[PaperBatch]) -> None:
@@ -51,7 +48,6 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
     order = pc.sort_indices(table.column("paper_id").chunk(0))
     columns = {name: table.column(name).chunk(0).take(order) for name in table.column_names}
     columns |= {
-        "cited": columns["outbound"],
         "key": pa.array(id_keys(columns["paper_id"])),
         "title_key": pa.array(title_keys(columns["title"].to_pylist())),
         "n_outbound": pc.list_value_length(columns["outbound"]).cast(pa.int32()),

@@ -63,7 +63,7 @@ class KeyIndex(NamedTuple):
 
 
 class CitationGraph:
-    """Builds both directions of a citation graph from the columns ``key`` and ``cited`` of the scratch shards."""
+    """Builds both directions of a citation graph from the columns ``key`` and ``outbound`` of the scratch shards."""
 
     def __init__(self, shards: Sequence[Path], scratch: Path, workers: int, memory: int) -> None:
         self._shards, self._scratch, self._workers, self._memory = shards, scratch, workers, memory
@@ -89,7 +89,7 @@ class CitationGraph:
 
     def _cited(self, shard: int) -> tuple[Ints, Keys]:
         """Return the number of references of each paper of a shard, and the keys of the cited papers."""
-        cited = files.read_arrow(self._shards[shard]).column("cited").combine_chunks()
+        cited = files.read_arrow(self._shards[shard]).column("outbound").combine_chunks()
         return np.diff(np.asarray(cited.offsets)), np.asarray(cited.flatten())
 
     def write(self, out: Workdir) -> dict[str, int]:

@@ -137,11 +137,10 @@ def join(release: Release, scratch: Path, resources: Resources) -> Joined:
     """
     folder = scratch / "tables"
     folder.mkdir(exist_ok=True)
-    record = folder / "partitions.json"
-    if not record.is_file():
-        needed = -(-release.joined_bytes() // max(1, resources.memory // (4 * resources.workers)))
-        files.write_text(record, json.dumps(min(max(1, needed), _MAX_PARTITIONS)))
-    partitions: int = json.loads(record.read_text())
+    partition_bytes = max(1, resources.memory // (4 * resources.workers))
+    partitions = files.once(
+        folder / "partitions.json", lambda: min(max(1, -(-release.joined_bytes() // partition_bytes)), _MAX_PARTITIONS)
+    )
     memory = min(_MAX_BYTES, resources.memory // (8 * resources.workers))
     parts = list(enumerate(release.parts()))
     partition = functools.partial(_partition, release, folder, partitions, memory)
@@ -167,10 +166,6 @@ def _partition(release: Release, folder: Path, partitions: int, memory: int, num
     """
     number, name = numbered
     record = folder / f"part-{number:05d}.json"
-    if isinstance(files.read_json(record), dict):
-        return
-    for abandoned in folder.glob(f"{record.stem}-*"):  # of a killed process, whose runs may have had other sizes
-        abandoned.unlink()
     totals = {kind: Batch(read=0) for kind in _KINDS}
 
     def rows_of_tables() -> Iterator[_TableRows]:
@@ -181,19 +176,24 @@ def _partition(release: Release, folder: Path, partitions: int, memory: int, num
             totals[kind].add_counts(batch)
             yield from tables
 
-    runs = 0
-    for group in group_batches(rows_of_tables(), lambda rows: rows.batch.nbytes, memory):
-        for table, schema in _TABLES.items():
-            if table_rows := [rows for rows in group if rows.table == table]:
-                partition = partition_of(np.concatenate([rows.keys for rows in table_rows]), partitions)
-                order = np.argsort(partition, kind="stable")
-                sorted_rows = pa.Table.from_batches([rows.batch for rows in table_rows]).take(order).combine_chunks()
-                path = _table_file(record, runs, table)
-                files.write_arrow(path, sorted_rows.to_batches(), schema)
-                np.save(path.with_suffix(".npy"), offsets_of(partition[order], partitions))
-                files.sync(path)
-        runs += 1
-    files.write_text(record, json.dumps({"runs": runs, **{kind: vars(total) for kind, total in totals.items()}}))
+    def write_runs() -> dict[str, Any]:
+        for abandoned in folder.glob(f"{record.stem}-*"):  # of a killed process, whose runs may have had other sizes
+            abandoned.unlink()
+        runs = 0
+        for group in group_batches(rows_of_tables(), lambda rows: rows.batch.nbytes, memory):
+            for table, schema in _TABLES.items():
+                if table_rows := [rows for rows in group if rows.table == table]:
+                    partition = partition_of(np.concatenate([rows.keys for rows in table_rows]), partitions)
+                    order = np.argsort(partition, kind="stable")
+                    sorted_rows = pa.Table.from_batches([rows.batch for rows in table_rows]).take(order)
+                    path = _table_file(record, runs, table)
+                    files.write_arrow(path, sorted_rows.combine_chunks().to_batches(), schema)
+                    np.save(path.with_suffix(".npy"), offsets_of(partition[order], partitions))
+                    files.sync(path)
+            runs += 1
+        return {"runs": runs, **{kind: vars(total) for kind, total in totals.items()}}
+
+    files.once(record, write_runs)
 
 
 def _by_id(batches: Iterator[Citations], folder: Path) -> Iterator[Citations]:

@@ -6,8 +6,8 @@ import functools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,10 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.schema import ATTRIBUTES, NO_YEAR, PAPERS
+from pipeline.core.schema import NO_YEAR, PAPERS
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import write_attributes
-from pipeline.corpus.extract import CITED, RUN
+from pipeline.corpus.extract import RUN
 from pipeline.sources.base import WITHDRAWN
 
 _MAX_WINDOW_IDS = 4_000_000
@@ -38,15 +38,19 @@ _BLOCK_BYTES = 2**27
 """Texts and references of a block of papers, in bytes; ordering them needs three times as much memory. A shard has one
 record batch per block, so this number is part of the format."""
 
-SHARD = pa.schema([CITED, *ATTRIBUTES])
+SHARD = pa.schema([field for field in RUN if field.name not in ("paper_id", "title", "abstract")])
 """Scratch table of a shard: keys of the cited papers, and attributes."""
 
 _RECORD = np.dtype([("run", np.uint32), ("position", np.uint32), ("first", np.bool_)])
 Records = npt.NDArray[np.void]
 """Papers, each as the index of its run and its position there; ``first`` is false if an earlier record has its id."""
 
+_COMPARED = 8_192
+"""Number of papers that are compared at a time with the first of their id."""
 
-class Merged(NamedTuple):
+
+@dataclass
+class Merged:
     """The papers of a corpus.
 
     Attributes:
@@ -56,10 +60,10 @@ class Merged(NamedTuple):
         repeated: run and position of the first paper that repeats an id, in the order of ids; None: there is none.
     """
 
-    papers: int
-    shards: list[Path]
-    dropped: Counter[str]
-    repeated: tuple[int, int] | None
+    papers: int = 0
+    shards: list[Path] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    repeated: tuple[int, int] | None = None
 
 
 def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: Resources) -> Merged:
@@ -71,26 +75,23 @@ def merge_runs(runs: Sequence[Path], out: Workdir, shard_rows: int, resources: R
     total = sum(files.read_arrow(run).num_rows for run in runs)
     block_bytes = 3 * min(sum(run.stat().st_size for run in runs), _BLOCK_BYTES)
     workers = max(1, min(resources.workers, resources.memory * 3 // 4 // max(block_bytes, 1)))
-    papers, repeated = 0, None
-    shards: list[Path] = []
-    dropped: Counter[str] = Counter()
-    ordered = _without_withdrawn(runs, order_papers(runs, resources.memory // 4), dropped)
-    numbered = enumerate(_cut_shards(ordered, shard_rows))
+    merged = Merged()
+    ordered = _first_records(runs, order_papers(runs, resources.memory // 4), merged)
     with Progress(total, "corpus: write", "papers") as progress:
-        for records, counts in in_order(functools.partial(_write_shard, runs, out), numbered, workers):
-            papers += int(np.count_nonzero(records["first"]))
-            if papers > _MAX_PAPERS:
+        shards = enumerate(_cut_shards(ordered, shard_rows))
+        for papers in in_order(functools.partial(_write_shard, runs, out), shards, workers):
+            merged.papers += papers
+            if merged.papers > _MAX_PAPERS:
                 raise InputError(
-                    f"a corpus must have at most {_MAX_PAPERS:,} papers, got {papers:,}", "Build it from a part of them"
+                    f"a corpus must have at most {_MAX_PAPERS:,} papers, got {merged.papers:,}",
+                    "Build it from a part of them",
                 )
-            repeats = np.flatnonzero(~records["first"])
-            if repeated is None and len(repeats):
-                repeated = int(records["run"][repeats[0]]), int(records["position"][repeats[0]])
-            shards.append(_scratch_file(out, len(shards)))
-            dropped.update(counts)
-            progress.add(len(records))
-    write_attributes(out, (dict(zip(SHARD.names, files.read_arrow(shard).columns, strict=True)) for shard in shards))
-    return Merged(papers, shards, dropped, repeated)
+            merged.shards.append(_scratch_file(out, len(merged.shards)))
+            progress.add(papers)
+        progress.add(total - merged.papers)
+    columns = (files.read_arrow(shard).columns for shard in merged.shards)
+    write_attributes(out, (dict(zip(SHARD.names, of_shard, strict=True)) for of_shard in columns))
+    return merged
 
 
 def order_papers(runs: Sequence[Path], memory: int) -> Iterator[Records]:
@@ -118,20 +119,40 @@ def order_papers(runs: Sequence[Path], memory: int) -> Iterator[Records]:
         starts, previous = stops, merged[-1].as_py()
 
 
-def _without_withdrawn(runs: Sequence[Path], ordered: Iterable[Records], dropped: Counter[str]) -> Iterator[Records]:
-    """Leave out rows that withdraw papers, and the papers whose first row is one; count these in ``dropped``."""
+def _first_records(runs: Sequence[Path], ordered: Iterable[Records], merged: Merged) -> Iterator[Records]:
+    """Yield the first record of each id, none if it withdraws the paper; count the other papers in ``merged``."""
     years = [files.read_arrow(run).column("year") for run in runs]
     starts = np.cumsum([0, *map(len, years)])
     rows = [start + np.flatnonzero(np.asarray(year) == WITHDRAWN) for start, year in zip(starts, years, strict=False)]
     withdrawing = np.concatenate([np.empty(0, np.int64), *rows])
-    is_out = np.array([False])  # of the last id: it may go on in the next window
+    last = np.zeros(1, _RECORD)  # first record of the last id, which may go on in the next window
     for records in ordered:
+        first = records["first"]
+        originals = np.append(last, records[first])[np.cumsum(first)]
         withdraws = np.isin(starts[records["run"]] + records["position"], withdrawing)
-        is_out = np.append(is_out[-1], withdraws[records["first"]])
-        left_out = is_out[np.cumsum(records["first"])]
-        if count := int(np.count_nonzero(left_out & ~withdraws)):
-            dropped["withdrawn_later"] += count
-        yield records[~left_out & ~withdraws]
+        is_out = np.isin(starts[originals["run"]] + originals["position"], withdrawing)
+        if count := int(np.count_nonzero(is_out & ~withdraws)):
+            merged.dropped["withdrawn_later"] += count
+        repeats = np.flatnonzero(~first & ~is_out & ~withdraws)
+        if merged.repeated is None and len(repeats):
+            merged.repeated = int(records["run"][repeats[0]]), int(records["position"][repeats[0]])
+        for some in np.split(repeats, range(_COMPARED, len(repeats), _COMPARED)):
+            merged.dropped += _count_repeats(runs, records[some], originals[some])
+        last = originals[-1:]
+        yield records[first & ~is_out]
+
+
+def _count_repeats(runs: Sequence[Path], repeats: Records, originals: Records) -> Counter[str]:
+    """Return the number of papers that repeat an id, by whether texts, year and references equal those of the first."""
+    originals, numbers = np.unique(originals, return_inverse=True)
+    papers, firsts = _gather(runs, repeats), _gather(runs, originals).take(numbers)
+    same = np.ones(len(repeats), dtype=bool)
+    for name in ("title", "abstract", "year", "n_outbound"):
+        same &= np.asarray(pc.equal(papers.column(name), firsts.column(name)))
+    cited, cited_first = papers.column("outbound"), firsts.column("outbound")
+    for place in np.flatnonzero(same).tolist():
+        same[place] = cited[place].equals(cited_first[place])
+    return +Counter(duplicate_id=int(same.sum()), duplicate_id_other_text=int((~same).sum()))
 
 
 def _window_ends(ids: list[pa.LargeStringArray], starts: Ints, stops: Ints) -> Ints:
@@ -145,11 +166,11 @@ def _window_ends(ids: list[pa.LargeStringArray], starts: Ints, stops: Ints) -> I
 
 
 def _cut_shards(ordered: Iterable[Records], shard_rows: int) -> Iterator[Records]:
-    """Cut ordered papers into shards of ``shard_rows`` ids; without papers there is one empty shard."""
+    """Cut ordered papers into shards of ``shard_rows``; without papers there is one empty shard."""
     remaining = np.empty(0, _RECORD)
     for records in ordered:
         remaining = np.concatenate([remaining, records])
-        *complete, remaining = np.split(remaining, np.flatnonzero(remaining["first"])[shard_rows::shard_rows])
+        *complete, remaining = np.split(remaining, range(shard_rows, len(remaining), shard_rows))
         yield from complete
     yield remaining
 
@@ -158,32 +179,25 @@ def _scratch_file(out: Workdir, shard: int) -> Path:
     return out.scratch() / f"shard-{shard:05d}.arrow"
 
 
-def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Records]) -> tuple[Records, dict[str, int]]:
-    """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return its papers and counts of repeated ids."""
+def _write_shard(runs: Sequence[Path], out: Workdir, numbered: tuple[int, Records]) -> int:
+    """Write a shard, ``papers-NUMBER.arrow``, and its scratch table; return the number of its papers."""
     shard, records = numbered
     name, scratch = f"papers-{shard:05d}.arrow", _scratch_file(out, shard)
     if out.done(name) and scratch.is_file():
-        return records, out.counts(name)
-    dropped: Counter[str] = Counter()
+        return len(records)
     scratch_tables: list[pa.Table] = []
 
     def papers() -> Iterator[pa.RecordBatch]:
         for block in _cut_blocks(runs, records):
-            tables = [RUN.empty_table(), *(table for table, _ in _by_run(runs, block))]
-            positions = np.argsort(np.argsort(block["run"], kind="stable"))  # in the table, which is in order of run
-            table = pa.concat_tables(tables).combine_chunks()
-            first, repeats = positions[block["first"]], np.flatnonzero(~block["first"])
-            dropped.update(_count_repeats(table, positions[repeats], first[np.cumsum(block["first"])[repeats] - 1]))
-            papers_of_block = table.take(first).combine_chunks()
-            scratch_tables.append(papers_of_block.select(SHARD.names))
-            yield _shard_papers(papers_of_block)
+            table = _gather(runs, block)
+            scratch_tables.append(table.select(SHARD.names))
+            yield _shard_papers(table)
 
     with out.file(name) as (path, written):
         written.rows = files.write_arrow(path, papers(), PAPERS)
-        written.counts = dict(dropped)
         with files.replacing(scratch) as temporary:  # before the record that marks the shard as finished
             files.write_arrow(temporary, pa.concat_tables(scratch_tables).combine_chunks().to_batches(), SHARD)
-    return records, dict(dropped)
+    return len(records)
 
 
 def _cut_blocks(runs: Sequence[Path], records: Records) -> list[Records]:
@@ -192,9 +206,15 @@ def _cut_blocks(runs: Sequence[Path], records: Records) -> list[Records]:
     for table, positions in _by_run(runs, records):
         texts = sum(np.asarray(pc.binary_length(table.column(name))) for name in ("title", "abstract"))
         sizes[positions] = texts + 8 * np.asarray(table.column("n_outbound"))
-    starts = np.flatnonzero(records["first"])
-    block = (np.cumsum(sizes) - sizes)[starts] // _BLOCK_BYTES
-    return np.split(records, starts[np.flatnonzero(np.diff(block)) + 1])
+    block = (np.cumsum(sizes) - sizes) // _BLOCK_BYTES
+    return np.split(records, np.flatnonzero(np.diff(block)) + 1)
+
+
+def _gather(runs: Sequence[Path], records: Records) -> pa.Table:
+    """Return consecutive papers as a table of schema :data:`RUN`."""
+    positions = np.argsort(np.argsort(records["run"], kind="stable"))  # in the table, which is in order of run
+    tables = [RUN.empty_table(), *(table for table, _ in _by_run(runs, records))]
+    return pa.concat_tables(tables).combine_chunks().take(positions).combine_chunks()
 
 
 def _by_run(runs: Sequence[Path], records: Records) -> Iterator[tuple[pa.Table, Ints]]:
@@ -216,19 +236,6 @@ def _shard_papers(shard: pa.Table) -> pa.RecordBatch:
     table = pa.table([columns[field.name] for field in PAPERS], schema=PAPERS)
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=PAPERS)
-
-
-def _count_repeats(papers: pa.Table, repeats: Ints, originals: Ints) -> dict[str, int]:
-    """Return the number of papers that repeat an id, by whether texts, year and references equal those of the first."""
-    same = np.ones(len(repeats), dtype=bool)
-    for name in ("title", "abstract", "year", "n_outbound"):
-        values = papers.column(name)
-        same &= np.asarray(pc.equal(values.take(repeats), values.take(originals)))
-    cited = papers.column("cited")
-    for place in np.flatnonzero(same).tolist():
-        same[place] = cited[int(repeats[place])].equals(cited[int(originals[place])])
-    counts = {"duplicate_id": int(same.sum()), "duplicate_id_other_text": int((~same).sum())}
-    return {reason: count for reason, count in counts.items() if count}
 
 
 def field_lists(masks: npt.NDArray[np.uint32]) -> pa.ListArray:
