@@ -138,10 +138,13 @@ class Contender:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         context.Process(target=_serve, args=(theirs, build, texts, threads), daemon=True).start()
-        self._connection.recv()
         self.wall: list[float] = []
         self.processor: list[float] = []
         self.vectors: list[Any] = []
+
+    def wait(self) -> None:
+        """Wait until it is ready; others may start beside it."""
+        self._connection.recv()
 
     def run(self, part: slice) -> None:
         """Encode a part of the texts, and note the seconds it took."""
@@ -191,6 +194,8 @@ def measure(name: str, texts: list[Text], options: argparse.Namespace, room: Pat
         key: Contender(partial(build, folder, pooling, length, device), texts, options.threads)
         for key, build in builds.items()
     }
+    for contender in run.values():
+        contender.wait()
     size = -(-len(texts) // options.rounds)
     for number, start in enumerate(range(0, len(texts), size)):
         for key in list(run)[:: 1 if number % 2 else -1]:
@@ -245,6 +250,21 @@ def card(device: str) -> str:
     return "" if device == "cpu" else torch.cuda.get_device_name(device)
 
 
+def peak(device: str) -> float | None:
+    """Return the measured bfloat16 TFLOP/s of a large product on a GPU; None on a CPU."""
+    if device == "cpu":
+        return None
+    a, b = (torch.randn(8_192, 8_192, device=device, dtype=torch.bfloat16) for _ in range(2))
+    rates = []
+    for _ in range(20):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        torch.mm(a, b)
+        torch.cuda.synchronize()
+        rates.append(2 * 8_192**3 / (time.perf_counter() - started) / 1e12)
+    return round(statistics.median(rates), 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
@@ -259,6 +279,7 @@ def main() -> None:
         options.texts, options.rounds = (32, 128), 2
     report: dict[str, Any] = {
         "machine": card(options.device) or provenance.processor(),
+        "peak bfloat16 TFLOP/s": peak(options.device),
         "peers": provenance.versions(("sentence-transformers", "pyserini", "transformers", "torch")),
         "threads": options.threads,
         "rounds": options.rounds,
