@@ -18,9 +18,19 @@ from pipeline.cluster.jobs import Jobs
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID
 from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.files import abandoned
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
-from pipeline.core.workspace import ARTIFACTS, CORPORA, STORES, artifact_parents, corpus_names, find_corpus
+from pipeline.core.workspace import (
+    ARTIFACTS,
+    CORPORA,
+    MODELS,
+    STORES,
+    WRITTEN,
+    artifact_parents,
+    corpus_names,
+    find_corpus,
+)
 
 UNTOUCHED_DAYS = 1.0
 """Days without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
@@ -31,7 +41,7 @@ Slices on other machines hold no lock, and a command that was stopped names its 
 
 @dataclass(frozen=True)
 class Unused:
-    """A folder that can be removed, and the reason."""
+    """A folder or file that can be removed, and the reason."""
 
     path: Path
     why: str
@@ -39,11 +49,12 @@ class Unused:
     @property
     def bytes(self) -> int:
         """Size of its files."""
-        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file() and not file.is_symlink())
+        within = [self.path, *self.path.rglob("*")]
+        return sum(file.stat().st_size for file in within if file.is_file() and not file.is_symlink())
 
 
 def gc(options: argparse.Namespace) -> None:
-    """List the folders that no named corpus needs, or remove them."""
+    """List the folders that no named corpus needs and what killed processes left, or remove them."""
     root = read.runner(options).root
     folders = unused(root)
     if options.delete:
@@ -60,13 +71,13 @@ def gc(options: argparse.Namespace) -> None:
         print_rows("unused", rows, options)
     if folders:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{len(folders)} folders, {sum(sizes):,.1f} MB {action}")
+        say(f"{len(folders)} entries, {sum(sizes):,.1f} MB {action}")
     else:
         say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
 
 
 def unused(root: Path) -> list[Unused]:
-    """Return the folders that no named corpus needs; an artifact comes before its inputs.
+    """Return the folders that no named corpus needs, and what killed processes left; inputs of an artifact follow it.
 
     An artifact is kept if (1) its corpus has a name, is an input of a corpus with a name, or was made within a day; (2)
     its pool and (for scores) its ranking are kept; and (3) no newer version replaces it. Artifacts with damaged
@@ -91,8 +102,13 @@ def unused(root: Path) -> list[Unused]:
         for _, artifact in artifacts
         if artifact.id in reasons and not artifact.path.is_symlink()
     ]
-    unfinished = [path for parent in parents for path in _unfinished(root / parent)]
-    return [*published_folders, *(Unused(path, "unfinished, untouched for a day") for path in unfinished)]
+    unfinished = [path for parent in (*parents, MODELS) for path in _unfinished(root / parent)]
+    written = [folder for room in WRITTEN for folder in (root / room, *sorted((root / room).glob("[!.]*/")))]
+    return [
+        *published_folders,
+        *(Unused(path, "unfinished, untouched for a day") for path in unfinished),
+        *(Unused(path, "left by a process that was killed") for folder in written for path in abandoned(folder)),
+    ]
 
 
 def _reason(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str], reasons: Mapping[str, str]) -> str:
@@ -163,7 +179,7 @@ def _check_idle(root: Path) -> None:
     """Raise InputError if a process works in this workspace, jobs may be running, or a named corpus is unreadable."""
     for name in corpus_names(root):
         find_corpus(root, name)
-    for parent in (*ARTIFACTS, *STORES):
+    for parent in (*ARTIFACTS, *STORES, MODELS):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
@@ -180,7 +196,10 @@ def _maybe_alive(jobs: Jobs) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, its manifest first, so that a partly removed artifact does not count as published."""
+    """Remove a folder or file, a manifest first, so that a partly removed artifact does not count as published."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
     (path / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(path)
     if path.parent.parent.name in ("vectors", "terms") and not any(path.parent.iterdir()):

@@ -233,19 +233,26 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def remove_abandoned(folder: Path) -> None:
-    """Remove what is named by :func:`temporary_suffix` in a folder and whose processes on this machine have ended."""
-    for temporary in folder.glob(f".*.{_HOST}-*.tmp"):
+def abandoned(folder: Path) -> Iterator[Path]:
+    """Yield what is named by :func:`temporary_suffix` in a folder and whose processes on this machine have ended."""
+    for temporary in sorted(folder.glob(f".*.{_HOST}-*.tmp")):
         process = temporary.name.removesuffix(".tmp").rpartition("-")[2]
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            if temporary.is_dir() and not temporary.is_symlink():
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                temporary.unlink(missing_ok=True)
-        except PermissionError:  # it runs, as another user
-            continue
+        if re.fullmatch("[0-9]{1,9}", process):
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                yield temporary
+            except PermissionError:  # it runs, as another user
+                continue
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what is :func:`abandoned` in a folder."""
+    for temporary in abandoned(folder):
+        if temporary.is_dir() and not temporary.is_symlink():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

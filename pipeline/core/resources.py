@@ -80,7 +80,7 @@ def _numbers(file: Path) -> list[int]:
         words = file.read_text().split()
     except OSError:
         return []
-    return [int(word) for word in words] if all(word.lstrip("-").isdigit() for word in words) else []
+    return [int(word) for word in words] if all(re.fullmatch("-?[0-9]+", word) for word in words) else []
 
 
 def _job_cores(env: Mapping[str, str]) -> int:

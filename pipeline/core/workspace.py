@@ -24,6 +24,7 @@ TUNINGS = "runs/tunings"
 WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
 EXPORTS = "runs/exports"
+SUBMISSIONS = "runs/submissions"
 JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
@@ -33,6 +34,9 @@ ARTIFACTS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, 
 
 STORES = (VECTORS, TERMS)
 """Folders of stores of segments. A segment is kept as long as its corpus, since several pools use it."""
+
+WRITTEN = (EXPORTS, REPORTS, SUBMISSIONS)
+"""Folders of files that no task makes."""
 
 DEMO = "demo"
 """Name of the corpus that ``mdcr demo`` makes."""

@@ -7,14 +7,16 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import folder_name, identity
-from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES
+from pipeline.core.workspace import CORPORA, EXPORTS, MODELS, POOLS, RANKINGS, SCORES
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 EVAL = flags("eval --size 300 --queries 10 --samples 1 --model lsa")
@@ -123,6 +125,30 @@ def test_unfinished_work_goes_a_day_after_it_was_left(used: Path) -> None:
     assert old.exists()
     assert len(listed(used, "--delete")) == 2
     assert (fresh.exists(), old.exists()) == (True, False)
+
+
+def test_what_killed_exports_and_trainings_left_goes(used: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    suffix = files.temporary_suffix()
+    of_ended = suffix.replace(f"-{os.getpid()}.", f"-{ended.pid}.")
+    exports, pool = used / EXPORTS, used / EXPORTS / "pool"
+    pool.mkdir(parents=True)
+    left, running = exports / f".scores.csv{of_ended}", exports / f".run.trec{suffix}"
+    for path in (left, running, pool / f".qrels{of_ended}"):
+        path.write_bytes(b"x" * 200_000)
+    training = used / MODELS / ".mine-1.partial"
+    (training / "scratch").mkdir(parents=True)
+    for path in (training / "scratch", training):
+        os.utime(path, (0, 0))
+    rows = mdcr_json(used, "gc")["unused"]
+    assert {row["path"]: row["MB"] for row in rows} == {
+        "runs/models/.mine-1.partial": 0.0,
+        str(left.relative_to(used)): 0.2,
+        f"runs/exports/pool/.qrels{of_ended}": 0.2,
+    }
+    assert len(listed(used, "--delete")) == 3
+    assert (training.exists(), left.exists(), running.exists()) == (False, False, True)
 
 
 def test_a_damaged_name_or_an_unfinished_batch_stops_it(own: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pipeline.core import files
 from pipeline.core.artifact import readable
 from pipeline.core.config import digest, file_name
 from pipeline.core.errors import InputError
+from pipeline.core.workspace import SUBMISSIONS
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.store import VectorStore
 from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, trainings_in
@@ -39,7 +40,6 @@ What is unknown of one part is unknown of the system."""
 UNDATED = " (to an unknown year)"
 """Ending of training data whose last year is unknown."""
 
-SUBMISSIONS = "runs/submissions"
 _STATED = "costs.json"
 
 _KINDS: dict[Any, Any] = {

@@ -23,7 +23,7 @@ from pipeline.core.artifact import Artifact, published
 from pipeline.core.errors import InputError
 from pipeline.core.provenance import code_version
 from pipeline.core.task import Task
-from pipeline.core.workspace import CORPORA, POOLS
+from pipeline.core.workspace import CORPORA, POOLS, SUBMISSIONS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.rankings import write_ranking
@@ -39,7 +39,7 @@ from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import System
 from pipeline.studies.leaderboard.benchmarks import Recipe
-from pipeline.studies.leaderboard.costs import SUBMISSIONS, Costs, costs, named_as_file, write_costs
+from pipeline.studies.leaderboard.costs import Costs, costs, named_as_file, write_costs
 from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
