@@ -27,6 +27,7 @@ from pipeline.sources.content import read_blocks
 from pipeline.sources.records import open_parquet
 from pipeline.sources.remote import (
     ATTEMPTS,
+    FAILURES,
     TRANSIENT,
     Catalogue,
     Remote,
@@ -224,7 +225,7 @@ class Download:
             seconds = 0.0
             try:
                 problem, seconds = self._attempt()
-            except (httpx.RequestError, httpx.InvalidURL) as error:
+            except FAILURES as error:
                 raise_if_permanent(self._remote.url, error)
                 problem = f"{type(error).__name__}: {error}"
             if not problem:

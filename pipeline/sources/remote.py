@@ -24,6 +24,9 @@ ATTEMPTS = 6
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
 
+FAILURES = (httpx.RequestError, httpx.InvalidURL, UnicodeError)
+"""What requests raise; UnicodeError is of the name of a host, such as one that a server redirects to."""
+
 _REDIRECTS = 10
 
 _READ = ("Retry-After",)
@@ -95,7 +98,7 @@ def ask(
         response = None
         try:
             response = _follow_redirects(session, session.build_request("GET", url, headers=private), private)
-        except (httpx.RequestError, httpx.InvalidURL) as error:
+        except FAILURES as error:
             raise_if_permanent(url, error, patient)
             problem = f"{type(error).__name__}: {error}"
         else:
@@ -120,7 +123,7 @@ def raise_if_permanent(url: str, error: Exception, patient: bool = True) -> None
         if reason:
             raise StageError(f"{address} cannot be reached: {reason}", "Check the network and --endpoint") from error
         cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+    if isinstance(error, UnicodeError | httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         raise InputError(f"{address!r} must be an address of HTTP", "Write --endpoint=https://HOST/PATH") from error
 
 

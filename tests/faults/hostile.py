@@ -247,6 +247,9 @@ ADDRESSES: list[tuple[str, str]] = [
     ("fetch openalex --endpoint http://no-such-host.invalid", "its host is unknown"),
     ("fetch openalex --endpoint ftp://user:secret@host", "address of HTTP"),
     ("fetch openalex --endpoint host", "address of HTTP"),
+    ("fetch openalex --endpoint http://xn--", "address of HTTP"),
+    (f"fetch mteb --task SCIDOCS --endpoint http://{'a' * 70}", "address of HTTP"),
+    ("fetch s2ag --endpoint http://a..b", "address of HTTP"),
 ]
 
 # Runs by name and content, and what the refusal has to say.

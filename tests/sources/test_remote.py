@@ -224,6 +224,17 @@ def test_odd_headers_change_nothing(
         fetch(session, f"{server.address}/a", tmp_path)
 
 
+@pytest.mark.parametrize("host", ["xn--", "xn--a", "a..b", "a" * 70])
+def test_a_redirect_to_a_host_that_is_no_name_is_refused(
+    server: Server, session: httpx.Client, tmp_path: Path, host: str
+) -> None:
+    server.answer = lambda request: send(request, 307, b"", {"Location": f"http://{host}/"})
+    with pytest.raises(InputError, match="must be an address of HTTP"):
+        ask(session, f"{server.address}/x")
+    with pytest.raises(InputError, match="must be an address of HTTP"):
+        fetch(session, f"{server.address}/a", tmp_path)
+
+
 def test_a_file_longer_than_listed_or_without_end_is_refused(
     server: Server, session: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
