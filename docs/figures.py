@@ -4,9 +4,10 @@
 
     <!-- figures: mdcr demo && mdcr show --corpus demo --size 1k -->
 
-They run in a workspace: ``--root``, of which nothing is made twice, else a temporary one. ``$MDCR_SHARED`` is the data
-folder (default: ``../shared``). The words and numbers of a row must stand, in order, in one line that the last command
-prints. A number is equal if it rounds to the printed digits, as a fraction or in percent.
+``above``, if it is first, stands for the commands of the block above. They run in a workspace: ``--root``, of which
+nothing is made twice, else a temporary one. ``$MDCR_SHARED`` is the data folder (default: ``../shared``). The words and
+numbers of a row must stand, in order, in one line that the last command prints, below its title. A number is equal if
+it rounds to the printed digits, as a fraction or in percent.
 ``<!-- figures, but minilm: ... -->`` leaves out the rows with a word. What takes long is not made again: such a table
 stands below a line "Measured in", with date and machine.
 """
@@ -31,6 +32,9 @@ _BLOCK = re.compile(
 )
 
 
+_FENCE = re.compile(r"^```(?:sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
 class Block(NamedTuple):
     """A table or block: the line where it begins, its commands, its rows, and the words of rows that are left out."""
 
@@ -46,7 +50,10 @@ def blocks(page: Path) -> Iterator[Block]:
     for match in _BLOCK.finditer(text):
         rows = [row for row in match[3].splitlines() if _NUMBER.search(row)]
         without = match[1].split(", ") if match[1] else []
-        yield Block(text[: match.start(3)].count("\n") + 1, match[2].split(" && "), rows, without)
+        first, *others = match[2].split(" && ")
+        above = _FENCE.findall(text[: match.start()])[-1:] if first == "above" else [first]
+        commands = [re.split(r"\s+#", line)[0] for block in above for line in block.strip().splitlines()]
+        yield Block(text[: match.start(3)].count("\n") + 1, [*commands, *others], rows, without)
 
 
 def parts(row: str) -> tuple[list[str], list[str]]:
@@ -64,12 +71,21 @@ def equal(printed: str, made: str) -> bool:
     return any(abs(scale * exact - value) <= 0.5000001 * 10.0**-digits for scale in scales)
 
 
+def titled(output: str) -> Iterator[str]:
+    """Yield each line after the title above it, a line between empty ones."""
+    title, lines = "", ["", *output.splitlines(), ""]
+    for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
+        if line.strip() and not before.strip() and not after.strip():
+            title = line
+        yield f"{title} {line}"
+
+
 def is_in(row: str, line: str) -> bool:
     """Return whether the words of a row stand in a line, and its numbers in the same order."""
     words, numbers = parts(row)
     plain = _plain(line)
     made = iter(_NUMBER.findall(plain))
-    return all(re.search(rf"(?<![^\s,|]){re.escape(word)}(?![^\s,|])", plain) for word in words) and all(
+    return all(re.search(rf"(?<![^\s,|(]){re.escape(word)}(?![^\s,|])", plain) for word in words) and all(
         any(equal(number, each) for each in made) for number in numbers
     )
 
@@ -96,7 +112,7 @@ def check(page: Path, root: Path) -> Iterator[str]:
         *before, last = block.commands
         for command in before:
             run(command, root)
-        lines = run(last, root).splitlines()
+        lines = [*titled(run(last, root))]
         for row in block.rows:
             left_out = any(word in row for word in block.without)
             if not left_out and parts(row)[1] and not any(is_in(row, line) for line in lines):

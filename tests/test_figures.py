@@ -9,7 +9,12 @@ import pytest
 
 from docs import figures
 
-TABLE = "system  MAP\nbm25    24.3   [20.8, 28.3]\nrrf(bm25,lsa)  27.0*\u2020 [23.3, 31.1]  citations to 2021\n"
+TABLE = """Retrieval, Art (2019, 600 queries)
+
+system  MAP
+bm25    24.3   [20.8, 28.3]
+rrf(bm25,lsa)  27.0*\u2020 [23.3, 31.1]  citations to 2021
+"""
 CSV = "system,measure,value\nbm25,ndcg@10,0.67894\n"
 
 
@@ -19,6 +24,8 @@ CSV = "system,measure,value\nbm25,ndcg@10,0.67894\n"
         ("| bm25 | 24.3 [20.8, 28.3] |", TABLE, True),
         ("| bm25 | 24.3 [20.8, 28.4] |", TABLE, False),
         ("| bm25 | 24.3 [28.3, 20.8] |", TABLE, False),  # in another order
+        ("| Art | 600 | bm25 | 24.3 [20.8, 28.3] |", TABLE, True),
+        ("| Physics | 600 | bm25 | 24.3 [20.8, 28.3] |", TABLE, False),
         ("| lsa | 24.3 [20.8, 28.3] |", TABLE, False),
         ("| `rrf(bm25,lsa)` | **27.0**\u2020 [23.3, 31.1] | citations to 2021 |", TABLE, True),
         ("| bm25 | 0.6789 |", CSV, True),
@@ -27,7 +34,7 @@ CSV = "system,measure,value\nbm25,ndcg@10,0.67894\n"
     ],
 )
 def test_a_row_is_found_by_its_words_and_digits(row: str, made: str, found: bool) -> None:
-    assert any(figures.is_in(row, line) for line in made.splitlines()) == found
+    assert any(figures.is_in(row, line) for line in figures.titled(made)) == found
 
 
 def test_a_page_whose_digits_differ_is_said_with_line_and_command(
@@ -36,9 +43,10 @@ def test_a_page_whose_digits_differ_is_said_with_line_and_command(
     monkeypatch.setattr(figures, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     table = "| system | MAP |\n|---|---|\n| bm25 | 1.5 |\n| lsa | 2.0 |\n| minilm | 9.9 |\n"
-    page.write_text(f"# Page\n\n<!-- figures, but minilm: true && printf 'bm25 1.5\\nlsa 2.1\\n' -->\n{table}")
+    comment = "<!-- figures, but minilm: above && printf 'bm25 1.5\\nlsa 2.1\\n' -->"
+    page.write_text(f"# Page\n\n```\ntrue  # first\n```\n\n{comment}\n{table}")
     (line,) = figures.check(page, tmp_path)
-    assert line.startswith("page.md:4: printf")
+    assert line.startswith("page.md:8: printf")
     assert line.endswith("| lsa | 2.0 |")
 
 
