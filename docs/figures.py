@@ -15,6 +15,7 @@ stands below a line "Measured in", with date and machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import subprocess
@@ -72,10 +73,10 @@ def equal(printed: str, made: str) -> bool:
 
 
 def titled(output: str) -> Iterator[str]:
-    """Yield each line after the title above it, a line between empty ones."""
-    title, lines = "", ["", *output.splitlines(), ""]
-    for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
-        if line.strip() and not before.strip() and not after.strip():
+    """Yield each line after its title, the line above it that an empty one follows."""
+    title, lines = "", [*output.splitlines(), ""]
+    for line, after in itertools.pairwise(lines):
+        if line.strip() and not after.strip():
             title = line
         yield f"{title} {line}"
 
