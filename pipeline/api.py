@@ -247,7 +247,7 @@ class Workspace:
             **settings: of :meth:`evaluations`.
 
         Returns:
-            A row for each pool, system, query and measure: :data:`pipeline.scores.store.SCORES_SCHEMA`.
+            A row for each pool, system, query and measure: :data:`pipeline.scores.frames.SCORES_SCHEMA`.
 
         Raises:
             InputError: as :meth:`evaluations`.
@@ -260,7 +260,7 @@ class Workspace:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
 
         Returns:
-            A row for each ranking: :data:`pipeline.scores.store.RUNS`.
+            A row for each ranking: :data:`pipeline.scores.frames.RUNS`.
         """
         from pipeline.scores.labels import labelled
         from pipeline.scores.store import runs_of

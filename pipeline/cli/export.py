@@ -20,7 +20,7 @@ from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.exchange import frames, mteb, pools, rankings, standards
-from pipeline.scores.store import EXPORTED
+from pipeline.scores.frames import EXPORTED
 from pipeline.stages.tune import shown_on
 
 _CHOOSING = ("corpus", "depth", *SETTINGS)

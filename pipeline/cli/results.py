@@ -57,8 +57,8 @@ class Report(NamedTuple):
     """Results on one kind of pool.
 
     Attributes:
-        runs: labelled rankings, columns :data:`pipeline.scores.store.RUNS`.
-        scores: scores of their queries, columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        runs: labelled rankings, columns :data:`pipeline.scores.frames.RUNS`.
+        scores: scores of their queries, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
         summary: figures of all measures, columns :data:`pipeline.scores.summary.SUMMARY`.
         draws: settings of the intervals and tests.
         measures: measures shown in tables, in order.

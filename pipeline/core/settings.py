@@ -54,6 +54,7 @@ class Setting:
         of: the first words of a command that take it; empty: all.
         goes_with: the option that must be given too, with its value if only one will do: ``on=slurm``.
         hidden: whether the help leaves it out.
+        omit_default: whether it is part of the identity only if it differs from its default.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Setting:
     of: tuple[str, ...] = ()
     goes_with: str = ""
     hidden: bool = False
+    omit_default: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -144,11 +146,8 @@ class Setting:
 
 
 def setting(value: Any, help_text: str, /, **attributes: Any) -> Any:
-    """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`.
-
-    With ``omit_default``, it is part of the identity only if it differs from its default.
-    """
-    omitted = {"omit_default": True} if attributes.pop("omit_default", False) else {}
+    """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`."""
+    omitted = {"omit_default": True} if attributes.get("omit_default") else {}
     return dataclasses.field(default=value, metadata={"setting": {"help": help_text, **attributes}, **omitted})
 
 

@@ -78,7 +78,7 @@ def write_results(folder: Path, scores: pl.DataFrame, corpora: Mapping[str, Mapp
 
     Args:
         folder: receives ``results/MODEL/REVISION/TASK.json``, which ``mteb.ResultCache(folder)`` reads.
-        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
         corpora: configuration of each corpus by folder name.
 
     Raises:
@@ -95,7 +95,7 @@ def write_results(folder: Path, scores: pl.DataFrame, corpora: Mapping[str, Mapp
     for rows in task_scores.partition_by("pool", "ranking", "label", maintain_order=True):
         first_row = rows.row(0, named=True)
         corpus, system, release = first_row["corpus"], first_row["system"], corpora[first_row["corpus"]]["release"]
-        if first_row["positives_not_in_collection"] and '"missing_positives": "count"' not in first_row["settings"]:
+        if first_row["positives_not_in_collection"] and first_row["missing_positives"] != "count":
             raise InputError(
                 f"{system} on {corpus} must count all positives", "Score it with --missing-positives=count"
             )

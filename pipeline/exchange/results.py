@@ -214,7 +214,7 @@ def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> It
 
 def _of_table(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
     """Return a long table, or a wide one: a first column of systems, and a column of numbers for each item."""
-    if {"query", "query_id", "pool_settings"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
+    if {"query", "query_id", "pool", "ranking"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
         position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
         frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
     names = {name.strip().casefold(): name for name in frame.columns}

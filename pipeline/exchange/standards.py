@@ -31,7 +31,7 @@ def write_scores(folder: Path, scores: pl.DataFrame, output: str) -> Iterator[Pa
 
     Args:
         folder: receives ``SYSTEM/.eval_results/mdcr.yaml``, or ``SYSTEM.json`` of Every Eval Ever.
-        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
         output: one of :data:`FORMATS`.
     """
     design = Design(row=("label",), of=("pool",), group="field")

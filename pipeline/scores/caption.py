@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.core.config import canonical, counted, digest, file_name, format_count
+from pipeline.core.config import counted, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.measure.statistics import intervals_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.choose import option
-from pipeline.scores.facts import PoolFacts, pool_facts
+from pipeline.scores.facts import Row, applied, has_own_queries
 
 DATASET = "dataset level"
 
@@ -24,21 +24,19 @@ _RULES = [name for name, setting in SETTINGS.items() if setting.rule]
 
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the title of a table: what its pools have in common, and every rule that differs from the default."""
-    first = runs.row(0, named=True)
-    facts, depths = pool_facts(first), sorted(set(runs["depth"]))
-    config = facts.applied
+    first, depths = runs.row(0, named=True), sorted(set(runs["depth"]))
+    config = applied(first)
     details = [str(config["year"])] if config.get("year") else []
     details += [counted(config["queries"], "query")] if config.get("queries") else []
     details += [f"seed {config['seed']}"] if "seed" in config else []
     details += [f"top {depths[0]:,}"] if len(depths) == 1 else []
-    sizes = [(pool_facts(run).size, run["size"]) for run in runs.iter_rows(named=True)]
-    asked = sorted({wanted for wanted, size in sizes if isinstance(wanted, int) and wanted > size})
-    details += [f"of {', '.join(map(format_count, asked))} candidates asked for"] if asked else []
-    details += unusual(facts)
+    asked = runs.filter(pl.col("size_asked") > pl.col("size"))["size_asked"].unique().sort()
+    details += [f"of {', '.join(map(format_count, asked))} candidates asked for"] if len(asked) else []
+    details += unusual(first)
     if table["over"][0] == "fields":
         size = common_size(table)
         heading = "Retrieval by field" + ("" if size is None else f", {format_count(size)} candidates")
-    elif facts.has_own_queries and table["field"][0] is None:
+    elif has_own_queries(first) and table["field"][0] is None:
         heading = f"Retrieval on {scope(first)}"
     else:
         heading = f"Retrieval by pool size, {scope(first)}"
@@ -58,14 +56,14 @@ def collection(corpus: str) -> str:
     return corpus.rpartition("-")[0] or corpus
 
 
-def scope(run: Mapping[str, Any]) -> str:
+def scope(run: Row) -> str:
     """Return the scope of a pool: its field, the collection that its queries came with, or :data:`DATASET`."""
-    return run["field"] or (collection(run["corpus"]) if pool_facts(run).has_own_queries else DATASET)
+    return run["field"] or (collection(run["corpus"]) if has_own_queries(run) else DATASET)
 
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
     """Return the entry of a page in the index of pages, by the names of :data:`pipeline.scores.page.parts.LISTED`."""
-    year = pool_facts(runs.row(0, named=True)).applied.get("year")
+    year = applied(runs.row(0, named=True)).get("year")
     return {
         "corpus": collection(runs["corpus"][0]),
         "year": str(year or ""),
@@ -74,16 +72,18 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
     }
 
 
-def unusual(facts: PoolFacts) -> list[str]:
-    """Return the rules of a pool that differ from the protocol, as texts."""
-    applied, defaults = facts.applied, PoolFacts(canonical(PoolConfig())).applied
-    rules = [
-        _rule_text(name, applied[name]) for name in _RULES if name in applied and applied[name] != defaults.get(name)
-    ]
+def unusual(run: Row) -> list[str]:
+    """Return the rules of the pool of a row that differ from the protocol, as texts."""
+    given = applied(run)
+    rules = [_rule_text(name, given[name]) for name in _RULES if given.get(name, _default(name)) != _default(name)]
     rules += ["without the document of the query's id"] * (
-        facts.has_own_queries and applied.get("drop_identical_id", False)
+        has_own_queries(run) and given.get("drop_identical_id", False)
     )
-    return rules + [f"without {name} ({digest[:6]})" for name, digest in applied.get("exclude", ())]
+    return rules + [f"without {name} ({digest[:6]})" for name, digest in given.get("exclude", ())]
+
+
+def _default(name: str) -> Any:
+    return SETTINGS[name].default
 
 
 def _rule_text(name: str, value: Any) -> str:
@@ -94,17 +94,18 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the provenance note of a summary: corpus, pools, rules, tie-breaking and bootstrap."""
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
-    facts = [pool_facts(pool) for pool in pools.iter_rows(named=True)]
-    config = facts[0].applied
+    config = applied(pools.row(0, named=True))
     resample = summary["resample"][0]
     kinds = summary.filter(pl.col("field").ne_missing(AVERAGE))["interval"]
     interval = intervals_text(kinds, summary["level"][0])
-    rules = [_rule_text(name, config[name]) for name in ("year", "split", *_RULES) if config.get(name) is not None]
-    seeds = sorted({pool.applied["seed"] for pool in facts if "seed" in pool.applied})
+    stated = [name for name in ("year", "split", *_RULES) if name in config]
+    stated = [name for name in stated if not SETTINGS[name].omit_default or config[name] != _default(name)]
+    rules = [_rule_text(name, config[name]) for name in stated]
+    seeds = sorted({pool["seed"] for pool in pools.iter_rows(named=True) if "seed" in applied(pool)})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     rules_text = f" and the rules {', '.join(rules)}" if seed_text and rules else ""
     source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{seed_text}{rules_text}"
-    if facts[0].is_named:
+    if has_own_queries(pools.row(0, named=True)) and pools["workspace"][0] is None:
         source = f"qrels {pools['corpus'][0]}; runs {', '.join(runs['ranking'])}"
     return (
         f"Provenance: {source}; ties: score descending, then paper id descending; bootstrap over "
@@ -130,20 +131,25 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
     names: dict[str, str] = {}
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
-        details = [*_kind(pool_facts(run)), *parts, *map(_plain, further)]
+        details = [*_kind(run), *parts, *map(_plain, further)]
         name = _cut("_".join([corpus, *(details or ["scores"])]))  # a corpus may have the name of a study
         repeats = sum(name == earlier or earlier.startswith(f"{name}_table-") for earlier in names.values())
         names[run["kind"]] = f"{name}_table-{repeats + 1}" if repeats else name
     return names
 
 
-def _kind(facts: PoolFacts) -> list[str]:
-    config = facts.applied
+def _kind(run: Row) -> list[str]:
+    config = applied(run)
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_name_part("queries", config["queries"])] if "queries" in config else []
     parts += [_name_part("seed", config["seed"])] if "seed" in config else []
-    return parts + [_plain(rule) for rule in unusual(facts)]
+    return parts + [_plain(rule) for rule in unusual(run)]
+
+
+def pool_text(run: Row) -> str:
+    """Return the settings that apply to the pool of a row as text."""
+    return "; ".join(f"{name}={value}" for name, value in applied(run).items())
 
 
 def _name_part(name: str, value: Any) -> str:

@@ -14,9 +14,10 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
-from pipeline.corpus.poolconfig import SETTINGS, value_in
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.facts import as_json, pool_facts, ranking_settings
+from pipeline.scores.facts import ASKED, Row, asked, setting_of
+from pipeline.scores.frames import IDENTITY
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import stored, values, with_values
 from pipeline.stages.pool import exclusions
@@ -31,7 +32,7 @@ Settings = Mapping[str, Any]
 
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
-    """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.store.SCORES_SCHEMA`."""
+    """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
     return values(labelled(choose(stored(root), root, **chosen)), with_ids=True)
 
 
@@ -95,8 +96,9 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
     if not pools:
         return []
-    settings = [as_json(pool.manifest.config) for pool in pools]
-    frame = pl.DataFrame({"place": range(len(pools)), "pool_settings": settings})
+    rows = [asked(pool.manifest.config) | {"place": place} for place, pool in enumerate(pools)]
+    schema = {name: IDENTITY[name] for name in ("field", "year", "split", "seed", "sample")} | ASKED
+    frame = pl.DataFrame(rows, {"place": pl.Int64, **schema}, orient="row")
     selected = filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
     return [pools[number] for number in selected["place"]]
 
@@ -124,9 +126,8 @@ def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
     """Return the options, with their values, that tell kinds of pools apart."""
     values_of: dict[str, list[set[str]]] = {}
     for of_kind in kinds:
-        pools = of_kind.unique("pool_settings", maintain_order=True).iter_rows(named=True)
-        settings = [pool_facts(run).settings for run in pools]
-        of_setting = {name: {typed_option(name, value_in(pool, name)) for pool in settings} for name in SETTINGS}
+        pools = of_kind.unique("pool", maintain_order=True).rows(named=True)
+        of_setting = {name: {typed_option(name, setting_of(pool, name)) for pool in pools} for name in SETTINGS}
         for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
             values_of.setdefault(name, []).append(values_of_kind)
     apart = {name: sets for name, sets in values_of.items() if name != "samples" and len(set.union(*sets)) > 1}
@@ -144,7 +145,7 @@ def typed_option(name: str, value: Any) -> str:
     return ",".join(f"{spelled}={text}" for text in texts) or f"no {spelled}"
 
 
-def is_called(run: Settings, name: str) -> bool:
+def is_called(run: Row, name: str) -> bool:
     """Whether a name means the system of a ranking (:func:`pipeline.stages.systems.shown`)."""
     return name == run["system"] or name in (run["also"] or ())
 
@@ -170,13 +171,13 @@ def label_of_row(runs: pl.DataFrame, name: str) -> str:
     return matching[0]
 
 
-def _setting_of(run: Settings, name: str) -> Any:
+def _setting_of(run: Row, name: str) -> Any:
     """Return the value of a pool or system setting of a ranking."""
     if name in SETTINGS:
-        return value_in(pool_facts(run).settings, name)
+        return setting_of(run, name)
     if name == "precision":
         return [precision for precision in (run["precision"] or "").split("+") if precision]
-    return ranking_settings(run).get(name) if name == "missing_positives" else run[name]
+    return run[name]
 
 
 def filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
@@ -222,8 +223,7 @@ def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
 
     Both are the newest: a later version of a stage may have made a ranking again.
     """
-    requested_size = pl.col("pool_settings").str.json_path_match("$.size").alias("asked")
-    group = ["row", "kind", "field", requested_size]
+    group = ["row", "kind", "field", "size_asked"]
     newest = pl.col("variant").sort_by("published", "ranking").last().over(group)
     has_others = (pl.col("variant").n_unique() > 1).over(group)
     newest_runs = runs.with_columns(has_others.alias("replaced")).filter(pl.col("variant") == newest)
@@ -233,7 +233,7 @@ def _newest_tunings(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sort_rows(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
-    def key(run: Settings) -> tuple[Any, ...]:
+    def key(run: Row) -> tuple[Any, ...]:
         positions = [number for number, name in enumerate(systems) if is_called(run, name)]
         pool = (run["field"] or "", run["size"], run["sample"])
         return (

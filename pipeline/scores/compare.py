@@ -25,9 +25,10 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
+from pipeline.scores.frames import load_runs
 from pipeline.scores.given import Scores
 from pipeline.scores.layout import TABLE_MEASURES
-from pipeline.scores.store import load_runs, open_rankings
+from pipeline.scores.store import open_rankings
 
 DIFFERENCES = {
     "first": pl.String,

@@ -23,9 +23,8 @@ from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
-from pipeline.scores.facts import as_json
+from pipeline.scores.frames import RUNS, with_facts
 from pipeline.scores.labels import labelled
-from pipeline.scores.store import RUNS, with_facts
 from pipeline.sources.judgements import judgements_of, read_judgements
 from pipeline.stages.score import counts_of
 
@@ -39,9 +38,6 @@ document, or a frame."""
 
 NO_POSITIVE = ("ignore", "zero")
 """Queries that a measure cannot rate: left out, or 0 as trec_eval has it."""
-
-POOL_SETTINGS = {"queries_are": "texts", "documents": "named"}
-"""Settings in place of those of a pool: queries are given, and the collection is the documents that the files name."""
 
 _DEPTH = 2**16 - 1
 
@@ -61,7 +57,7 @@ def evaluate(
         no_positive: one of :data:`NO_POSITIVE`.
 
     Returns:
-        A row for each run, query and measure, columns :data:`pipeline.scores.store.SCORES_SCHEMA`, with fractions.
+        A row for each run, query and measure, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`, with fractions.
 
     Raises:
         InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
@@ -116,7 +112,8 @@ def score_files(
         ),  # one depth, so that shorter lists are rows of the same table
         "size": len(rows),
         "measures": list(map(str, chosen)),
-        "pool_settings": as_json(POOL_SETTINGS | {"no_positive": no_positive}),
+        "queries_are": "texts",  # given ones; the collection is the documents that the files name
+        "no_positive": no_positive,
     }
     facts = [
         of_run | _identity(name, f"{name}-{_digest(run)}", collection) | shared
@@ -179,8 +176,7 @@ def _identity(name: str, identity: str, collection: str) -> dict[str, Any]:
         **dict.fromkeys(("system", "label"), name),
         **dict.fromkeys(("ranking", "row", "variant"), identity),
         **dict.fromkeys(("corpus", "pool", "kind"), collection),
-        **dict.fromkeys(("settings", "row_settings", "metadata_gaps"), "{}"),
-        "scores": [],
+        **{name: [] for name in ("scores", "row_settings")},
         "score_paths": [],
         "sample": 1,
         "published": 0,

@@ -17,7 +17,7 @@ from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.caption import scope
 from pipeline.scores.compare import FINDINGS, compare
-from pipeline.scores.facts import gaps_of, pool_facts
+from pipeline.scores.facts import applied, gaps_of
 from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
 from pipeline.scores.sources import trainings_of
@@ -248,7 +248,7 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
         for test in tested.iter_rows(named=True)
     ):
         limits.append("so few queries that no test can show a difference")
-    year = pool_facts(runs.row(0, named=True)).applied.get("year")
+    year = applied(runs.row(0, named=True)).get("year")
     unknown, late = [], []
     for run in runs.unique("label", maintain_order=True).iter_rows(named=True):
         label, trainings = run["label"], list(trainings_of(run).values())

@@ -9,13 +9,13 @@ import polars as pl
 from pipeline.core.door import Check
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.store import SCORES_SCHEMA
+from pipeline.scores.frames import SCORES_SCHEMA
 
 _REMEDY = "Give a frame of ws.evaluate, ws.scores or mdcr.evaluate, or some of its rows"
 
 
 def check_scores(frame: pl.DataFrame, name: str) -> None:
-    """Check a frame of scores, columns :data:`pipeline.scores.store.SCORES_SCHEMA`; further columns are ignored.
+    """Check a frame of scores, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`; further columns are ignored.
 
     Raises:
         InputError: columns are missing or of other types, there are no rows, or values are unknown or doubled.
@@ -41,4 +41,4 @@ def _kind(dtype: pl.DataType | type[pl.DataType]) -> object:
 
 
 Scores = Annotated[pl.DataFrame, Check(check_scores)]
-"""A frame of scores, columns :data:`pipeline.scores.store.SCORES_SCHEMA`."""
+"""A frame of scores, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""

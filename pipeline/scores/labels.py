@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
 import polars as pl
 
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError
-from pipeline.scores.facts import as_json, pool_facts, ranking_settings
+from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.scores.facts import Row, setting_of
 
 _SETTING_LABELS = {"compute": "precision", "search": "engine"}
 """Names of settings in labels, where users know them by other names."""
@@ -30,7 +29,7 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
     """
     if together:
         runs = runs.with_columns(kind=pl.lit("together"))
-    asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64, strict=False)
+    asked = pl.col("size_asked")
     largest = pl.col("size").max().over("kind", "field", asked)
     runs = runs.with_columns(size=pl.when(asked.is_null()).then("size").otherwise(largest))
     apart = _tables_apart(runs, refuse=together)
@@ -42,36 +41,17 @@ def labelled(runs: pl.DataFrame, *, together: bool = False) -> pl.DataFrame:
 
 def _labelled(table: pl.DataFrame) -> pl.DataFrame:
     rows = table.unique("row", keep="last", maintain_order=True).rows(named=True)
-    settings_of = {row["row"]: _flatten(ranking_settings(row, "row_settings"), row["engine"]) for row in rows}
+    settings_of = {row["row"]: {each["name"]: each["value"] for each in row["row_settings"]} for row in rows}
     depths = len({row["depth"] for row in rows}) > 1
     label_of = {}
     for row in rows:
         namesakes = [settings_of[other["row"]] for other in rows if other["system"] == row["system"]]
         names = {name for settings in namesakes for name in settings} - {"depth"}
-        varying = sorted(name for name in names if len({as_json(settings.get(name)) for settings in namesakes}) > 1)
-        differing = [f"{_setting_label(name)} {format_setting(settings_of[row['row']].get(name))}" for name in varying]
+        varying = sorted(name for name in names if len({settings.get(name) for settings in namesakes}) > 1)
+        differing = [f"{_setting_label(name)} {settings_of[row['row']].get(name)}" for name in varying]
         differing += [f"depth {row['depth']}"] if depths else []
         label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
-
-
-def format_setting(value: Any) -> str:
-    """Return a setting as text for labels and notes; digests are shortened."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value).removeprefix("sha256:")
-    return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
-
-
-def _flatten(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
-    """Return the settings that identify a row; nested settings have dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and name != "search":
-            flat |= {f"{name}.{inner}": setting for inner, setting in _flatten(value, engine).items()}
-        else:
-            flat[name] = engine if name == "search" else value
-    return flat
 
 
 def _setting_label(name: str) -> str:
@@ -81,10 +61,10 @@ def _setting_label(name: str) -> str:
 
 def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
     """Return the ending of the kind of each pool; a pool that a table cannot hold beside others is in a further one."""
-    tables_of: dict[tuple[Any, ...], list[dict[int, Mapping[str, Any]]]] = {}
+    tables_of: dict[tuple[object, ...], list[dict[int, Row]]] = {}
     ending_of: dict[str, str] = {}
     pools = runs.unique("pool", maintain_order=True).rows(named=True)
-    for pool in sorted(pools, key=lambda pool: pool_facts(pool).size == "all"):
+    for pool in sorted(pools, key=lambda pool: setting_of(pool, "size") == "all"):
         tables = tables_of.setdefault((pool["kind"], pool["field"], pool["size"]), [])
         place = next((place for place, table in enumerate(tables) if _fits(pool, table)), len(tables))
         if place == len(tables):
@@ -100,11 +80,14 @@ def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
     return ending_of
 
 
-def _fits(pool: Mapping[str, Any], table: Mapping[int, Mapping[str, Any]]) -> bool:
+def _fits(pool: Row, table: Mapping[int, Row]) -> bool:
     return pool["sample"] not in table and not _changed(table, pool)
 
 
-def _changed(table: Mapping[int, Mapping[str, Any]], pool: Mapping[str, Any]) -> list[str]:
+def _changed(table: Mapping[int, Row], pool: Row) -> list[str]:
     """Return the settings in which a pool differs from the samples of a table."""
-    first, settings = (pool_facts(run).of_samples for run in (next(iter(table.values())), pool))
-    return changed_fields(first, settings) if first != settings else []
+    first, settings = (
+        {name: setting_of(run, name) for name in SETTINGS if name != "samples"}
+        for run in (next(iter(table.values())), pool)
+    )
+    return changed_fields(first, settings)

@@ -12,9 +12,9 @@ from pipeline.core.config import format_count
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import DATASET, title
+from pipeline.scores.frames import load_runs
 from pipeline.scores.given import Scores
 from pipeline.scores.notes import notes
-from pipeline.scores.store import load_runs
 from pipeline.scores.summary import SUMMARY, USUAL, exported, of_fewer_samples, summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
@@ -35,7 +35,7 @@ def tables(
     """Return the tables of a frame of scores, as the command line prints them.
 
     Args:
-        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`.
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
         measures: measures to show, in order; those without scores are left out.
         baseline: as in :func:`pipeline.scores.summary.summarise`.
         draws: settings of the bootstrap and the tests.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.core.config import counted, format_count, values_of
+from pipeline.core.config import counted, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
 from pipeline.encode import registry
@@ -21,8 +21,7 @@ from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, collection, provenance
 from pipeline.scores.choose import labels_of
-from pipeline.scores.facts import gaps_of, pool_facts, ranking_settings
-from pipeline.scores.labels import format_setting
+from pipeline.scores.facts import format_setting, gaps_of, has_own_queries
 from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
@@ -43,7 +42,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     ``compared`` says which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
-    own_queries = pool_facts(pools.row(0, named=True)).has_own_queries
+    own_queries = has_own_queries(pools.row(0, named=True))
     lines = [
         _how_to_read(table, runs, compared),
         _significance(table, runs),
@@ -58,7 +57,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         cut_note(runs),
         _published(table, runs),
         _parameters(runs),
-        _prompts(runs),
+        _prefixes(runs),
         _depths_and_ties(runs),
         provenance(table, runs),
     ]
@@ -144,7 +143,7 @@ def _fewer_samples(table: pl.DataFrame) -> str:
 def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection with queries from its release; empty for a table by field, which has columns."""
     row = table.row(0, named=True)
-    heading = "Named in the files" if pool_facts(runs.row(0, named=True)).is_named else "Collection"
+    heading = "Named in the files" if runs["workspace"][0] is None else "Collection"
     nouns = {"size": "document", "queries": "query", "positives": "positive"}
     size = f"{heading}: {', '.join(counted(row[column], noun) for column, noun in nouns.items())}."
     return size if set(table["field"]) == {None} else ""
@@ -156,9 +155,9 @@ def _missing(runs: pl.DataFrame) -> str:
     unjudged, absent = pools["queries_without_positive"].sum(), pools["positives_not_in_collection"].sum()
     labels_with_counts = ", ".join(f"{label} {count:,}" for label, count in without.iter_rows() if count)
     parts = [f"Queries without results, scored 0: {labels_with_counts}."] if labels_with_counts else []
-    no_positive = pool_facts(pools.row(0, named=True)).settings.get("no_positive", "ignore")
-    parts += [f"Queries without a positive, {_NO_POSITIVE[no_positive]}: {unjudged:,}."] if unjudged else []
-    ways = set(runs["settings"].str.json_path_match("$.missing_positives").fill_null("ignore"))
+    way = _NO_POSITIVE[pools["no_positive"][0] or "ignore"]
+    parts += [f"Queries without a positive, {way}: {unjudged:,}."] if unjudged else []
+    ways = set(runs["missing_positives"].fill_null("ignore"))
     counted = _MISSING[ways.pop()] if len(ways) == 1 else "counted in denominators of the rows that say so"
     parts += [f"Positives that are not in the collection: {absent:,}, {counted}."] if absent else []
     return " ".join(parts)
@@ -184,7 +183,7 @@ def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     fields = set(table["field"]) - {AVERAGE}
     sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
     experiments: list[str] = []
-    own_queries = pool_facts(runs.row(0, named=True)).has_own_queries
+    own_queries = has_own_queries(runs.row(0, named=True))
     if fields == {None}:
         experiments = [collection(runs["corpus"][0])] if own_queries else [f"dataset-{size}" for size in sizes]
     elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
@@ -227,25 +226,14 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
     spelled = run["system"].startswith("bm25:")
     parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None and not spelled]
     parts = [f"tuned to {parts[0]}", *parts[1:]] if parts and TUNED in (run["also"] or ()) else parts
-    parts += [f"{weight:g} {name}" for name, weight in (ranking_settings(run).get("weights") or {}).items()]
+    parts += [f"{part['weight']:g} {part['system']}" for part in run["weights"] or ()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
     return ", ".join(parts + ([f"revision {format_setting(run['revision'])}"] if run["revision"] else []))
 
 
-def _prompts(runs: pl.DataFrame) -> str:
+def _prefixes(runs: pl.DataFrame) -> str:
     """Return the prefixes and prompts of the texts that encoders read."""
-    lines: dict[str, None] = {}
-    for run in runs.iter_rows(named=True):
-        label, encoders = run["label"], ranking_settings(run)
-        ad_hoc = pool_facts(run).settings.get("queries_are") == "texts"
-        paper_prefixes = [*values_of([*values_of(encoders, "encoder")], "paper_prefix")]
-        prefix = "query_prefix" if ad_hoc else "paper_prefix"
-        query_prefixes = [*values_of([*values_of(encoders, "query_encoder")], prefix)]
-        query_texts = [*(query_prefixes or paper_prefixes), *values_of([*values_of(encoders, "encoder")], "prompt")]
-        roles = {"papers": paper_prefixes, "queries": query_texts}
-        joined = {role: ", ".join(dict.fromkeys(repr(text) for text in texts if text)) for role, texts in roles.items()}
-        if any(joined.values()):
-            lines[f"{label} {', '.join(f'{role} {prompts}' for role, prompts in joined.items() if prompts)}"] = None
+    lines = dict.fromkeys(f"{label} {text}" for label, text in runs.select("label", "prefixes").iter_rows() if text)
     return f"Put before the text: {'; '.join(lines)}." if lines else ""
 
 

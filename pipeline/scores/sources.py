@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +16,17 @@ from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
 from pipeline.encode.recipes import UNLIMITED
 from pipeline.encode.registry import Training, trainings
-from pipeline.scores.facts import encoders_of
 from pipeline.stages.titles import exact_name
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")
 """Inputs of rankings that are no part of the system, or that another input repeats."""
+
+_TRAINING = pl.Struct({"name": pl.String, "on": pl.String, "until": pl.Int64})
+ENCODER = pl.Struct({
+    "model": pl.String, "role": pl.String, "training": pl.List(_TRAINING),
+    "length": pl.Int64, "texts": pl.Int64, "cut": pl.Int64,
+})  # fmt: skip
+"""An encoder of a ranking: role of its vectors, training data, and of the texts it read those cut at its length."""
 
 UNKNOWN = "unknown"
 
@@ -121,7 +126,7 @@ class Sources:
         return {
             "model": str(names.display_name(names.parse_one(model))),
             "role": role,
-            "training": manifest.provenance.get("training"),
+            "training": as_training(manifest.provenance.get("training")),
             "length": cuts,
             "texts": sum(count.get("embedded", 0) for count in counts) if cuts else 0,
             "cut": sum(count.get("truncated", 0) for count in counts) if cuts else 0,
@@ -135,8 +140,8 @@ class Sources:
             encoder = self._encoder(artifact, kind, artifact.manifest.slug)
             of_model = rows.setdefault(encoder["model"], [])
             of_model += [encoder] if encoder not in of_model else []
-        labels = {"label": [*rows], "encoders": [json.dumps(of_model) for of_model in rows.values()]}
-        return cut_note(pl.DataFrame(labels, schema={"label": pl.String, "encoders": pl.String}))
+        labels = {"label": [*rows], "encoders": [*rows.values()]}
+        return cut_note(pl.DataFrame(labels, schema={"label": pl.String, "encoders": pl.List(ENCODER)}))
 
 
 def _length(spec: Mapping[str, Any]) -> int | None:
@@ -146,6 +151,11 @@ def _length(spec: Mapping[str, Any]) -> int | None:
     return min((limit for limit in limits if limit and limit < UNLIMITED), default=None)
 
 
+def as_training(recorded: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the training data that a manifest records as those of an :data:`ENCODER`."""
+    return [{"name": name, "on": on, "until": until} for name, (on, until) in (recorded or {}).items()]
+
+
 def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
     """Return the training data of the encoders of a ranking, by name; empty for systems that learn from no pairs.
 
@@ -153,15 +163,15 @@ def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
     """
     if run.get("encoders") is None:
         return {name: training for name, training in trainings(exact_name(run["system"])).items() if training.on}
-    return trainings_in(encoders_of(run))
+    return trainings_in(run["encoders"])
 
 
 def trainings_in(encoders: Iterable[Mapping[str, Any]]) -> dict[str, Training]:
-    """Return the training data of encoders (:meth:`Sources.encoders`) by name."""
+    """Return the training data of encoders (:data:`ENCODER`) by name."""
     found: dict[str, Training] = {}
     for encoder in encoders:
         if encoder["training"]:
-            found |= {name: Training(*training) for name, training in encoder["training"].items()}
+            found |= {training["name"]: Training(training["on"], training["until"]) for training in encoder["training"]}
         elif encoder["role"] not in ("query", "queries"):
             found |= trainings(encoder["model"])
     return found
@@ -177,7 +187,7 @@ def cut_note(runs: pl.DataFrame) -> str:
     lines, told = dict[str, None](), list[Any]()
     for run in runs.iter_rows(named=True):
         label = run["label"]
-        parts = [encoder for encoder in encoders_of(run) if encoder.get("length") and encoder["texts"]]
+        parts = [encoder for encoder in run["encoders"] or () if encoder["length"] and encoder["texts"]]
         parts = [encoder for encoder in parts if encoder not in told]
         told += parts
         shares = [

@@ -24,7 +24,8 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
-from pipeline.scores.facts import artifact_of, as_json, path_of
+from pipeline.scores.facts import artifact_of, as_text, asked, flatten, format_setting, path_of
+from pipeline.scores.frames import RUNS, with_facts
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
@@ -36,80 +37,6 @@ _SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "
 
 _TUNED = ("k1", "b", "weights")
 """Settings that differ between pools if they were chosen on validation queries."""
-
-IDENTITY = {
-    "corpus": pl.String,
-    "field": pl.String,
-    "year": pl.Int32,
-    "split": pl.String,
-    "size": pl.Int64,
-    "seed": pl.Int64,
-    "sample": pl.Int32,
-    "queries": pl.Int64,
-    "system": pl.String,
-    "depth": pl.Int64,
-    "k1": pl.Float64,
-    "b": pl.Float64,
-    "precision": pl.String,
-    "engine": pl.String,
-    "revision": pl.String,
-    "settings": pl.String,
-    "pool_settings": pl.String,
-    "pool": pl.String,
-    "ranking": pl.String,
-}
-"""Columns that identify the scores of a ranking.
-
-``size`` and ``queries`` count candidates and queries of the pool; in labelled rankings, the size is that of its largest
-sample. ``field`` is null at the dataset level; ``settings`` and ``pool_settings`` are JSON; ``corpus``, ``pool`` and
-``ranking`` are folder names.
-"""
-
-FACTS = {
-    "label": pl.String,
-    "also": pl.List(pl.String),
-    "kind": pl.String,
-    "scores": pl.List(pl.String),
-    "measures": pl.List(pl.String),
-    "positives": pl.Int64,
-    "positives_not_in_collection": pl.Int64,
-    "queries_without_positive": pl.Int64,
-    "queries_without_results": pl.Int64,
-    "retrieved": pl.Int64,
-    "tied_share": pl.Float64,
-    "metadata_gaps": pl.String,
-    "encoders": pl.String,
-    "replaced": pl.Boolean,
-    "workspace": pl.String,
-}
-"""Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
-the pools of one table share, ``scores`` are folder names, ``metadata_gaps`` is JSON
-(:func:`pipeline.corpus.prefilter.count_marks`), ``encoders`` is JSON
-(:meth:`pipeline.scores.sources.Sources.encoders`), null for rankings of files, ``replaced``: older tunings were left
-out, ``workspace`` is the folder of the workspace, null for runs of files."""
-
-_PRIVATE = {
-    "row": pl.String,
-    "row_settings": pl.String,
-    "variant": pl.String,
-    "published": pl.Int64,
-    "score_paths": pl.List(pl.String),
-}
-
-RUNS = IDENTITY | FACTS | _PRIVATE
-"""Columns of a frame of rankings. ``row`` identifies the system on pools of all fields and sizes, ``variant`` on this
-pool, tuned settings included."""
-
-_OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, "value": pl.Float64}
-
-SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
-"""Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
-is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
-
-
-EXPORTED = [*IDENTITY, *_OF_QUERIES]
-"""Columns of a file of scores."""
 
 
 def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
@@ -277,20 +204,6 @@ def values(chosen: pl.DataFrame, *, with_ids: bool = False) -> pl.DataFrame:
     return with_facts(chosen, frames)
 
 
-def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
-    columns = list(_OF_QUERIES)
-    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
-    joined = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
-    facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
-    return joined.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
-
-
-def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
-    return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
-
-
 def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     scores, ranking, pool_artifact, corpus = found
     scored, pool = scores[0].manifest, pool_artifact.manifest
@@ -305,24 +218,24 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     varying = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
     shared = {name: value for name, value in config.items() if name not in varying}
     parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
-    row_settings = _row_settings(system, settings)
+    row_settings, engine = _row_settings(system, settings), _engine(settings)
+    weights = settings.get("weights") or {}
     tuning = ranking.manifest.inputs.get("tuning")
     return {
-        **{name: config.get(name) for name in ("field", "year", "split", "seed")},
+        **asked(config),
         **{name: settings.get(name) for name in ("k1", "b")},
         **{name: pool.counts[name] for name in ("queries", "positives")},
         "positives_not_in_collection": pool.counts.get("positives_not_in_collection", 0),
         **{name: scored.counts[name] for name in _SCORED},
         "corpus": str(scored.provenance["corpus"]) if corpus is None else corpus.name,
         "size": int(pool.counts["candidates"]),
-        "sample": int(config.get("sample", 1)),
         "system": system,
         "depth": depth,
         "precision": "+".join(sorted(set(values_of(settings, "compute")))) or None,
-        "engine": _engine(settings),
+        "engine": engine,
         "revision": "+".join(sorted({revision for revision in values_of(settings, "revision") if revision})) or None,
-        "settings": as_json(settings),
-        "pool_settings": as_json(config),
+        "missing_positives": settings.get("missing_positives"),
+        "settings": as_text(flatten(settings)),
         "pool": pool_artifact.name,
         "ranking": ranking.name,
         "label": system,
@@ -330,11 +243,17 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
-        "metadata_gaps": as_json(pool.counts.get("marks", {})),
-        "encoders": as_json(sources.encoders(ranking, system)),
+        **{f"{kind}_{mark}": n for kind, marks in pool.counts.get("marks", {}).items() for mark, n in marks.items()},
+        "weights": [{"system": part, "weight": weight} for part, weight in weights.items()],
+        "prefixes": _prefixes(settings, config),
+        "encoders": sources.encoders(ranking, system),
         "replaced": False,
         "row": digest([system, row_settings]),
-        "row_settings": as_json(row_settings),
+        "setup": digest({name: value for name, value in config.items() if name != "sample"}),
+        "row_settings": [
+            {"name": name, "value": format_setting(value)}
+            for name, value in flatten(_with_engine(row_settings, engine)).items()
+        ],
         "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
         "published": _published_at(ranking)[0],
         "workspace": str(ranking.path.parents[2]),
@@ -349,6 +268,24 @@ def _row_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(parts := settings.get("parts"), Mapping):
         row_settings["parts"] = {name: _row_settings(name, part) for name, part in parts.items()}
     return row_settings
+
+
+def _with_engine(settings: Mapping[str, Any], engine: str | None) -> dict[str, Any]:
+    """Return settings with the name of the engine in place of the settings of a search."""
+    return {
+        name: engine if name == "search" else _with_engine(value, engine) if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+    }
+
+
+def _prefixes(settings: Mapping[str, Any], pool: Mapping[str, Any]) -> str | None:
+    """Return the prefixes and prompts of the texts that encoders read; None without any."""
+    encoder, query_encoder = ([*values_of(settings, name)] for name in ("encoder", "query_encoder"))
+    papers = [*values_of(encoder, "paper_prefix")]
+    own = [*values_of(query_encoder, "query_prefix" if pool.get("queries_are") == "texts" else "paper_prefix")]
+    texts_of = {"papers": papers, "queries": [*(own or papers), *values_of(encoder, "prompt")]}
+    texts = {role: ", ".join(dict.fromkeys(repr(text) for text in texts if text)) for role, texts in texts_of.items()}
+    return ", ".join(f"{role} {text}" for role, text in texts.items() if text) or None
 
 
 def _engine(settings: Mapping[str, Any]) -> str | None:

@@ -22,10 +22,10 @@ from pipeline.scores.average import (
     require_same_queries,
 )
 from pipeline.scores.choose import labels_of
-from pipeline.scores.facts import as_json, pool_facts
+from pipeline.scores.facts import ASKED
+from pipeline.scores.frames import IDENTITY, load_runs
 from pipeline.scores.given import Scores
 from pipeline.scores.sources import trained_on
-from pipeline.scores.store import IDENTITY, load_runs
 from pipeline.stages.titles import UNTUNED
 
 USUAL = "usual"
@@ -34,7 +34,10 @@ USUAL = "usual"
 EQUAL = 1e-12
 """Means that differ by less are equal but for rounding."""
 
-_SHARED = ("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "settings")
+_SHARED = (
+    *("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "missing_positives", "settings"),
+    *ASKED,
+)
 """Columns that a figure takes from its rankings."""
 
 SUMMARY = {
@@ -72,7 +75,6 @@ SUMMARY = {
     "positives_not_in_collection": pl.Int64,
     **{name: IDENTITY[name] for name in _SHARED},
     "trained_on": pl.String,
-    "pool_settings": pl.String,
     "ties": pl.String,
     "bootstrap_seed": pl.Int64,
     "resample": pl.String,
@@ -108,7 +110,7 @@ def summarise(
     """Return the figures of all measures, columns :data:`SUMMARY`: table by table, pools in the order shown.
 
     Args:
-        scores: columns :data:`pipeline.scores.store.SCORES_SCHEMA`; systems keep their order.
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`; systems keep their order.
         baseline: name or label of the row that the others are tested against; :data:`USUAL`; or None: no tests.
         sort: the measure whose mean over pools orders the systems, best first.
         draws: settings of the bootstrap and the tests.
@@ -277,10 +279,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
     for row in figures.iter_rows(named=True):
         rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
-        pools = [pool_facts(run).settings for run in rankings]
-        shared = {
-            key: value for key, value in pools[0].items() if key != "sample" and all(p.get(key) == value for p in pools)
-        }
+        shared = {name: [run[name] for run in rankings] for name in _SHARED}
         records.append({
             "system": rankings[0]["system"], "corpus": rankings[0]["corpus"],
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
@@ -289,9 +288,9 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
             "margin": draws.margin, "best": False, "marked": False,
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
-            **{name: rankings[0][name] if len({run[name] for run in rankings}) == 1 else None for name in _SHARED},
+            **{name: of[0] if all(value == of[0] for value in of) else None for name, of in shared.items()},
             "trained_on": trained_on(rankings[0]),
-            "pool_settings": as_json(shared), "ties": "score descending, then paper id descending",
+            "ties": "score descending, then paper id descending",
             "bootstrap_seed": seed, "resample": draws.resample, "resamples": draws.resamples,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
             "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),

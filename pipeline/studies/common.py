@@ -57,7 +57,7 @@ def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
 
 
 def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
-    """Return the labelled rankings of a recipe's pools by its systems, columns :data:`pipeline.scores.store.RUNS`.
+    """Return the labelled rankings of a recipe's pools by its systems, columns :data:`pipeline.scores.frames.RUNS`.
 
     The recipe has ``corpus``, ``systems`` (comma-separated), ``depth``, ``selections`` of pools, and ``measures`` if
     more than the default ones are scored. For ``together`` see :func:`pipeline.scores.labels.labelled`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,8 @@ COMMON = set(flags("root memory workers device repair dry-run json quiet verbose
 """Options of how a command runs."""
 
 
-def setting(name: str) -> Callable[[Row], Any]:
-    return lambda row: json.loads(row["pool_settings"]).get(name)
-
-
-def rule(name: str) -> Callable[[Row], Any]:
-    return lambda row: json.loads(row["pool_settings"])["prefilter"][name]
+def column(name: str) -> Callable[[Row], Any]:
+    return lambda row: row[name]
 
 
 CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
@@ -41,27 +36,27 @@ CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "precision": ("bf16", lambda row: row["precision"] in (None, "bfloat16"), True),
     "engine": (IVF_NAME, lambda row: row["engine"] in (None, "exact", IVF_NAME), True),
     "measures": ("recall@2", lambda row: row["size"], 8),
-    "missing-positives": ("count", lambda row: json.loads(row["settings"])["missing_positives"], "count"),
+    "missing-positives": ("count", lambda row: row["missing_positives"], "count"),
     "corpus": ("other", lambda row: row["corpus"].split("-")[0], "other"),
     "field": ("Art", lambda row: row["field"], "Art"),
     "year": ("2018", lambda row: row["year"], 2018),
-    "size": ("7", setting("size"), 7),
-    "queries": ("4", setting("queries"), 4),
+    "size": ("7", column("size_asked"), 7),
+    "queries": ("4", column("queries_asked"), 4),
     "samples": ("1", lambda row: row["samples"], [1]),
     "seed": ("99", lambda row: row["seed"], 99),
     "split": ("validation", lambda row: row["split"], "validation"),
-    "nested": ("", setting("nested"), True),
-    "exclude": ("ids.txt", lambda row: len(setting("exclude")(row)), 1),
-    "citation-direction": ("total", rule("citation_direction"), "total"),
-    "min-citations": ("5", rule("min_citations"), 5),
-    "min-abstract-chars": ("9", rule("min_abstract_chars"), 9),
-    "positives": ("prefiltered", setting("positives"), "prefiltered"),
-    "keep-same-title": ("", setting("drop_same_title"), False),
-    "keep-identical-id": ("", setting("drop_identical_id"), False),
-    "after-cutoff": ("2018", setting("after_cutoff"), 2018),
-    "trained-until": ("2018", setting("trained_until"), 2018),
-    "earlier-only": ("", setting("earlier_only"), True),
-    "drop-near-duplicates": ("", setting("drop_near_duplicates"), True),
+    "nested": ("", column("nested"), True),
+    "exclude": ("ids.txt", lambda row: len(row["exclude"]), 1),
+    "citation-direction": ("total", column("citation_direction"), "total"),
+    "min-citations": ("5", column("min_citations"), 5),
+    "min-abstract-chars": ("9", column("min_abstract_chars"), 9),
+    "positives": ("prefiltered", column("positives_from"), "prefiltered"),
+    "keep-same-title": ("", column("drop_same_title"), False),
+    "keep-identical-id": ("", column("drop_identical_id"), False),
+    "after-cutoff": ("2018", column("after_cutoff"), 2018),
+    "trained-until": ("2018", column("trained_until"), 2018),
+    "earlier-only": ("", column("earlier_only"), True),
+    "drop-near-duplicates": ("", column("drop_near_duplicates"), True),
 }
 """A value of every option that chooses, what to look at in each row, and what it must be there."""
 

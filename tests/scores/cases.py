@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from pipeline.scores.frames import SCORES_SCHEMA, load_runs
 from pipeline.scores.layout import build_tables, select_measures
-from pipeline.scores.store import SCORES_SCHEMA, load_runs
 from pipeline.scores.tables import Table
 
 Values = Mapping[str, Sequence[float]]
@@ -35,9 +34,8 @@ def scored(
         "depth": 500,
         "pool": pool,
         "ranking": f"{system} on {pool}",
-        "settings": "{}",
-        "pool_settings": json.dumps({"seed": 13, "size": size, "sample": sample}),
-        "metadata_gaps": "{}",
+        "settings": "",
+        "size_asked": size,
         "scores": [],
         "measures": list(values),
         "positives": 100,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -15,7 +14,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.facts import artifact_of
 from pipeline.scores.layout import build_tables, select_measures, tables
 from pipeline.scores.notes import ORIGINS, id_kind, origins
-from pipeline.scores.sources import cut_note, trained_on
+from pipeline.scores.sources import as_training, cut_note, trained_on
 from pipeline.scores.store import open_pool, values
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
@@ -41,14 +40,10 @@ def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table(
     """``encoders`` are those of rankings in a workspace."""
     papers = {"model": "m", "role": "paper", "training": None, "length": 64, "texts": 60, "cut": 12}
     queries = papers | {"role": "query", "texts": 14, "cut": 1}
-    trained = papers | {"training": {"b": ["", None], "t": ["citations: triplets x, from b", 2016]}, "cut": 0}
+    training = as_training({"b": ["", None], "t": ["citations: triplets x, from b", 2016]})
+    trained = papers | {"training": training, "cut": 0}
     encoders_of = {"bm25": [], "mine": [papers, queries], "t": [trained], "rrf(mine,t)": [papers, trained]}
-    scores = pl.concat(
-        [
-            scored(name, {"map": [0.1, 0.2]}).with_columns(encoders=pl.lit(json.dumps(encoders)))
-            for name, encoders in encoders_of.items()
-        ]
-    )
+    scores = pl.concat([scored(name, {"map": [0.1, 0.2]}, encoders=encoders) for name, encoders in encoders_of.items()])
     table, *_ = tables(scores)
     column = ["", "unknown", "unknown; citations to 2016", "unknown; citations to 2016"]
     assert [line.values[-1] for line in table.lines] == column
@@ -126,8 +121,9 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     found = dict(re.findall(r"(most-cited|newest) ([\d.]+) \[", sentence))
     assert found == {label: f"{100 * np.mean(means):.1f}" for label, means in expected.items()}
     assert "mean over Art, Physics" in sentence
-    same = json.dumps({kind: {"papers": 9, "without_abstract": 0} for kind in ("positives", "negatives")})
-    table, *_ = build_tables(summarise(values(runs)), runs.with_columns(metadata_gaps=pl.lit(same)))
+    same = {f"{kind}_{mark}": pl.lit(n) for kind in ("positives", "negatives")
+            for mark, n in (("papers", 9), ("without_abstract", 0))}  # fmt: skip
+    table, *_ = build_tables(summarise(values(runs)), runs.with_columns(**same))
     assert "MAP among" not in " ".join(table.notes)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ from pipeline.measure.estimates import smallest_shown
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.compare import compare
 from pipeline.scores.findings import findings, findings_of_pair, findings_of_tables, headline
-from pipeline.scores.store import load_runs
+from pipeline.scores.frames import load_runs
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.cases import scored
@@ -112,15 +111,15 @@ def test_fields_count_one_by_one_and_in_their_mean() -> None:
         ({"k1": 4.0}, ""),
         ({"positives_not_in_collection": 7}, "7 positives are not in the collection"),
         (
-            {"metadata_gaps": json.dumps({"positives": {"papers": 50, "without_abstract": 10},
-                                          "negatives": {"papers": 200, "without_abstract": 1}})},
+            {"positives_papers": 50, "positives_without_abstract": 10,
+             "negatives_papers": 200, "negatives_without_abstract": 1},
             "20.0% of the positives and 0.5% of the negatives have no abstract",
         ),
         (
-            {"name": "scincl", "pool_settings": json.dumps({"seed": 13, "prefilter": {}, "year": 2019})},
+            {"name": "scincl", "year": 2019},
             "training data may hold the citations of the queries of 2019: scincl (to ",
         ),
-        ({"name": "scincl", "pool_settings": json.dumps({"seed": 13, "year": 2099})}, ""),
+        ({"name": "scincl", "year": 2099}, ""),
     ],
 )  # fmt: skip
 def test_limits(facts: dict[str, Any], said: str) -> None:

@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
 
 def of_pool(effect: str, title: str, said: str, columns: str = "", /, **pool: Any) -> Case:
-    return Case("bm25", BM25, pool, {}, effect, ("seed 13", title), ("bm25", "bm25"), said, columns + " pool_settings")
+    return Case("bm25", BM25, pool, {}, effect, ("seed 13", title), ("bm25", "bm25"), said, columns)
 
 
 def of_system(rows: str, said: str, columns: str, base: Mapping[str, Any] = BM25, /, **changed: Any) -> Case:
@@ -74,16 +74,22 @@ CASES = {
     "seed": of_pool("another table", "seed 99", "drawn with seed 99", "seed", seed=99),
     "split": of_pool("another table", "Validation queries: ", "split validation", "split", split="validation"),
     "year": of_pool("another table", "(2018, ", "year 2018", "year", year=2018),
-    "queries": of_pool("another table", ", 4 queries,", "", queries=4),
-    "nested": of_pool("another table", ", nested true", "nested true", nested=True),
-    "positives": of_pool("another table", ", positives prefiltered", "positives prefiltered", positives="prefiltered"),
+    "queries": of_pool("another table", ", 4 queries,", "", "queries_asked", queries=4),
+    "nested": of_pool("another table", ", nested true", "nested true", "nested", nested=True),
+    "positives": of_pool(
+        "another table", ", positives prefiltered", "positives prefiltered", "positives_from", positives="prefiltered"
+    ),
     "same titles": of_pool(
-        "another table", ", drop same title false", "drop same title false", drop_same_title=False
+        "another table", ", drop same title false", "drop same title false", "drop_same_title", drop_same_title=False
     ),
     "min citations": of_pool(
-        "another table", ", min citations 5", "min citations 5", prefilter=PrefilterConfig(min_citations=5)
+        "another table", ", min citations 5", "min citations 5", "min_citations",
+        prefilter=PrefilterConfig(min_citations=5),
     ),
-    "exclude": of_pool("another table", ", without ids.txt (abcdef)", "", exclude=(("ids.txt", "abcdef" * 8),)),
+    "exclude": of_pool(
+        "another table", ", without ids.txt (abcdef)", "", "exclude exclude_sha256",
+        exclude=(("ids.txt", "abcdef" * 8),),
+    ),
     "field": of_pool("another table", "pool size, Art", "", "field", field="Art"),
     "size": Case("bm25", BM25, {"candidates": 7}, {}, "another column", ("seed",), ("bm25",), "7 in 1", "size"),
     "sample": Case("bm25", BM25, {"sample": 2}, {}, "mean over samples", ("seed",), ("bm25",), "2 samples", "sample"),

@@ -25,9 +25,10 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.facts import artifact_of
+from pipeline.scores.frames import RUNS, SCORES_SCHEMA
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import build_tables
-from pipeline.scores.store import RUNS, SCORES_SCHEMA, stored, values
+from pipeline.scores.store import stored, values
 from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
@@ -190,8 +191,8 @@ def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, 
         made.score(tmp_path, corpus, pool, "bm25")
     runs = labelled(stored(tmp_path))
     assert set(runs["size"]) == {8}
-    asked = runs.group_by("kind").agg(pl.col("pool_settings").str.json_path_match("$.size").unique(), pl.len())
-    assert sorted(asked.drop("kind").rows()) == [(["20"], 2), (["30"], 2)]
+    asked = runs.group_by("kind").agg(pl.col("size_asked").unique(), pl.len())
+    assert sorted(asked.drop("kind").rows()) == [([20], 2), ([30], 2)]
     summary = summarise(values(runs))
     assert sorted(summary.filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
     titles = [table.title for table in build_tables(summary, runs)]

@@ -26,7 +26,7 @@ from pipeline.measure.inputs import RankedRun, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
-from pipeline.scores.caption import scope
+from pipeline.scores.caption import pool_text, scope
 from pipeline.scores.page.parts import Browser, Spans, TextBrowser
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import label_of
@@ -151,7 +151,7 @@ def _pack_pool(
     best_papers[best >= 0] = positions[len(row) :]
     values = _value_array(scores, labels, measures, count)
     first_run = runs.row(0, named=True)
-    facts = {"corpus": first_run["corpus"], "pool": first_run["pool"], "pool settings": first_run["pool_settings"]}
+    facts = {"corpus": first_run["corpus"], "pool": first_run["pool"], "pool settings": pool_text(first_run)}
     facts |= {f"ranking of {label}": ranking for label, ranking in runs.select("label", "ranking").iter_rows()}
     header = {
         "systems": labels,

@@ -10,7 +10,7 @@ import polars as pl
 from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
-from pipeline.scores.caption import collection, listing, provenance, scope
+from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.findings import best_row, findings, headline
 from pipeline.scores.layout import leaderboard, runs_of, select_measures, table_of
@@ -41,7 +41,7 @@ def page_of(
     systems = counted(runs["label"].n_unique(), "system")
     about = f"{systems}, {scope_text}, {counted(queries, 'query')}, pools of {span} candidates."
     corpus = runs["corpus"][0]
-    facts = {"corpus": corpus, "pool settings": runs["pool_settings"][0]}
+    facts = {"corpus": corpus, "pool settings": pool_text(runs.row(0, named=True))}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
     selected = select_measures(summary, measures)
     parts: list[Part] = []

@@ -118,9 +118,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs_of(workspace.runner, _evaluations(workspace, recipe, sparse, pools))
     systems = [sparse if is_called(run, sparse) else run["system"] for run in runs.iter_rows(named=True)]
     runs = runs.with_columns(system=pl.Series(systems, dtype=pl.String))
-    kind = pl.col("pool_settings").str.json_path_match("$.negatives").fill_null(RANDOM)
-    asked = pl.col("pool_settings").str.json_path_match("$.size").cast(pl.Int64)
-    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
+    kind_of = {pool.name: getattr(pool.config, "negatives", RANDOM) for pool in pools}
+    kind = pl.col("pool").replace_strict(kind_of, return_dtype=pl.String)
+    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked="size_asked")
     short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
     pool = workspace.runner.make(pools[0])
     lines = list(fitted(frame, sparse, _gaps(Pool(pool, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))

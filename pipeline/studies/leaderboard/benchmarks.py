@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published, readable
-from pipeline.core.config import canonical, counted, digest, format_count, from_mapping
+from pipeline.core.config import counted, digest, format_count, from_mapping
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.encode import names
 from pipeline.measure.design import USUAL, Design, estimate
 from pipeline.measure.measures import sign_of
@@ -29,7 +29,7 @@ from pipeline.measure.statistics import Floats, by_unit
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
-from pipeline.scores.facts import PoolFacts, artifact_of, as_json, pool_facts
+from pipeline.scores.facts import artifact_of, setting_of
 from pipeline.scores.store import stored, values, with_values
 from pipeline.scores.tables import label_of
 from pipeline.stages.systems import TUNED
@@ -112,7 +112,7 @@ class Benchmark:
         units: resampling unit of each query: the paper, for titles and neighbours; else the query itself.
         figures: value and ends of its interval, float64 ``[3, systems]``.
         p_values: p-values of all pairs with Holm's correction, float64 ``[systems, systems]``.
-        runs: rankings, columns :data:`pipeline.scores.store.RUNS`; None: there are none.
+        runs: rankings, columns :data:`pipeline.scores.frames.RUNS`; None: there are none.
         scores: scores of the rankings by the measure.
     """
 
@@ -167,17 +167,11 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> 
     all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     every = recipe.benchmarks or recipe.pools == (ALL,)
     runs = all_runs if every else chosen(all_runs, recipe.pools, system)
-    shared = [as_json(pool_facts(run).of_samples) for run in runs.iter_rows(named=True)]
-    counted = pl.col("settings").str.json_path_match("$.missing_positives").alias("counted")
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    groups = (
-        runs.with_columns(counted, of=pl.Series(shared, dtype=pl.String))
-        .sort("published")
-        .partition_by("corpus", "of", "counted")
-    )
+    groups = runs.sort("published").partition_by("corpus", "setup", "missing_positives")
 
     def benchmark_of(group: pl.DataFrame) -> Benchmark | None:
-        return _of_pools(group.drop("of", "counted"), pool_facts(group.row(0, named=True)).of_samples, corpora, recipe)
+        return _of_pools(group, artifact_of(group.row(0, named=True), "pool").manifest.config, corpora, recipe)
 
     of_pools = filter(None, readable(groups, benchmark_of))
     benchmarks = [*of_pools, *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
@@ -247,7 +241,7 @@ def _of_pools(
     return Benchmark(
         kind, _name(kind, settings, corpus, run) + part, run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
-        [_command(kind, settings, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
+        [_command(kind, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
         Drawn(item, seed, len(found["draws"][0])),
         units, found.select("value", "low", "high").to_numpy().T,
         all_pairs(by_unit({item: table}, {item: units})[0][0], seed=recipe.seed, item=item), runs, scores,
@@ -261,7 +255,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
         format_count(run["size"]),
         f"{counted(settings['queries'], 'query')}",
         *([f"seed {run['seed']}"] if run["seed"] not in (None, PoolConfig().seed) else []),
-        *unusual(PoolFacts(settings)),
+        *unusual(run),
     ]
     description = {
         "pools": ", ".join(details),
@@ -272,16 +266,17 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
     return f"{corpus}: {description}"
 
 
-def _command(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
+def _command(kind: str, corpus: str, run: Mapping[str, Any]) -> str:
     """Return the command that reproduces the figure of a system."""
     system = spelled(stored_system(Artifact.open(Path(run["score_paths"][0])).manifest), TUNED, UNTUNED)
-    words, defaults = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)], canonical(PoolConfig())
+    words = [*COMMANDS[kind].format(corpus=corpus).split(), "--model", str(system)]
     if kind == "pools":
-        options = {name: value_in(settings, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}
+        options = {name: setting_of(run, name) for name in SETTINGS if name != "samples"} | {"depth": run["depth"]}
         required = ("year", "size", "queries", "depth")
         words += ["--samples", str(run["sample"])]
         for name, value in options.items():
-            if name in required or value not in (None, value_in(defaults, name)):
+            default = [] if name == "exclude" else SETTINGS[name].default if name in SETTINGS else None
+            if name in required or value not in (None, default):
                 texts = (
                     [file for file, _ in value] if name == "exclude" else [None if isinstance(value, bool) else value]
                 )

@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.workspace import SUBMISSIONS
 from pipeline.encode import kinds, names, registry
 from pipeline.encode.store import VectorStore
-from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, trainings_in
+from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, as_training, trainings_in
 from pipeline.studies.leaderboard.benchmarks import Benchmark
 from pipeline.studies.scirepeval.tasks import FOLDER
 
@@ -167,7 +167,7 @@ def _facts(part: Source, finder: Sources) -> dict[str, Any]:
     facts |= {"machine": f"{device}, {processor}"}
     spec = first.config.get("encoder")
     if spec:
-        facts |= {"model": first.provenance["model"], "training": first.provenance.get("training")}
+        facts |= {"model": first.provenance["model"], "training": as_training(first.provenance.get("training"))}
         facts |= {"parameters": _parameters(spec, first.provenance.get("weight_bytes"))}
     if stage == "rerank":
         pairs = first.counts.get("pairs")

@@ -9,9 +9,9 @@ import polars as pl
 
 from pipeline.core.config import counted
 from pipeline.core.errors import InputError, require_known
-from pipeline.corpus.poolconfig import SETTINGS, value_in
+from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.scores.choose import filter_settings, is_called, settings_of_choice, typed_option
-from pipeline.scores.facts import as_json, pool_facts
+from pipeline.scores.facts import artifact_of, as_json, setting_of
 
 ALL = "all"
 """In place of settings of pools: every drawn pool counts."""
@@ -36,7 +36,7 @@ def chosen(runs: pl.DataFrame, pools: Sequence[str], system: str) -> pl.DataFram
     systems counts (of several, that with the most rankings, then the newest), before it one that has ``system``. Other
     pools were drawn for a try, or for a study of settings.
     """
-    settings = [pool_facts(run).settings for run in runs.iter_rows(named=True)]
+    settings = [artifact_of(run, "pool").manifest.config for run in runs.iter_rows(named=True)]
     runs = runs.with_columns(
         pl.Series("drawn", [kind_of(one) == "pools" for one in settings], pl.Boolean),
         pl.Series("suite", [as_json({k: v for k, v in one.items() if k not in _IN_SUITE}) for one in settings]),
@@ -79,7 +79,7 @@ def left_out(runs: pl.DataFrame, kept: pl.DataFrame) -> str:
 
 def _options(runs: pl.DataFrame) -> set[str]:
     """Return the options that choose the suites of some rankings."""
-    settings = [pool_facts(run).settings for run in runs.unique("pool_settings").iter_rows(named=True)]
-    pools = [pool for pool in settings if kind_of(pool) == "pools"]
+    rows = runs.unique("pool").rows(named=True)
+    pools = [run for run in rows if kind_of(artifact_of(run, "pool").manifest.config) == "pools"]
     names = [name for name, known in SETTINGS.items() if known.path[0] not in _IN_SUITE]
-    return {typed_option(name, value_in(pool, name)) for pool in pools for name in names}
+    return {typed_option(name, setting_of(pool, name)) for pool in pools for name in names}

@@ -1,0 +1,104 @@
+"""Frames of scores: a row for each ranking, and a row for each of its queries and measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from pipeline.scores.facts import ASKED, GAPS
+from pipeline.scores.sources import ENCODER
+
+IDENTITY = {
+    "corpus": pl.String,
+    "field": pl.String,
+    "year": pl.Int32,
+    "split": pl.String,
+    "size": pl.Int64,
+    "seed": pl.Int64,
+    "sample": pl.Int32,
+    "queries": pl.Int64,
+    "system": pl.String,
+    "depth": pl.Int64,
+    "k1": pl.Float64,
+    "b": pl.Float64,
+    "precision": pl.String,
+    "engine": pl.String,
+    "revision": pl.String,
+    "missing_positives": pl.String,
+    "settings": pl.String,
+    **ASKED,
+    "pool": pl.String,
+    "ranking": pl.String,
+}
+"""Columns that identify the scores of a ranking.
+
+``size`` and ``queries`` count candidates and queries of the pool; in labelled rankings, the size is that of its largest
+sample. ``field`` is null at the dataset level; ``settings`` are all settings of the ranking as text; what the pool was
+asked for has a column each (:data:`pipeline.scores.facts.ASKED`); ``corpus``, ``pool`` and ``ranking`` are names of
+folders.
+"""
+
+FACTS = {
+    "label": pl.String,
+    "also": pl.List(pl.String),
+    "kind": pl.String,
+    "scores": pl.List(pl.String),
+    "measures": pl.List(pl.String),
+    "positives": pl.Int64,
+    "positives_not_in_collection": pl.Int64,
+    "queries_without_positive": pl.Int64,
+    "queries_without_results": pl.Int64,
+    "retrieved": pl.Int64,
+    "tied_share": pl.Float64,
+    **GAPS,
+    "no_positive": pl.String,
+    "weights": pl.List(pl.Struct({"system": pl.String, "weight": pl.Float64})),
+    "prefixes": pl.String,
+    "encoders": pl.List(ENCODER),
+    "replaced": pl.Boolean,
+    "workspace": pl.String,
+}
+"""Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
+``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
+the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries without a
+positive, ``weights`` are those of a weighted sum, ``prefixes`` the texts put before papers and queries, ``encoders``
+those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files, ``replaced``: older tunings were
+left out, ``workspace`` is the folder of the workspace, null for runs of files."""
+
+_PRIVATE = {
+    "row": pl.String,
+    "row_settings": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
+    "setup": pl.String,
+    "variant": pl.String,
+    "published": pl.Int64,
+    "score_paths": pl.List(pl.String),
+}
+
+RUNS = IDENTITY | FACTS | _PRIVATE
+"""Columns of a frame of rankings. ``row`` identifies the system on pools of all fields and sizes, ``variant`` on this
+pool, tuned settings included; ``setup`` identifies the settings of the pool without its sample."""
+
+_OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, "value": pl.Float64}
+
+SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
+"""Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
+is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
+
+
+EXPORTED = [*IDENTITY, *_OF_QUERIES]
+"""Columns of a file of scores."""
+
+
+def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
+    columns = list(_OF_QUERIES)
+    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
+    joined = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
+    facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
+    return joined.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+
+
+def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
+    """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
+    return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
