@@ -6,7 +6,7 @@ It imports little, so that ``mdcr --help`` is instant.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import pipeline
@@ -338,12 +338,18 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
             name, help=command.summary, description=about, allow_abbrev=False, formatter_class=Help
         )
         added.passes = command.passes
-        running = some(RUNNING, f"root {command.running} quiet")
-        asked = [Group("on a cluster (changes no result)", REQUESTS)] if command.cluster else []
-        if command.passes:  # the command that it runs is always on Slurm
-            asked = [Group("on a cluster (changes no result)", some(REQUESTS, but="on"))]
         if command.word is not None:
             added.take_word(command.word)
-        for group in (Group("how it runs (changes no result)", running), *command.groups, *asked):
+        for group in groups_of(name):
             added.take(group.title, group.settings, chooses=group.chooses, unset=group.unset)
     return top, commands.choices
+
+
+def groups_of(name: str) -> Iterator[Group]:
+    """Yield all settings that a command takes as options, besides its first word."""
+    command = COMMANDS[name]
+    yield Group("how it runs (changes no result)", some(RUNNING, f"root {command.running} quiet"))
+    yield from command.groups
+    if command.cluster:  # the command that submit runs is always on Slurm
+        requests = some(REQUESTS, but="on") if command.passes else REQUESTS
+        yield Group("on a cluster (changes no result)", requests)

@@ -186,7 +186,7 @@ def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list
 
 def variables(parser: Parser) -> dict[str, str]:
     """Return the option of each variable that a command takes, without dashes."""
-    return {_variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
+    return {variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
 
 
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
@@ -225,5 +225,6 @@ def _flags(parser: Parser) -> set[str]:
     return {option for option, takes_value in parser.options.items() if not takes_value}
 
 
-def _variable(option: str) -> str:
+def variable(option: str) -> str:
+    """Return the variable of ``make`` of an option."""
     return option.removeprefix("--").upper().replace("-", "_")

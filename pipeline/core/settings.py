@@ -41,7 +41,7 @@ class Setting:
         default: default of dataset-level pools.
         by_field: default of field-level pools.
         option: its command-line option, without dashes.
-        several: whether it takes several values, a pool for each; such pools are in one table.
+        multi_value: whether it takes several values, a pool for each; such pools are in one table.
         up_to: whether a number means all numbers from 1 to it, as for samples; such pools are in one table.
         rule: whether it is a rule of the protocol; captions state unusual values.
         every: the values of ``all``.
@@ -64,7 +64,7 @@ class Setting:
     default: Any
     by_field: Any
     option: str
-    several: bool = False
+    multi_value: bool = False
     up_to: bool = False
     rule: bool = False
     every: tuple[Any, ...] = ()
@@ -87,12 +87,12 @@ class Setting:
     @property
     def repeated(self) -> bool:
         """Whether its option may be repeated."""
-        return self.kind in (tuple[Path, ...], tuple[str, ...]) and not self.several
+        return self.kind in (tuple[Path, ...], tuple[str, ...]) and not self.multi_value
 
     @property
     def separates(self) -> bool:
         """Whether pools that differ in it are in different tables."""
-        return not (self.several or self.up_to)
+        return not (self.multi_value or self.up_to)
 
     @property
     def usual(self) -> str:
@@ -120,7 +120,7 @@ class Setting:
             return tuple(map(get_args(self.kind)[0], values))
         if Path in (self.kind, *get_args(self.kind)):
             return Path(value)
-        if not self.several:
+        if not self.multi_value:
             return self._one(value)
         if self.every and isinstance(value, str) and value.strip().casefold() == "all":
             return self.every
@@ -140,7 +140,7 @@ class Setting:
 
     def wants(self, value: Any, chosen: Any) -> bool:
         """Return whether a value of a configuration is among the values that a user chose."""
-        if self.several:
+        if self.multi_value:
             return value in chosen
         return value is None or bool(value <= chosen) if self.up_to else bool(value == chosen)
 
@@ -206,7 +206,7 @@ def convert(value: Any, kind: Any, name: str) -> Any:
                 raise msgspec.ValidationError("out of range")
         return converted
     except msgspec.ValidationError as error:
-        choices = [] if kind == Count else _choices(kind)
+        choices = [] if kind == Count else choices_of(kind)
         remedy = nearest(value, choices) if choices and isinstance(value, str) else "Leave it out for the default"
         raise InputError(f"{name} must be {choices_text(kind)}, got {value!r}", remedy) from error
 
@@ -237,7 +237,7 @@ def _from_text(text: str, kind: Any, name: str) -> Any:
     return text
 
 
-def _choices(kind: Any) -> list[str]:
+def choices_of(kind: Any) -> list[str]:
     """Return the values of a ``Literal``, which may be optional."""
     literal = next((each for each in (kind, *get_args(kind)) if get_origin(each) is Literal), None)
     return [str(choice) for choice in get_args(literal) if choice != ""]
@@ -249,7 +249,7 @@ def choices_text(kind: Any) -> str:
         inner, limits = get_args(kind)
         end = f" and less than {limits.end:g}" if limits.end < math.inf else ""
         return f"{choices_text(inner)} from {limits.low:g}{end}"
-    if kind != Count and (choices := _choices(kind)):
+    if kind != Count and (choices := choices_of(kind)):
         return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
     if get_origin(kind) is Mapping:
         return "a table"

@@ -73,12 +73,12 @@ class PoolConfig:
         None,
         "one of the 19 fields, several with commas, or all",
         left_out="dataset-level pools",
-        several=True,
+        multi_value=True,
         every=MAG_FIELDS,
         parse=parse_field,
     )
     year: int | None = setting(2019, "publication year of the queries")
-    size: Count = setting(200_000, "candidates: 200k, 2M, all; several with commas", by_field=100_000, several=True)
+    size: Count = setting(200_000, "candidates: 200k, 2M, all; several with commas", by_field=100_000, multi_value=True)
     queries: Count = setting(3_800, "number of queries, or all", by_field=200)
     sample: int = setting(1, "samples of the candidates", name="samples", default=3, up_to=True)
     split: Literal["test", "validation"] = setting(

@@ -88,7 +88,7 @@ def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    baseline = table["wanted"][0]
+    baseline = table["requested_baseline"][0]
     if baseline is None:
         return ""
     tested = table.filter(pl.col("p_value").is_not_null())

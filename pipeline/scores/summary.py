@@ -43,7 +43,7 @@ _SHARED = (
 SUMMARY = {
     "table": pl.Int32,
     "over": pl.String,
-    "wanted": pl.String,
+    "requested_baseline": pl.String,
     "alpha": pl.Float64,
     "system": pl.String,
     "label": pl.String,
@@ -87,9 +87,9 @@ SUMMARY = {
 """Columns of a summary, a row for each figure.
 
 ``table`` numbers the tables in order; ``over`` is ``sizes`` (a table of one field, or the dataset level, at rising
-sizes) or ``fields``. ``wanted`` is the requested baseline, null without tests; adjusted p-values below ``alpha`` are
-``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes. ``value``
-is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null for one).
+sizes) or ``fields``. ``requested_baseline`` is the one asked for, null without tests; adjusted p-values below ``alpha``
+are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes.
+``value`` is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null for one).
 ``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
 those of :class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted``
 corrected over the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within
@@ -185,7 +185,7 @@ def _summarise_kind(
     )
     summary = _mark_best(_frame(every, runs, draws))
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
-    return summary.with_columns(pl.lit(requested_baseline, pl.String).alias("wanted"), marked=marked)
+    return summary.with_columns(pl.lit(requested_baseline, pl.String).alias("requested_baseline"), marked=marked)
 
 
 def _sorted(figures: pl.DataFrame, first: Sequence[str], orders: Mapping[str, Sequence[str]]) -> pl.DataFrame:
@@ -326,7 +326,7 @@ def of_fewer_samples() -> pl.Expr:
     return samples < samples.max().over(COLUMN)
 
 
-_LEFT_OUT = ("table", "over", "wanted", "alpha", "best", "marked")
+_LEFT_OUT = ("table", "over", "requested_baseline", "alpha", "best", "marked")
 """Columns of a summary that concern only its display."""
 
 _FIGURES = (

@@ -116,7 +116,7 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
     properties = table["properties"]
     if properties.pop("rules", None):
         for name, declared in SETTINGS.items():
-            kind = list[str] if declared.repeated else Any if declared.several else declared.kind
+            kind = list[str] if declared.repeated else Any if declared.multi_value else declared.kind
             properties.setdefault(name, {**msgspec.json.schema(kind), "description": declared.help})
     for parent in cls.__mro__:
         for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
