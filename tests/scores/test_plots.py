@@ -10,11 +10,11 @@ import matplotlib as mpl
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
-from pipeline.scores.frames import load_runs
 
 from pipeline.core.errors import InputError
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.charts import chart_of, figures
+from pipeline.scores.frames import load_runs
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.summary import summarise
