@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pipeline.core.errors import InputError, nearest
 
@@ -122,10 +122,10 @@ def format_count(number: int) -> str:
     return str(number)
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int | Literal["all"], noun: str) -> str:
     """Return a count with its noun, in the singular or with a regular plural: ``1 query``, ``2,000 queries``."""
     plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{number if number == 'all' else format(number, ',')} {noun if number == 1 else plural}"
 
 
 def values_of(value: Any, key: str) -> Iterator[Any]:

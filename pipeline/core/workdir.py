@@ -74,14 +74,6 @@ class Workdir:
             self._known.add(name)
         return done
 
-    def finished_at(self, name: str) -> float | None:
-        """Return the finishing time of a file in seconds since 1970; None if it is not finished."""
-        path = self.path / name if name.startswith(f"{_SCRATCH}/") else self._record(name)
-        try:
-            return path.stat().st_mtime
-        except FileNotFoundError:
-            return None
-
     def counts(self, name: str) -> dict[str, Any]:
         """Return the counts recorded with a finished file."""
         outputs = _outputs(self._record(name))

@@ -68,9 +68,9 @@ class Adapter(nn.Module):  # type: ignore[misc]
 
     def __init__(self, hidden: int, width: int, activation: str = "relu") -> None:
         super().__init__()
-        self.adapter_down = nn.Sequential(nn.Linear(hidden, width), ACT2FN[activation])
-        self.adapter_up = nn.Linear(width, hidden)
-        _initialise(self.adapter_down[0], self.adapter_up)
+        down, self.adapter_up = nn.Linear(hidden, width), nn.Linear(width, hidden)
+        self.adapter_down = nn.Sequential(_initial(down), ACT2FN[activation])
+        _initial(self.adapter_up)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return what the adapter adds to the output of the layer, ``[texts, tokens, hidden]``."""
@@ -82,12 +82,8 @@ class Fusion(nn.Module):  # type: ignore[misc]
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.query = nn.Linear(hidden, hidden)
-        _initialise(self.query)
-        self.key = nn.Linear(hidden, hidden)
-        _initialise(self.key)
-        self.value = nn.Linear(hidden, hidden, bias=False)
-        _initialise(self.value)
+        self.query, self.key = (_initial(nn.Linear(hidden, hidden)) for _ in range(2))
+        self.value = _initial(nn.Linear(hidden, hidden, bias=False))
         with torch.no_grad():
             self.value.weight.fill_(_KEPT).fill_diagonal_(1.0)
         self.dropout = nn.Dropout(dropout)
@@ -121,22 +117,22 @@ class Output(nn.Module):  # type: ignore[misc]
         return self.LayerNorm(result + projected + input_tensor)
 
 
-def _initialise(*layers: nn.Linear) -> None:
-    for layer in layers:
-        nn.init.normal_(layer.weight, std=_DEVIATION)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
+def _initial(layer: nn.Linear) -> nn.Linear:
+    nn.init.normal_(layer.weight, std=_DEVIATION)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
 
 
-def _outputs(network: Any) -> Iterator[tuple[str, Output]]:
-    """Yield the name and the output of each layer; outputs that take no adapters are replaced."""
+def _outputs(network: Any) -> Iterator[Output]:
+    """Yield the output of each layer; outputs that take no adapters are replaced."""
     layers = getattr(getattr(network, "encoder", None), "layer", ())
     if not all(hasattr(getattr(layer, "output", None), "LayerNorm") for layer in layers) or not len(layers):
         raise InputError(f"adapters need a BERT, got {network.config.model_type}", "Use a model of BERT's layers")
-    for number, layer in enumerate(layers):
+    for layer in layers:
         if not isinstance(layer.output, Output):
             layer.output = Output(layer.output)
-        yield f"encoder.layer.{number}.output", layer.output
+        yield layer.output
 
 
 def add_adapter(network: Any, name: str, width: int, activation: str = "relu") -> None:
@@ -145,20 +141,20 @@ def add_adapter(network: Any, name: str, width: int, activation: str = "relu") -
     Raises:
         InputError: the layers are not those of a BERT.
     """
-    for _, output in _outputs(network):
+    for output in _outputs(network):
         output.adapters[name] = Adapter(network.config.hidden_size, width, activation)
 
 
 def add_fusion(network: Any, name: str, adapters: Sequence[str]) -> None:
     """Add a fusion of adapters, with initial weights, to each layer."""
-    for _, output in _outputs(network):
+    for output in _outputs(network):
         dropout = network.config.attention_probs_dropout_prob
         output.adapter_fusion_layer[name], output.fused = Fusion(network.config.hidden_size, dropout), list(adapters)
 
 
 def switch(network: Any, name: str) -> None:
     """Activate the adapter or the fusion of that name."""
-    for _, output in _outputs(network):
+    for output in _outputs(network):
         output.active = name
 
 
@@ -175,9 +171,9 @@ def activate(network: Any, folder: Path) -> None:
         for name, part in zip(names, parts or [folder], strict=True):
             load_adapter(network, part, name)
         if parts:
-            _check(folder, hub.FUSION, DYNAMIC)
+            _, weights = _read(folder, hub.FUSION, DYNAMIC)
             add_fusion(network, "fusion", names)
-            _fill(network, folder, hub.FUSION, "fusion")
+            _fill(network, folder, hub.FUSION, "fusion", weights)
         switch(network, "fusion" if parts else "0")
         if torch.equal(_states(network), plain_states):
             raise InputError(f"the adapter in {folder} changes nothing", _AGAIN)
@@ -189,19 +185,18 @@ def load_adapter(network: Any, folder: Path, name: str) -> None:
     Raises:
         InputError: it is not of this architecture, or lacks weights.
     """
-    config = _check(folder, hub.ADAPTER, PFEIFFER)
-    weights = _read(folder, hub.ADAPTER)
+    config, weights = _read(folder, hub.ADAPTER, PFEIFFER)
     width = next((len(weight) for key, weight in weights.items() if key.endswith("adapter_down.0.bias")), 1)
     add_adapter(network, name, width, config["non_linearity"].lower())
-    _fill(network, folder, hub.ADAPTER, name)
+    _fill(network, folder, hub.ADAPTER, name, weights)
 
 
 def save(network: Any, folder: Path, name: str) -> None:
     """Write the adapter or the fusion of that name into a folder, as the package ``adapters`` does."""
-    fusion = any(name in output.adapter_fusion_layer for _, output in _outputs(network))
+    fusion = any(name in output.adapter_fusion_layer for output in _outputs(network))
     layout = hub.FUSION if fusion else hub.ADAPTER
-    marks, first = f".{_MODULES[layout.config]}.{name}.", next(_outputs(network))[1]
-    state = {key: weight for key, weight in network.state_dict().items() if marks in key}
+    mark, first = f".{_MODULES[layout.config]}.{name}.", next(_outputs(network))
+    state = {key: weight for key, weight in network.state_dict().items() if mark in key}
     described = {"hidden_size": network.config.hidden_size, "model_type": network.config.model_type, "name": name}
     if fusion:
         described |= {"adapter_names": first.fused}
@@ -217,8 +212,8 @@ def save(network: Any, folder: Path, name: str) -> None:
 _MODULES = {hub.ADAPTER.config: "adapters", hub.FUSION.config: "adapter_fusion_layer"}
 
 
-def _check(folder: Path, layout: hub.Layout, needed: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of an adapter or a fusion; raise InputError if it computes something else."""
+def _read(folder: Path, layout: hub.Layout, needed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return settings and weights of an adapter or a fusion; raise InputError if it computes something else."""
     config: dict[str, Any] = shape.read(folder / layout.config, layout.shape).get("config", {})
     for key, value in needed.items():
         got = config.get(key, None if key in _REQUIRED else value)
@@ -227,22 +222,17 @@ def _check(folder: Path, layout: hub.Layout, needed: dict[str, Any]) -> dict[str
                 f"{folder / layout.config} must have {key} {value!r}, got {got!r:.80}",
                 "Give a bottleneck adapter of the configuration pfeiffer (seq_bn), or a dynamic fusion of such",
             )
-    return config
-
-
-def _read(folder: Path, layout: hub.Layout) -> dict[str, torch.Tensor]:
     (path,) = hub.weights(folder, layout)
-    weights: dict[str, torch.Tensor] = (
-        load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-    )
-    return weights
+    if path.suffix == ".safetensors":
+        return config, load_file(path)
+    return config, torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _fill(network: Any, folder: Path, layout: hub.Layout, name: str) -> None:
+def _fill(network: Any, folder: Path, layout: hub.Layout, name: str, weights: dict[str, torch.Tensor]) -> None:
     """Load the weights of an adapter or a fusion that :func:`add_adapter` or :func:`add_fusion` added as ``name``."""
     module = _MODULES[layout.config]
     state = {}
-    for key, weight in _read(folder, layout).items():
+    for key, weight in weights.items():
         if match := re.fullmatch(rf"(?:.*\.)?(encoder\.layer\.\d+\.output\.{module})\.[^.]+\.(.+)", key):
             state[f"{match[1]}.{name}.{match[2]}"] = weight
     report = network.load_state_dict(state, strict=False)

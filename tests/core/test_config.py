@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,9 +76,15 @@ def test_counts_as_users_write_them(text: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "noun", "text"),
-    [(1, "query", "1 query"), (0, "query", "0 queries"), (2_000, "paper", "2,000 papers"), (2, "key", "2 keys")],
+    [
+        (1, "query", "1 query"),
+        (0, "query", "0 queries"),
+        (2_000, "paper", "2,000 papers"),
+        (2, "key", "2 keys"),
+        ("all", "query", "all queries"),
+    ],
 )
-def test_a_count_agrees_with_its_noun(number: int, noun: str, text: str) -> None:
+def test_a_count_agrees_with_its_noun(number: Any, noun: str, text: str) -> None:
     assert counted(number, noun) == text
 
 
