@@ -45,7 +45,8 @@ def submit(options: argparse.Namespace) -> None:
         print(f"\n# the driver: {command}\n{jobs.script(driver, 1)}")
         print(f"\n# workers, for each set of units\n{jobs.script(settings.worker, workers)}" if workers else "")
     elif alive := jobs.alive():
-        raise InputError(f"job {alive[0]} runs this command already", f"See mdcr jobs, or scancel {alive[0]}")
+        job, state = next(iter(alive.items()))
+        raise InputError(f"job {job}, {state}, runs this command already", f"See mdcr jobs, or scancel {job}")
     else:
         jobs.clear()
         driver = {**driver, "setup": ["trap : TERM", *driver.get("setup", ())]}  # scancel must not end the shell first

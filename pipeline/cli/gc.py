@@ -17,7 +17,7 @@ from pipeline.cli.output import print_rows
 from pipeline.cluster.jobs import Jobs
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID
-from pipeline.core.errors import InputError, MdcrError
+from pipeline.core.errors import InputError
 from pipeline.core.files import abandoned
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
@@ -184,15 +184,8 @@ def _check_idle(root: Path) -> None:
             if _held(lock):
                 raise InputError(f"a process is working at {lock}", "Run it again when that has ended")
     for jobs in map(Jobs.opened, Jobs.records(root)):
-        if jobs.ids and _maybe_alive(jobs):
+        if jobs.alive():
             raise InputError(f"jobs of {jobs.folder.name} are not done yet", "See mdcr jobs, or scancel them")
-
-
-def _maybe_alive(jobs: Jobs) -> bool:
-    try:
-        return bool(jobs.alive())
-    except MdcrError:
-        return True  # Slurm cannot be asked
 
 
 def _remove(path: Path) -> None:

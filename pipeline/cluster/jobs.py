@@ -11,13 +11,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stderr, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.core import files
 from pipeline.core.artifact import readable
-from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.errors import InputError, StageError
 from pipeline.core.install import optional
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
@@ -42,31 +42,16 @@ _KEPT = r"SLURM_(CONF|JWT|CLUSTERS)|SBATCH_(?!.*BIND).*"
 """Variables that a site or a user sets, and not a job."""
 
 
-class State(NamedTuple):
-    """Slurm's state of a job, and its reason for waiting (empty: none); ``ENDED`` is one that Slurm has forgotten."""
-
-    state: str
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.state} ({self.reason})" if self.reason else self.state
-
-    @property
-    def finished(self) -> bool:
-        """Whether Slurm will not run it again, unless somebody requeues it."""
-        return bool(_FINAL.match(self.state))
-
-    @property
-    def stuck(self) -> bool:
-        """Whether it waits for a reason that does not go away."""
-        return not self.finished and bool(_STUCK.search(self.reason.replace(" ", "_")))
-
-
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs in one folder, whose files submitit names by job."""
+    """The jobs in one folder, whose files submitit names by job.
+
+    Attributes:
+        record: what they do: ``command`` of a driver, or ``work`` folders of workers.
+    """
 
     folder: Path
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def all(cls, root: Path) -> list[Jobs]:
@@ -81,17 +66,10 @@ class Jobs:
     @classmethod
     def opened(cls, record: Path) -> Jobs:
         """Return the jobs of a record; raise InputError if it is damaged."""
-        jobs = cls(record.parent)
-        if not {"command", "work"} & jobs.record.keys():
-            keys = ", ".join(jobs.record) or "nothing"
-            raise InputError(f"{record} is damaged (it has {keys})", "See squeue for its jobs, then remove its folder")
-        return jobs
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """What they do: ``command`` of a driver, or ``work`` folders of workers; empty if it cannot be read."""
-        record = files.read_json(self.folder / _RECORD)
-        return record if isinstance(record, dict) else {}
+        content = files.read_json(record)
+        if not isinstance(content, dict) or not {"command", "work"} & content.keys():
+            raise InputError(f"{record} is damaged", "See squeue for its jobs, then remove its folder")
+        return cls(record.parent, content)
 
     @property
     def ids(self) -> list[str]:
@@ -108,9 +86,9 @@ class Jobs:
         """Return the log of a job."""
         return self.folder / f"{job}_0_log.out"
 
-    def alive(self) -> list[str]:
-        """Return the jobs that wait or run."""
-        return [job for job, state in states(self.ids).items() if not state.finished]
+    def alive(self) -> dict[str, str]:
+        """Return the jobs that wait or run, with their states; all of them if Slurm does not answer."""
+        return {job: state for job, state in states(self.ids).items() if not finished(state)}
 
     def submit(
         self,
@@ -176,36 +154,43 @@ class Jobs:
             name = folder.path.name.removeprefix(".").removesuffix(".partial")
             made = (folder.path.with_name(name) / MANIFEST).is_file()
             work.append({"artifact": name, "units": len(units), "done": sum(map(folder.done, units)), "made": made})
-        try:
-            found = {job: str(state) for job, state in states(self.ids).items()}
-        except MdcrError as error:
-            found = dict.fromkeys(self.ids, f"unknown ({error.what})")
-        logs = [{"job": job, "state": state, "last": _last_line(self.log(job))} for job, state in found.items()]
+        found = states(self.ids).items()
+        logs = [{"job": job, "state": state, "last": _last_line(self.log(job))} for job, state in found]
         return {"jobs": self.folder.name, "command": self.record.get("command"), "work": work, "states": logs}
 
 
-def states(jobs: Iterable[str]) -> dict[str, State]:
-    """Return Slurm's state of each job, from its queue, or from its accounting where the queue has forgotten it.
+def finished(state: str) -> bool:
+    """Return whether Slurm will not run a job again, unless somebody requeues it."""
+    return bool(_FINAL.match(state))
 
-    Raises:
-        InputError: Slurm is not on this machine.
-        StageError: Slurm does not answer.
+
+def stuck(state: str) -> bool:
+    """Return whether a job waits for a reason that does not go away."""
+    return not finished(state) and bool(_STUCK.search(state))
+
+
+def states(jobs: Iterable[str]) -> dict[str, str]:
+    """Return Slurm's state of each job, with its reason: from its queue, or else from its accounting.
+
+    A job that Slurm has forgotten is ``ENDED``; if Slurm does not answer, all are ``unknown``, with its reason.
     """
-    wanted = list(jobs)
-    if not wanted:
-        return {}
-    known = {}
-    for line in _ask("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r").splitlines():
+    wanted, known = list(jobs), {}
+    try:
+        queue = _ask("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r") if wanted else ""
+    except StageError as error:
+        say(str(error))
+        return dict.fromkeys(wanted, f"unknown ({error.what})")
+    for line in queue.splitlines():
         job, state, reason = line.split("|", 2)
-        known[job] = State(state, "" if reason == "None" else reason)
-    if forgotten := [job for job in wanted if job not in known and shutil.which("sacct")]:
+        known[job] = state if reason == "None" else f"{state} ({reason})"
+    if forgotten := [job for job in wanted if job not in known]:
         with suppress(StageError):  # the cluster has no accounting
             text = _ask(
                 "sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(forgotten)}"
             )
             accounts = optional("submitit", "mdcr jobs", "slurm").SlurmJob.watcher.read_info(text)
-            known |= {job: State(accounts[job]["State"].split()[0]) for job in forgotten if job in accounts}
-    return {job: known.get(job, State("ENDED")) for job in wanted}
+            known |= {job: accounts[job]["State"].split()[0] for job in forgotten if job in accounts}
+    return {job: known.get(job, "ENDED") for job in wanted}
 
 
 def cancel(jobs: Iterable[str]) -> None:
@@ -222,31 +207,31 @@ def wait_for_workers(root: Path, folders: Iterable[Path]) -> None:
     """
     opened = {folder.resolve() for folder in folders}
     for jobs in Jobs.all(root):
-        if opened.isdisjoint(work.path for work in jobs.works):
+        if opened.isdisjoint(work.path for work in jobs.works) or not (alive := jobs.alive()):
             continue
-        try:
-            if alive := jobs.alive():
-                say(f"waiting for jobs that make the same units: {' '.join(alive)} (or scancel them)")
-            while jobs.alive():
-                time.sleep(_POLL_SECONDS)
-        except InputError as error:
-            say(f"jobs of {jobs.folder.name} may still make the same units ({error.what})")
+        if shutil.which("squeue") is None:
+            say(f"jobs of {jobs.folder.name} may still make the same units: look on a login node of the cluster")
+            continue
+        say(f"waiting for jobs that make the same units: {' '.join(alive)} (or scancel them)")
+        while jobs.alive():
+            time.sleep(_POLL_SECONDS)
 
 
 def _last_line(log: Path) -> str:
+    """Return the last line that is not submitit's own, such as of signals that it passes by."""
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    return next((line for line in reversed(lines) if line.strip()), "(no log yet)")
+    said = [line for line in lines if line.strip()] or ["(no log yet)"]
+    return next((line for line in reversed(said) if not line.startswith("submitit ")), said[-1])
 
 
 def _ask(*command: str) -> str:
     """Return the output of a command of Slurm."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except FileNotFoundError as error:
-        raise InputError(f"{command[0]} is not on this machine", "Run this on a login node of the cluster") from error
-    except subprocess.TimeoutExpired as error:
-        raise StageError(f"{command[0]} gave no answer in {_SECONDS:.0f} s", "Try again") from error
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].rpartition("error: ")[2]
-        raise StageError(f"{command[0]} failed: {reason}", "Try again, or ask the administrators of the cluster")
-    return done.stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS).stdout
+    except FileNotFoundError:
+        reason = "is not on this machine"
+    except subprocess.TimeoutExpired:
+        reason = f"gave no answer in {_SECONDS:.0f} s"
+    except subprocess.CalledProcessError as error:
+        reason = "failed: " + (error.stderr.strip().splitlines() or [""])[-1].rpartition("error: ")[2]
+    raise StageError(f"{command[0]} {reason}", "Ask again, on a login node of the cluster")

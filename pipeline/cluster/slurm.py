@@ -8,12 +8,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.jobs import Jobs, State, cancel, states
+from pipeline.cluster.jobs import Jobs, cancel, finished, states, stuck
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core.config import counted, digest
 from pipeline.core.errors import MdcrError, StageError
@@ -87,19 +87,22 @@ class OnSlurm:
         try:
             while waiting:
                 time.sleep(min(_MOST_SECONDS, 1 + (time.monotonic() - started) / 30))
-                now, found = time.monotonic(), _states_or_warn(waiting)
+                now, found = time.monotonic(), states(waiting)
                 for folder in (str(jobs.folder), *folders):
                     os.listdir(folder)  # makes NFS refresh its cache
                 for name, (job, part) in list(waiting.items()):
-                    state, has_result = found.get(name, State("UNKNOWN")), job.paths.result_pickle.exists()
-                    result = _result(job, jobs.log(name)) if has_result else []
-                    ended[name] = min(now, ended.get(name, now)) if has_result or state.finished else math.inf
+                    state, has_result = found[name], job.paths.result_pickle.exists()
+                    result = job.result() if has_result else []
+                    if isinstance(result, MdcrError):
+                        say(f"job {name} failed; its log: {jobs.log(name)}")
+                        raise result
+                    ended[name] = min(now, ended.get(name, now)) if has_result or finished(state) else math.inf
                     if has_result and not part.unfinished().jobs:
                         facts += result
-                    elif state.stuck or now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
+                    elif stuck(state) or now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
                         lost.append(f"job {name}: {state}, log {jobs.log(name)}")
                         say(f"lost: {lost[-1]}")
-                        cancel([name] if state.stuck else [])
+                        cancel([name] if stuck(state) else [])
                     else:
                         continue
                     del waiting[name]
@@ -115,30 +118,14 @@ def make_part(assignment: Assignment, limits: Mapping[str, Any]) -> list[UnitPro
     """Make the units of one job, by the memory and the processors that it has; an error is returned."""
     try:
         return run_here(dataclasses.replace(assignment, resources=Resources.of(**limits)))
-    except MdcrError as error:
-        print(error, file=sys.stderr, flush=True)  # noqa: T201  # into the log of the job
-        return error
     except Exception as error:  # noqa: BLE001  # of any library: the driver ends with it
-        traceback.print_exc()
-        return StageError(f"a job failed: {type(error).__name__}: {error}", "Its log has more: runs/jobs")
+        if not isinstance(error, MdcrError):
+            traceback.print_exc()
+            return StageError(f"a job failed: {type(error).__name__}: {error}", "Its log has more: runs/jobs")
+        print(error, file=sys.stderr, flush=True)  # noqa: T201  # into its log
+        return error
 
 
 def drive(words: Sequence[str]) -> None:
     """Run ``mdcr`` in place of this process, so that signals of Slurm reach it and its exit code is the job's."""
     os.execv(sys.executable, [sys.executable, "-m", "pipeline", *words])  # noqa: S606
-
-
-def _result(job: Any, log: Path) -> list[UnitProvenance]:
-    result: list[UnitProvenance] | MdcrError = job.result()
-    if isinstance(result, MdcrError):
-        say(f"job {job.job_id} failed; its log: {log}")
-        raise result
-    return result
-
-
-def _states_or_warn(jobs: Iterable[str]) -> dict[str, State]:
-    try:
-        return states(jobs)
-    except MdcrError as error:
-        say(str(error))
-        return {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.jobs import Jobs, State
+from pipeline.cluster.jobs import Jobs, finished, stuck
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core import files
 from pipeline.core.errors import InputError
@@ -48,23 +48,25 @@ def test_bad_settings(tmp_path: Path, text: bytes | None, message: str) -> None:
         SlurmSettings.read(path)
 
 
+@pytest.mark.parametrize("reason", ["Resources", "JobHeldUser", "Dependency"])
+def test_jobs_that_wait(reason: str) -> None:
+    assert not finished(f"PENDING ({reason})")
+    assert not stuck(f"PENDING ({reason})")
+
+
 @pytest.mark.parametrize(
-    ("state", "reason", "finished", "stuck"),
+    "reason",
     [
-        ("PENDING", "Resources", False, False),
-        ("PENDING", "JobHeldUser", False, False),
-        ("PENDING", "Dependency", False, False),
-        ("PENDING", "launch failed requeued held", False, True),
-        ("PENDING", "launch_failed_requeued_held", False, True),
-        ("PENDING", "JobHoldMaxRequeue", False, True),
-        ("PENDING", "PartitionTimeLimit", False, True),
-        ("PENDING", "InvalidQOS", False, True),
-        ("TIMEOUT", "PartitionTimeLimit", True, False),
-        ("REQUEUED", "", False, False),
+        "launch failed requeued held",
+        "launch_failed_requeued_held",
+        "JobHoldMaxRequeue",
+        "PartitionTimeLimit",
+        "InvalidQOS",
     ],
 )
-def test_reasons(state: str, reason: str, finished: bool, stuck: bool) -> None:
-    assert (State(state, reason).finished, State(state, reason).stuck) == (finished, stuck)
+def test_jobs_that_would_wait_for_ever(reason: str) -> None:
+    assert stuck(f"PENDING ({reason})")
+    assert not stuck(f"TIMEOUT ({reason})")
 
 
 def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None
     files.write_text(jobs.folder / "record.json", f'{{"work": ["{work}"]}}')
     world.env |= {"PATH": str(tmp_path)}
     assert "unknown (squeue is not on this machine)" in world.run("jobs").stdout
-    unknown = "jobs of embedding-0123abcd may still make the same units (squeue is not on this machine)"
+    unknown = "jobs of embedding-0123abcd may still make the same units: look on a login node"
     assert unknown in world.run("embed", *EMBED).stderr
     assert unknown not in world.run("embed", *EMBED).stderr  # nothing is missing
 

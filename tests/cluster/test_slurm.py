@@ -215,7 +215,7 @@ def test_submitted_studies(slurm_host: SlurmHost, own: Path, words: str, report:
 
 def completes(host: SlurmHost, jobs: Jobs) -> None:
     host.until(lambda: not jobs.alive(), "the driver ends", 240)
-    assert str(states(jobs.ids)[jobs.ids[-1]]) == "COMPLETED", jobs.log(jobs.ids[-1]).read_text()
+    assert states(jobs.ids)[jobs.ids[-1]] == "COMPLETED", jobs.log(jobs.ids[-1]).read_text()
 
 
 def make_submit(world: World, file: Path, **more: object) -> subprocess.CompletedProcess[str]:

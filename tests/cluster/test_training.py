@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.jobs import Jobs, State, states
+from pipeline.cluster.jobs import Jobs, states
 from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.world import EMBED, World
@@ -31,7 +31,7 @@ def test_a_job_trains_what_a_local_run_does(slurm_host: SlurmHost, tmp_path: Pat
     assert submitted.wait() == 0, submitted.communicate()
     (jobs,) = Jobs.all(world.root)
     slurm_host.until(lambda: not jobs.alive(), "the job ends", 120)
-    assert states(jobs.ids)[jobs.ids[0]] == State("COMPLETED")
+    assert states(jobs.ids)[jobs.ids[0]] == "COMPLETED"
     log = jobs.log(jobs.ids[0]).read_text()
     assert "As an entry of SciRepEval's formats:\n[train_past]\nclassification = " in log
     (folder,) = [line for line in log.splitlines() if line.endswith("/train_past") and "=" not in line]
