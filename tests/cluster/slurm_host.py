@@ -99,7 +99,7 @@ class SlurmHost:
 
     def start_node(self, name: str) -> None:
         """Start a node's daemon."""
-        self._spawn("slurmd", "-D", "-N", name, "-f", str(self.config), label=name)
+        self._spawn("slurmd", "-D", "-N", name, "-f", str(self.config), name=name)
 
     def lose_node(self, name: str) -> None:
         """End a node as a power cut would: its daemon and whatever it runs, by SIGKILL."""
@@ -146,16 +146,11 @@ class SlurmHost:
         for process in self._processes():
             _kill(process)
 
-    def _spawn(self, *command: str, label: str = "") -> None:
+    def _spawn(self, *command: str, name: str = "") -> None:
         """Start a daemon that ends with this process, however that ends."""
-        name = label or command[0]
-        with (self.folder / f"{name}.out").open("ab") as output:
-            self._daemons[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command],
-                stdout=output,
-                stderr=output,
-                env=self.env | {"MDCR_SLURM_NODE": label},
-            )
+        mortal, env = ["setpriv", "--pdeathsig", "KILL", *command], self.env | {"MDCR_SLURM_NODE": name}
+        with (self.folder / f"{name or command[0]}.out").open("ab") as output:
+            self._daemons[name or command[0]] = subprocess.Popen(mortal, stdout=output, stderr=output, env=env)
 
     def _ask(self, *command: str) -> str:
         try:
@@ -165,8 +160,7 @@ class SlurmHost:
 
     def _processes(self, *variables: str) -> list[int]:
         """Return the processes of this Slurm's jobs, by the environment they were given."""
-        processes = []
-        daemons = {daemon.pid for daemon in self._daemons.values()}
+        processes, daemons = [], {daemon.pid for daemon in self._daemons.values()}
         wanted = {variable.encode() for variable in (f"SLURM_CONF={self.config}", *variables)}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -192,21 +186,18 @@ def slurm_host() -> Iterator[SlurmHost]:
     with tempfile.TemporaryDirectory(prefix="mdcr-slurm-") as name, pytest.MonkeyPatch.context() as patch:
         host = SlurmHost(Path(name))
         patch.setenv("SLURM_CONF", str(host.config))
-        try:
+        with ExitStack() as stack:
+            stack.callback(host.stop)
             try:
                 host.start()
             except TimeoutError as error:
                 pytest.skip(f"Slurm cannot be started here: {error}")
             yield host
-        finally:
-            host.stop()
 
 
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for bound in sockets:
-            bound.bind(("127.0.0.1", 0))
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [bound.getsockname()[1] for bound in sockets]
 
 

@@ -1,4 +1,4 @@
-"""A shared file system as another machine sees it: slow, its listings and attributes seconds old (simulated).
+"""A shared file system as another machine sees it: its listings and attributes are seconds old (simulated).
 
 What this process writes it sees at once; what others wrote is there when it is opened, but not yet listed, and not
 there when asked for, until it is old enough. So does NFS with its attribute caches.
@@ -18,14 +18,8 @@ import pytest
 
 
 @contextmanager
-def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0) -> Iterator[dict[str, int]]:
-    """See the files below ``root`` late.
-
-    Args:
-        root: what is shared.
-        attributes: seconds until a file can be asked for.
-        listings: seconds until it is listed.
-        slow: seconds an operation takes.
+def stale_view(root: Path, attributes: float, listings: float) -> Iterator[dict[str, int]]:
+    """See the files below ``root`` late: ask for them after ``attributes`` seconds, list them after ``listings``.
 
     Yields:
         How often a file was hidden, by name of the operation.
@@ -36,9 +30,7 @@ def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0
     below = str(root.resolve())
 
     def late(path: Any, delay: float, what: str) -> bool:
-        if isinstance(path, int):
-            return False
-        name = os.path.abspath(os.fspath(path))
+        name = "" if isinstance(path, int) else os.path.abspath(os.fspath(path))
         if not name.startswith(below) or name in own or name.endswith((".tmp", ".lock")):
             return False
         try:
@@ -50,44 +42,29 @@ def stale_view(root: Path, attributes: float, listings: float, slow: float = 0.0
         return young
 
     def stat_late(path: Any, *arguments: Any, **options: Any) -> Any:
-        time.sleep(slow)
         if late(path, attributes, "stat"):
             raise FileNotFoundError(2, "stale", str(path))
         return real["stat"](path, *arguments, **options)
 
     def listdir_late(path: Any = ".") -> list[str]:
-        time.sleep(slow)
         names = real["listdir"](path)
         return names if isinstance(path, int) else [n for n in names if not late(Path(path, n), listings, "listdir")]
 
-    class ScandirLate:
-        def __init__(self, path: Any = ".") -> None:
-            time.sleep(slow)
-            self._entries = real["scandir"](path)
-            self._path = path
-
-        def __enter__(self) -> ScandirLate:
-            return self
-
-        def __exit__(self, *error: Any) -> None:
-            self._entries.close()
-
-        def __iter__(self) -> Iterator[os.DirEntry[str]]:
-            return (e for e in self._entries if isinstance(self._path, int) or not late(e.path, listings, "scandir"))
+    @contextmanager
+    def scandir_late(path: Any = ".") -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real["scandir"](path) as entries:
+            yield (entry for entry in entries if isinstance(path, int) or not late(entry.path, listings, "scandir"))
 
     def moved(name: str) -> Any:
         def move(source: Any, target: Any, **options: Any) -> None:
-            time.sleep(slow)
             real[name](source, target, **options)
             old, new = (os.path.abspath(os.fspath(path)) for path in (source, target))
             own.update([new, *(new + old_path.removeprefix(old) for old_path in own if old_path.startswith(f"{old}/"))])
 
         return move
 
+    views = {"stat": stat_late, "listdir": listdir_late, "scandir": scandir_late}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "stat", stat_late)
-        patch.setattr(os, "listdir", listdir_late)
-        patch.setattr(os, "scandir", ScandirLate)
-        patch.setattr(os, "replace", moved("replace"))
-        patch.setattr(os, "rename", moved("rename"))
+        for name, view in (views | {name: moved(name) for name in ("replace", "rename")}).items():
+            patch.setattr(os, name, view)
         yield hidden

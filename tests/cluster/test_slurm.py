@@ -17,6 +17,7 @@ from tests.cli.run import flags, mdcr
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.stale import stale_view
 from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
+from tests.encode.tiny import save_bert
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -26,9 +27,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def world(slurm_host: SlurmHost, tmp_path: Path) -> World:
-    made = World(tmp_path / "slurm", pause=2)
-    made.env |= {"SLURM_CONF": str(slurm_host.config)}
-    return made
+    return World(tmp_path / "slurm", pause=2)
 
 
 def workers(world: World) -> list[str]:
@@ -100,7 +99,7 @@ def test_preempted_workers_and_those_of_a_lost_node_are_requeued(
     slurm_host.lose_node("n2")
     urgent = ["sbatch", "--partition=urgent", "--exclusive", f"--output={tmp_path}/urgent", "--wrap=sleep 2"]
     subprocess.run(urgent, check=True, capture_output=True)
-    assert (tmp_path / "urgent").exists() or slurm_host.until((tmp_path / "urgent").exists, "it preempts", 30) is None
+    slurm_host.until((tmp_path / "urgent").exists, "it preempts", 30)
     slurm_host.start_node("n2")
     assert "lost:" not in ends(process)
     world.run("eval", *SELECTION)
@@ -128,7 +127,8 @@ def test_a_driver_that_ends_while_others_wait(
 def test_what_is_lost_every_time_is_named(slurm_host: SlurmHost, world: World) -> None:
     broken = """[slurm]\nsetup = ['case "$SLURM_ARRAY_TASK_ID" in 2|"") echo broken; exit 7; esac']\n"""
     said = ends(world.start("embed", *ON, *settings(world, broken), *EMBED), code=1)
-    assert "mdcr: lost 3 times: 1 unit of embeddings-" in said
+    assert "mdcr: lost 3 times: 1 unit of " in said
+    assert ", first vectors-" in said
     assert world.units() == SHARDS - 1
     shown = world.run("jobs").stdout
     assert f"{SHARDS - 1}/{SHARDS} units" in shown
@@ -189,6 +189,8 @@ def test_submitted_by_make(slurm_host: SlurmHost, world: World) -> None:
     assert "module loaded" in Jobs(world.root / "runs/jobs" / embedding["jobs"]).log(workers(world)[0]).read_text()
     subprocess.run(["scancel", driver["states"][0]["job"]], check=True)
     slurm_host.until(lambda: not workers(world), "scancel of the driver cancels its workers", 30)
+    cancelled = [job for group in json.loads(world.run("jobs", "--json").stdout)["jobs"] for job in group["states"]]
+    assert not [job for job in cancelled if job["last"].startswith("submitit")]
     assert make_submit(world, file).returncode == 0
     slurm_host.until(lambda: workers(world), "it goes on", 60)
     (jobs,) = [jobs for jobs in Jobs.all(world.root) if not jobs.works]
@@ -250,3 +252,33 @@ def test_a_job_plans_by_what_slurm_gives_it(slurm_host: SlurmHost, tmp_path: Pat
 def test_refusals(world: World, table: str, said: str) -> None:
     refused = world.run("embed", *ON, *settings(world, f"[slurm]\n{table}\n"), *EMBED, code=2)
     assert said in refused.stderr
+
+
+TRAINING = (
+    "draw={until=2012, queries=8}", "validation={year=2014, size=50, queries=4}", "max_length=16", "micro_batch=8",
+    "batch=8", "precision=float32",
+)  # fmt: skip
+
+
+def test_a_job_trains_what_a_local_run_does(slurm_host: SlurmHost, world: World, tmp_path: Path) -> None:
+    save_bert(tmp_path / "tiny", positions=64)
+    changes = [word for value in (f"base={tmp_path / 'tiny'}", *TRAINING) for word in ("--set", value)]
+    chosen = ["--corpus", "tiny", *changes]
+    submitted = world.start("submit", "train", "train_past", *chosen)
+    assert submitted.wait() == 0, submitted.communicate()
+    (jobs,) = Jobs.all(world.root)
+    slurm_host.until(lambda: not jobs.alive(), "the job ends", 120)
+    assert states(jobs.ids)[jobs.ids[0]] == "COMPLETED"
+    log = jobs.log(jobs.ids[0]).read_text()
+    assert "As an entry of SciRepEval's formats:\n[train_past]\nclassification = " in log
+    (folder,) = [line for line in log.splitlines() if line.endswith("/train_past") and "=" not in line]
+    assert (Path(folder) / "modules.json").is_file()
+    again = world.run("train", "train_past", *chosen, "--json")
+    assert json.loads(again.stdout)["model"] == folder
+
+
+def test_a_job_that_finds_no_gpu_stops_with_one_line(slurm_host: SlurmHost, world: World, tmp_path: Path) -> None:
+    save_bert(tmp_path / "tiny", positions=64)
+    gpu = flags("--gpus 1 --partition gpu")  # /dev/null is its device
+    said = ends(world.start("embed", *EMBED, "--model", str(tmp_path / "tiny"), "--on", "slurm", *gpu), code=2)
+    assert said.splitlines()[-1] == "mdcr: device 'cuda' is not there: 0 CUDA devices. Choose cpu."

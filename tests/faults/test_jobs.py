@@ -25,7 +25,6 @@ KILLS = 3
 def test_jobs_killed_at_random_moments(seed: int, slurm_host: SlurmHost, tmp_path: Path, tally: Tally) -> None:
     chance = random.Random(seed)
     world = World(tmp_path / "slurm", pause=1)
-    world.env |= {"SLURM_CONF": str(slurm_host.config)}
     for number in range(KILLS):
         driver = world.start("embed", *flags("--on slurm --nodes 4"), *EMBED)
         slurm_host.until(lambda driver=driver: alive(world) or driver.poll() is not None, "workers are submitted", 120)
