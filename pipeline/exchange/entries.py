@@ -144,7 +144,7 @@ def _check_finite(entries: Entries) -> Entries:
         bad = np.flatnonzero(~np.isfinite(entries.scores.astype(np.float32)))
     if len(bad):
         raise InputError(
-            f"{entries.locate(int(bad[0]))}: a score must be a finite float32 number ({len(bad):,} are not)",
+            f"{entries.locate(int(bad[0]))}: a score must be a finite float32 number (bad scores: {len(bad):,})",
             "Remove the entry, or give it a finite score",
         )
     return entries
