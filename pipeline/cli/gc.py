@@ -16,7 +16,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.cluster.jobs import Jobs
 from pipeline.core.artifact import Artifact, published, readable
-from pipeline.core.config import SHORT_ID
+from pipeline.core.config import SHORT_ID, counted
 from pipeline.core.errors import InputError
 from pipeline.core.files import abandoned
 from pipeline.core.manifest import MANIFEST
@@ -71,7 +71,7 @@ def gc(options: argparse.Namespace) -> None:
         print_rows("unused", rows, options)
     if folders:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{len(folders)} entries, {sum(sizes):,.1f} MB {action}")
+        say(f"{counted(len(folders), 'entry')}, {sum(sizes):,.1f} MB {action}")
     else:
         say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
 

@@ -17,7 +17,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json, print_rows
 from pipeline.cli.settings import BENCHMARK, RUNNING, Audit
 from pipeline.cluster.settings import REQUESTS
-from pipeline.core.config import canonical, file_name
+from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors, resolved
 from pipeline.core.progress import say
@@ -220,7 +220,7 @@ def submission(options: argparse.Namespace) -> None:
     path: Path = options.output or workspace.root / EXPORTS / f"{file_name(options.model, kept='._-')}-submission.zip"
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = submissions.pack(workspace, _default_recipe("leaderboard", **_choices(options))[1], options.model, path)
-    say(f"{packed.system}: {len(packed.runs)} runs")
+    say(f"{packed.system}: {counted(len(packed.runs), 'run')}")
     print(path)
 
 

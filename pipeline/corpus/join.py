@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.core.csr import Ints, distinct_pairs, find_sorted, offsets_of
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
@@ -153,7 +154,7 @@ def join(release: Release, scratch: Path, resources: Resources) -> Joined:
     for table, stated in release.stated().items():
         rows = sum(part[table]["read"] for part in part_counts)
         if rows < _MIN_SHARE_OF_ROWS * stated:
-            warn(f"{table} has {rows:,} rows, but its release states {stated:,}: data of papers is missing")
+            warn(f"{table} has {counted(rows, 'row')}, but its release states {stated:,}: data of papers is missing")
     return Joined(folder, partitions)
 
 

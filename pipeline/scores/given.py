@@ -29,9 +29,9 @@ def check_scores(frame: pl.DataFrame, name: str) -> None:
     if frame.is_empty():
         raise InputError(f"{name} has no rows", _REMEDY)
     if unknown := frame.filter(pl.col("value").is_null() | ~pl.col("value").is_finite()).height:
-        raise InputError(f"{unknown:,} values of {name} are null, NaN or infinite", _REMEDY)
+        raise InputError(f"values of {name} are null, NaN or infinite: {unknown:,}", _REMEDY)
     if doubled := int(frame.select("pool", "label", "query", "measure").is_duplicated().sum()):
-        raise InputError(f"{doubled:,} rows of {name} are there more than once", _REMEDY)
+        raise InputError(f"rows of {name} are there more than once: {doubled:,}", _REMEDY)
     parse_measures(frame["measure"].unique().to_list())
 
 

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
@@ -93,15 +94,19 @@ class Tally(Batch):
         there = texts.keys() & {*judged}
         absent, empty = sorted({*judged} - there), sorted(query for query in there if not texts[query])
         if absent and not there:
-            raise InputError(f"{self._path} has none of {len(absent)} judged queries", "Give the queries of this split")
+            raise InputError(
+                f"{self._path} has none of {counted(len(absent), 'judged query')}", "Give the queries of this split"
+            )
         if empty and len(empty) == len(there):
-            raise InputError(f"{self._path} has no text of {len(empty)} judged queries", "Name their texts 'text'")
+            raise InputError(
+                f"{self._path} has no text of {counted(len(empty), 'judged query')}", "Name their texts 'text'"
+            )
         for reason, said, queries in (
-            ("judged_query_absent", "left out: {:,} judged queries that {} lacks, first {!r}", absent),
-            ("judged_query_empty", "{:,} judged queries of {} have no text, first {!r}", empty),
+            ("judged_query_absent", "left out: {} that {} lacks, first {!r}", absent),
+            ("judged_query_empty", "without a text: {} of {}, first {!r}", empty),
         ):
             if queries:
-                warn(said.format(len(queries), self._path, queries[0]))
+                warn(said.format(counted(len(queries), "judged query"), self._path, queries[0]))
                 self.noted[reason] += len(queries)
                 self.examples.append(f"{reason}: {self._path.name}: {queries[0]}")
 

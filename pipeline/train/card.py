@@ -38,7 +38,7 @@ def _use(config: TrainConfig) -> str:
 
 
 def _data(inputs: Inputs, counts: Mapping[str, Any]) -> list[str]:
-    lines = [f"{name}: {count:,} examples" for name, count in counts["examples"].items()]
+    lines = [f"{name}: {counted(count, 'example')}" for name, count in counts["examples"].items()]
     if "triplets" in inputs:
         triplets, queries = inputs["triplets"].manifest, inputs["queries"].manifest
         fields = ", ".join(f"{field} {count:,}" for field, count in queries.counts["queries_by_field"].items())

@@ -108,7 +108,7 @@ def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
         Beir(folder, "tset").identity()
     for text, message in (
         ("q1 d1 high\n", r"test.tsv:1 is not a judgement"),
-        ("q7\td1\t1\n", "has none of 1 judged queries"),
+        ("q7\td1\t1\n", "has none of 1 judged query"),
     ):
         (folder / "qrels" / "test.tsv").write_text(text)
         with pytest.raises(InputError, match=message):
@@ -172,7 +172,7 @@ def test_queries_without_a_text_are_said(tmp_path: Path, capsys: pytest.CaptureF
     queries = Beir(folder).queries()
     assert queries is not None
     assert queries.noted["judged_query_empty"] == 1
-    assert "1 judged queries of" in capsys.readouterr().err
+    assert "without a text: 1 judged query of" in capsys.readouterr().err
     write_lines(folder / "queries.jsonl", [{"_id": name, "query": "asked"} for name in ("q1", "q9")])
     with pytest.raises(InputError, match="has no text of 2 judged queries"):
         Beir(folder).queries()

@@ -317,7 +317,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             design = Design(row=("system",), item="figure", resampled="draws")
             means = estimate(figures.drop("measure"), design, recipe.seed)
             yield Benchmark(
-                "scirepeval", f"SciRepEval: {kind}, {len(tasks)} tasks", kind, None, None, MEAN, best,
+                "scirepeval", f"SciRepEval: {kind}, {counted(len(tasks), 'task')}", kind, None, None, MEAN, best,
                 [[name for name, _ in full[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
                 Drawn(kind, recipe.seed, len(tables[0]["draws"][0])), tasks,

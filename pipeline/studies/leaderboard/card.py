@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.config import canonical, file_name
+from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError, MdcrError, nearest
 from pipeline.core.schema import NO_YEAR
 from pipeline.encode import hub, names, registry
@@ -68,7 +68,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         tables,
         files={CARD: "\n\n".join([front_matter, *sections])},
         parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", UNTUNED))),
-        best=f"{model}: on {len(benchmarks)} benchmarks",
+        best=f"{model}: on {counted(len(benchmarks), 'benchmark')}",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.config import format_count
+from pipeline.core.config import counted, format_count
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.measure.ranks import letters, standings
@@ -69,7 +69,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         [overall, _figures(benchmarks, cost_of, recipe), *without],
         sources=list(dict.fromkeys(corpora)),
         parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks, recipe.seed)],
-        best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {len(benchmarks)} benchmarks",
+        best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {counted(len(benchmarks), 'benchmark')}",
         tables_first=True,
     )
 
