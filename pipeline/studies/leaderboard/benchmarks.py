@@ -253,7 +253,7 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
     details = [
         f"{field} {run['year']}",
         format_count(run["size"]),
-        f"{counted(settings['queries'], 'query')}",
+        f"{settings['queries']} queries",
         *([f"seed {run['seed']}"] if run["seed"] not in (None, PoolConfig().seed) else []),
         *unusual(run),
     ]
