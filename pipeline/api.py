@@ -82,7 +82,7 @@ class Workspace:
         return f"<workspace {self.root}: {', '.join(self.corpora()) or 'no corpora'}>"
 
     def corpora(self) -> list[str]:
-        """Return the names of the corpora."""
+        """Return the names that commands know corpora by, sorted."""
         return corpus_names(self.root)
 
     def corpus(self, name: str | None = None) -> Corpus:
@@ -258,6 +258,9 @@ class Workspace:
 
     def evaluated(self, evaluations: Annotated[Sequence[Evaluation], MAY_BE_EMPTY]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
+
+        Args:
+            evaluations: what :meth:`evaluations` plans: a system on a pool each.
 
         Returns:
             A row for each ranking: :data:`pipeline.scores.frames.RUNS`.

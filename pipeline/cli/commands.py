@@ -55,7 +55,7 @@ def corpus(options: argparse.Namespace) -> None:
 
 
 def pool(options: argparse.Namespace) -> None:
-    """Draw pools."""
+    """Draw the pools of a selection, and print the counts of each."""
     runner = read.repaired(options)
     pools = read.selection(options).pools(find_corpus(runner.root, options.corpus))
     print_artifacts("pools", read.make(runner, pools, options), options)

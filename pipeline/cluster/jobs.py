@@ -83,7 +83,7 @@ class Jobs:
         return [Workdir(Path(folder)) for folder in self.record.get("work", ())]
 
     def log(self, job: str) -> Path:
-        """Return the log of a job."""
+        """Return the file that Slurm writes the output of a job to."""
         return self.folder / f"{job}_0_log.out"
 
     def alive(self) -> dict[str, str]:

@@ -92,7 +92,7 @@ class Joined(Release):
             yield PaperBatch(batch, read=rows_read, noted=noted if start == 0 else Counter())
 
     def counts(self) -> Batch:
-        """Return the counts of the partitioning."""
+        """Return what was read, kept and dropped by reason while records were partitioned."""
         total = Batch(read=0)
         for _, record in self._records():
             for kind in _KINDS:

@@ -33,7 +33,7 @@ PART_CHARACTERS = 2**13
 
 
 class Texts(Protocol):
-    """Source of texts."""
+    """Texts by row, their shards and lengths."""
 
     def __call__(self, rows: Rows) -> list[Text]:
         """Return the texts of rising rows."""

@@ -96,7 +96,7 @@ class Board:
 
     @property
     def least_p(self) -> float:
-        """The smallest corrected p-value that a pair can have."""
+        """The smallest p-value that a pair can have after Holm's correction over all :attr:`pairs`."""
         return float(2.0 ** (1 - self.units) * (self.pairs if self.correction == "holm" else 1))
 
     def standing(self) -> pl.DataFrame:

@@ -108,7 +108,7 @@ class Components(NamedTuple):
     rest: float
 
     def share(self, samples: int, queries: int) -> float:
-        """Return the share of the variance of a mean over queries and samples that comes from samples."""
+        """Return the share, from 0 to 1, of the variance of a mean over queries and samples that comes from samples."""
         drawn = self.samples / samples + self.rest / (samples * queries)
         total = drawn + self.queries / queries
         return drawn / total if total else 0.0
@@ -120,7 +120,11 @@ class Components(NamedTuple):
 
 
 def components(values: Floats) -> Components:
-    """Return the variance components of values, float64 ``[samples, queries]``; negative estimates are 0."""
+    """Return the variance components of values, float64 ``[samples, queries]``, in squared units of the values.
+
+    Queries and samples are crossed and drawn at random: estimates from mean squares (Searle, Casella & McCulloch 1992).
+    Negative estimates are 0.
+    """
     samples, queries = values.shape
     query_means, sample_means, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
     residual = ((values - query_means - sample_means[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
@@ -206,7 +210,7 @@ def queries_needed(variance: float, difference: float, alpha: float, power: floa
 
 
 def detectable(variance: float, queries: int, alpha: float, power: float = POWER) -> float:
-    """Return the mean difference that ``queries`` detect, the inverse of :func:`queries_needed`; NaN for too few."""
+    """Return the mean difference that ``queries`` detect, in units of the values: :func:`queries_needed` inverted."""
     normal = NormalDist()
     tail = normal.inv_cdf(1 - alpha / 2)
     remaining = queries - tail**2 / 2

@@ -4,7 +4,8 @@ A measure is a function of :class:`pipeline.measure.hits.Hits` with the decorato
 engines, ``mdcr show measures`` and the tests read the table :data:`MEASURES`.
 
 Definitions are trec_eval's: a grade of 1 or more is relevant, and denominators count all positives of a query,
-retrieved or not (Medić & Šnajder 2022, section 3.3). A query without results scores 0. A measure may require a higher
+retrieved or not (Medić & Šnajder 2022, section 3.3). Values are fractions from 0 to 1 unless a definition says more; a
+query without results scores 0. A measure may require a higher
 grade (``precision(rel=2)@20``), or cut at a percentage of the papers that each query retrieved (``ndcg%20``).
 
 Unjudged papers count as not relevant, except in ``bpref``, ``infap`` and the condensed measures, which are for

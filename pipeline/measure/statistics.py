@@ -73,7 +73,7 @@ def intervals_text(kinds: Iterable[str], level: float = LEVEL) -> str:
 
 
 def simultaneous(intervals: int, level: float = LEVEL) -> float:
-    """Return the level of each of several intervals so that all hold together with ``level`` (Bonferroni)."""
+    """Return the level of each of several intervals so that all hold jointly with ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(intervals, 1)
 
 

@@ -197,7 +197,7 @@ def page_of(
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    listed = listing(runs, (row["first"], row["second"]), _best_row(differences))
+    listed = listing(runs, (row["first"], row["second"]), _best_line(differences))
     title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {counted(count, 'query')}."
     return Page(title, about, parts, facts, listed, findings_of_pair(differences, runs))
 
@@ -207,8 +207,8 @@ def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:
     return differences.filter(pl.col("field").ne_missing(AVERAGE))
 
 
-def _best_row(differences: pl.DataFrame) -> str:
-    """Return the better system by the first measure, in the mean over fields, else on the largest pool."""
+def _best_line(differences: pl.DataFrame) -> str:
+    """Return a line with the better system by the first measure: in the mean over fields, else on the largest pool."""
     first = differences.filter(measure=differences["measure"][0])
     rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
     row = max(rows, key=lambda row: row["size"] or 0)

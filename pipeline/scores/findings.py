@@ -44,7 +44,7 @@ def headline(summary: pl.DataFrame, measure: str = "") -> pl.DataFrame:
 
 
 def best_row(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the best row of some rows of a summary, of one measure."""
+    """Return the row with the best mean, of rows of a summary that have one measure; of equals the first."""
     down = sign_of(rows["measure"][0]) > 0
     best: dict[str, Any] = rows.sort("value", descending=down, maintain_order=True).row(0, named=True)
     return best

@@ -35,7 +35,7 @@ class HubFiles:
         self.name, self._files = name, files
 
     def files(self) -> list[Remote]:
-        """Return the files."""
+        """Return the files of the data set that are wanted, with size and checksum."""
         return self._files
 
     def renewed(self, remote: Remote) -> Remote:

@@ -68,7 +68,7 @@ class Catalogue(Protocol):
         """Name of the release, such as ``s2ag-2026-09-17``, and of its folder."""
 
     def files(self) -> Sequence[Remote]:
-        """Return the files."""
+        """Return the files of the release that are to be fetched, in order."""
 
     def renewed(self, remote: Remote) -> Remote:
         """Return a file with a fresh address in place of an expired one; thread-safe."""

@@ -87,7 +87,7 @@ class Synthetic(Release):
 
     @property
     def units(self) -> int:
-        """Number of units."""
+        """Number of record batches, each of which is drawn by itself."""
         return -(-self.papers // BATCH_ROWS)
 
     def identity(self) -> Mapping[str, Any]:

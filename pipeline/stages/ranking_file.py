@@ -42,7 +42,7 @@ def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Cou
 
 
 def read_ranking(artifact: Artifact) -> Ranking:
-    """Read a published ranking."""
+    """Return the entries of a published ranking, as they are stored."""
     table = artifact.arrow(FILE).combine_chunks()
     return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
 

@@ -89,7 +89,7 @@ class System:
 
     @classmethod
     def bm25(cls, settings: Bm25 = Bm25()) -> System:
-        """Return BM25."""
+        """Return BM25 with fixed parameters, or with those of a tuning."""
         return cls(settings.title, settings)
 
     @classmethod

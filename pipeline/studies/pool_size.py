@@ -26,7 +26,7 @@ class Recipe(PoolsRecipe):
 
     @property
     def selections(self) -> list[Selection]:
-        """The pools."""
+        """The nested pools of all sizes and samples."""
         return [selection(**{"nested": True, **pools_of(self)})]
 
 

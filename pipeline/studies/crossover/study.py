@@ -61,7 +61,7 @@ class Recipe(PoolsRecipe):
 
     @property
     def selection(self) -> Selection:
-        """The pools of random negatives."""
+        """The nested pools of random negatives, by size and sample."""
         return selection(**{**pools_of(self), "nested": True})
 
 

@@ -228,7 +228,7 @@ def ranked_rows(pool: Pool) -> Iterator[Rows]:
 
 
 def facet_of(pool: Pool) -> str:
-    """Return the facet of a pool."""
+    """Return the facet by which a pool was judged: ``background``, ``method`` or ``result``."""
     return str(pool.artifact.manifest.config["field"])
 
 

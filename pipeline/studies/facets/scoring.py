@@ -146,8 +146,8 @@ def shown_average(figures: pl.DataFrame) -> str:
     return FOLDS if FOLDS in figures["average"] else QUERIES
 
 
-def best_row(figures: pl.DataFrame, measure: str) -> str:
-    """Return the best system by a measure over all facets, for the index of reports."""
+def best_line(figures: pl.DataFrame, measure: str) -> str:
+    """Return a line for the index of reports: the best system by a measure over all facets, and its mean in percent."""
     rows = figures.filter(pl.col("system") != RANDOM[0], facet=ALL, measure=measure, average=shown_average(figures))
     best = rows.sort("mean", descending=sign_of(measure) > 0, maintain_order=True).row(0, named=True)
     return f"{best['system']}, {best['form']}: {label_of(measure)} {percent(best['mean'])} (all facets)"

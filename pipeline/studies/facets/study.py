@@ -128,7 +128,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in pool_of.values())],
         files=files,
         parts=[browser(judged_pools, collection, ranked, values)],
-        best=scoring.best_row(figures, measure),
+        best=scoring.best_line(figures, measure),
     )
 
 

@@ -142,7 +142,7 @@ class Lists:
 
     @property
     def field(self) -> str:
-        """The field of the queries."""
+        """The field whose queries the lists are of, one of the 19 of MAG."""
         return str(self.pool.artifact.manifest.config["field"])
 
     @property

@@ -67,7 +67,7 @@ class Recipe:
 
     @property
     def corpora(self) -> list[str]:
-        """Names of the corpora."""
+        """Names of the sets, which the recipe separates by commas."""
         return [name.strip() for name in self.corpus.split(",") if name.strip()]
 
     @property
@@ -145,7 +145,7 @@ class RankedPool(NamedTuple):
 
     @property
     def kind(self) -> PoolKind:
-        """The kind of the pool."""
+        """What queries and candidates of the pool are (:data:`PoolKind`)."""
         kind: PoolKind = self.pool.config.kind
         return kind
 

@@ -85,7 +85,7 @@ class Words:
 
     @functools.cached_property
     def tokens(self) -> list[str]:
-        """The tokens."""
+        """Words and marks of the text, in order (:func:`tokens`)."""
         return tokens(self.text)
 
     @functools.cached_property

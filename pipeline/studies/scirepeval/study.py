@@ -64,7 +64,7 @@ class Recipe:
 
     @property
     def names(self) -> list[str]:
-        """Names of the systems."""
+        """Names of the systems, which the recipe separates by commas."""
         return split_names(self.systems)
 
     @property
