@@ -58,7 +58,7 @@ def test_the_examples_of_the_page_work_in_commands(tmp_path: Path) -> None:
 OPTION = """
 from dataclasses import dataclass
 from pipeline.core.settings import setting
-from pipeline.sources.registry import Options
+from pipeline.sources.options import Options
 
 @dataclass(frozen=True)
 class OfSeparated(Options):

@@ -28,7 +28,7 @@ from pipeline.corpus.pools import table
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import rows_of
 from pipeline.sources.base import Batch, QuerySet, Release
-from pipeline.sources.contexts import ContextSet, read_contexts
+from pipeline.sources.contexts import read_contexts
 from pipeline.sources.records import UNREADABLE
 
 _RUN_BYTES = 256 * 2**20
@@ -180,13 +180,15 @@ def _write_queries(out: Workdir, queries: QuerySet, papers: int) -> dict[str, in
             f"ids such as {first_id!r:.60}",
             "Give the judgements of this collection, or the ids that they use",
         )
-    out.arrow("queries.arrow", pa.table([queries.query_ids, queries.texts], schema=QUERY_TEXTS), QUERY_TEXTS)
-    if isinstance(queries, ContextSet):
-        papers_of = _rows_of({citing for citing, _ in queries.origins}, out.path)
+    texts = [queries.texts[query_id] for query_id in queries.query_ids]
+    out.arrow("queries.arrow", pa.table([queries.query_ids, texts], schema=QUERY_TEXTS), QUERY_TEXTS)
+    if queries.origins:
+        origins = [queries.origins[query_id] for query_id in queries.query_ids]
+        papers_of = _rows_of({citing for citing, _ in origins}, out.path)
         year_of = files.read_arrow(out.path / "attributes.arrow").column("year").to_numpy()
-        rows = [papers_of.get(citing, -1) for citing, _ in queries.origins]
+        rows = [papers_of.get(citing, -1) for citing, _ in origins]
         years = [int(year_of[row]) if row >= 0 else NO_YEAR for row in rows]
-        years = [known if given is None else given for known, (_, given) in zip(years, queries.origins, strict=True)]
+        years = [known if given is None else given for known, (_, given) in zip(years, origins, strict=True)]
         contexts = list(zip(years, rows, strict=True))
         if NO_YEAR in years:
             queries.noted["context_without_year"] += years.count(NO_YEAR)
@@ -216,8 +218,8 @@ def _unranked(queries: QuerySet, folder: Path, papers: int) -> pa.Table:
             f"{MAX_EXCLUSIONS:,} pairs of query and paper, got {papers * len(queries.ranked):,}",
             "Give lists for fewer queries",
         )
-    row_of = _rows_of({paper for _, ranked in queries.ranked for paper in ranked}, folder)
-    lists = dict(queries.ranked)
+    lists = queries.ranked
+    row_of = _rows_of({paper for ranked in lists.values() for paper in ranked}, folder)
     unranked = [
         np.setdiff1d(np.arange(papers, dtype=np.uint32), [row_of[paper] for paper in lists[query] if paper in row_of])
         if query in lists

@@ -20,6 +20,7 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.text import Keys
 from pipeline.sources.content import refuse_unread
+from pipeline.sources.options import MAX_TEXT, Options
 
 RAW_PAPERS = pa.schema(
     [
@@ -56,9 +57,6 @@ BATCH_CHARS = 2**24
 
 BATCH_EDGES = 262_144
 """Approximate number of citations in a batch."""
-
-MAX_TEXT = 1_000_000
-"""Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
 
 MARKUP = ("keep", "strip")
 
@@ -125,50 +123,37 @@ class QuerySet:
     """Queries that are not papers, with their judgements.
 
     Attributes:
-        query_ids: ids, sorted.
-        texts: normalised texts of the queries; given sentences are one a line.
+        texts: normalised texts by id; given sentences are one a line.
         judgements: ``(query id, paper id, grade)``, distinct pairs.
         noted: number of dropped queries and judgements by reason.
         examples: the first of these, as ``reason: file:line: excerpt``.
         exclusions: ``(query id, paper id)`` that rankings exclude; None: the release has no such list.
-        ranked: query id and candidate ids of the queries with a candidate list; other queries rank all papers.
+        ranked: candidate ids by query with a candidate list; other queries rank all papers.
+        origins: id, empty if unknown, and year, None if unknown, of the citing paper of each citation context.
     """
 
-    query_ids: Sequence[str]
-    texts: Sequence[str]
+    texts: Mapping[str, str]
     judgements: Sequence[tuple[str, str, int]]
     noted: Counter[str] = field(default_factory=Counter)
     examples: Sequence[str] = ()
     exclusions: Sequence[tuple[str, str]] | None = None
-    ranked: Sequence[tuple[str, Sequence[str]]] = ()
+    ranked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def query_ids(self) -> list[str]:
+        """The ids, sorted."""
+        return sorted(self.texts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release(ABC):
-    """A release on disk, or a generated one. Instances are pickled for worker processes.
-
-    Attributes:
-        source: name of the source, such as ``s2orc2020``.
-        allow_empty: accept files without data, and a release without a kept paper.
-        allow_dropped: accept a release of which most records cannot be read.
-        max_text: maximum number of characters of a text; longer texts are cut and counted.
-        markup: ``keep``, or ``strip``: texts without tags, entities and LaTeX commands
-            (:func:`pipeline.core.markup.plain_text`).
-        contexts: file of citation contexts (:mod:`pipeline.sources.contexts`) that become the queries, or None.
-        citations: file of citations (:mod:`pipeline.sources.citations`) beside those of the release, or None.
-        columns: the files' names of :attr:`own_columns` and :data:`LINK_COLUMNS`, as in ``paper_id=id,cited=target``.
-    """
+class Release(Options, ABC):
+    """A release on disk, or a generated one, and its options. Instances are pickled for worker processes."""
 
     source: ClassVar[str]
-    allow_empty: bool = False
-    allow_dropped: bool = False
-    max_text: int = MAX_TEXT
-    markup: str = "keep"
-    contexts: str | None = None
-    citations: str | None = None
-    columns: str | None = None
+    """Name of the source, such as ``s2orc2020``."""
     own_columns: ClassVar[Sequence[str]] = ()
-    """Columns of a paper that the release may name otherwise."""
+    """Columns of a paper that the release may name otherwise, as it may :data:`LINK_COLUMNS`."""
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
@@ -215,7 +200,7 @@ class Release(ABC):
         """Return the queries of the release, or None."""
         return None
 
-    def refuse_untitled(self) -> None:  # noqa: B027
+    def refuse_untitled(self) -> None:
         """Raise InputError if a corpus in which no paper has a title is read wrongly; by default it is not."""
 
     def stated(self) -> Mapping[str, int]:

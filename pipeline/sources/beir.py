@@ -18,6 +18,7 @@ import msgspec
 
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import normalise
+from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
 from pipeline.sources.judgements import DOCUMENT, QUERY, read_judgements
@@ -36,15 +37,9 @@ _ID = ("_id", "id", *QUERY[:-1], *DOCUMENT[:-1])
 
 
 @dataclass(frozen=True)
-class Beir(FileRelease):
-    """A BEIR data set.
+class Beir(FileRelease, options.Beir):
+    """A BEIR data set; judgements are in ``qrels/SPLIT`` or ``qrels.SPLIT``, with an ending of :data:`_QRELS_ENDS`."""
 
-    Attributes:
-        judged: split of the judgements: the file ``qrels/SPLIT`` or ``qrels.SPLIT``, with an ending
-            of :func:`pipeline.sources.judgements.read_judgements`.
-    """
-
-    judged: str = "test"
     source = "beir"
 
     def _file(self, stem: str) -> Path:
@@ -102,10 +97,8 @@ class Beir(FileRelease):
             )
         texts = _keep_first(self._query_texts(path, judged, queries), "query", "text", queries)
         queries.leave_out_absent(judged, texts)
-        ids = sorted(texts)
         return QuerySet(
-            ids,
-            [texts[query_id] for query_id in ids],
+            texts,
             [(query, paper, grade) for (query, paper), grade in grades.items() if query in texts],
             judgements.dropped + queries.dropped + queries.noted,
             judgements.examples + queries.examples,

@@ -47,22 +47,22 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[Citations]:
     """Yield the citations of a file; ``names`` has the file's names of ``citing`` and ``cited``."""
     tally = Tally(path)
-    citing, cited = list[str](), list[str]()
+    for citing, cited, counts in tally.pairs_in_batches(_edges(path, names, tally), BATCH_EDGES):
+        yield Citations(reference_keys(citing), reference_keys(cited), **counts)
+
+
+def _edges(path: Path, names: Mapping[str, str], tally: Tally) -> Iterator[tuple[str, str]]:
     for line_number, row in _rows(path, names, tally):
         lists = row.items() if row and all(isinstance(value, list) for value in row.values()) else ()
         for one, several in lists or [_ends(row, names, f"{path}:{line_number}")]:
             edge = convert_record({"citing": one, "cited": several}, _Edge, tally, line_number)
-            of_edge = split_ids(edge.cited)
-            if edge.citing in (None, "") or not of_edge:
-                tally.drop("null_citing_id" if of_edge else "null_cited_id", line_number, f"{row}")
+            cited = split_ids(edge.cited)
+            if edge.citing in (None, "") or not cited:
+                tally.drop("null_citing_id" if cited else "null_cited_id", line_number, f"{row}")
                 continue
             tally.read += 1
-            citing.extend([plain_id(edge.citing)] * len(of_edge))
-            cited.extend(of_edge)
-        if len(citing) >= BATCH_EDGES:
-            yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
-            citing, cited = [], []
-    yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
+            for paper in cited:
+                yield plain_id(edge.citing), paper
 
 
 def _ends(row: dict[str, Any], names: Mapping[str, str], place: str) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from pipeline.core.progress import warn
 from pipeline.core.text import plain_doi
 from pipeline.sources.base import find_files
 from pipeline.sources.fieldmaps import FOLDED
+from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import (
     Tally,
@@ -38,15 +39,9 @@ _MAX_KEYS = 100
 
 
 @dataclass(frozen=True)
-class JsonLines(FileRelease):
-    """A folder of JSON lines, or one file.
+class JsonLines(FileRelease, Gzipped):
+    """A folder of JSON lines, or one file. A name ``a.b`` in ``columns`` is the key ``b`` of the object ``a``."""
 
-    Attributes:
-        columns: names of :data:`COLUMNS`; ``a.b`` is the key ``b`` of the object ``a``.
-        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
-    """
-
-    allow_truncated: bool = False
     source = "jsonl"
     own_columns = COLUMNS
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")

@@ -17,7 +17,6 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +45,7 @@ class _Context(msgspec.Struct):
     query_id: str | int | None = None
 
 
-@dataclass(frozen=True)
-class ContextSet(QuerySet):
-    """Citation contexts; ``origins`` has id, empty if unknown, and year, None if unknown, of each citing paper."""
-
-    origins: tuple[tuple[str, int | None], ...] = ()
-
-
-def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, markup: str = "keep") -> ContextSet:
+def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, markup: str = "keep") -> QuerySet:
     """Return the contexts of a file: the first of several with the same id, without citations of the citing paper.
 
     ``names`` are the file's names of :data:`pipeline.sources.base.LINK_COLUMNS`.
@@ -86,14 +78,12 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     if not contexts:
         remedy = 'Write lines like {"context": "...", "cited": "id", "year": 2019, "citing": "id"}'
         raise InputError(f"{path} must hold a context, got none", remedy)
-    ids = sorted(contexts)
-    return ContextSet(
-        ids,
-        [contexts[context_id][0] for context_id in ids],
-        [(context_id, paper, 1) for context_id in ids for paper in contexts[context_id][1]],
+    return QuerySet(
+        {context_id: text for context_id, (text, _, _) in contexts.items()},
+        [(context_id, paper, 1) for context_id, (_, papers, _) in contexts.items() for paper in papers],
         tally.dropped + tally.noted,
         tally.examples,
-        origins=tuple(contexts[context_id][2] for context_id in ids),
+        origins={context_id: origin for context_id, (_, _, origin) in contexts.items()},
     )
 
 

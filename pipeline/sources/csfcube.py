@@ -159,9 +159,8 @@ class Csfcube(FileRelease):
                         noted["judgement_of_the_query_itself" if paper == query else "candidate_not_judged"] += 1
                     elif query_id(query, facet) in texts:
                         judgements.append((query_id(query, facet), paper, grade))
-        ids = sorted(texts)
-        self_pairs = [(query, query.rpartition("_")[0]) for query in ids]
-        return QuerySet(ids, [texts[query] for query in ids], judgements, noted, examples[:3], self_pairs)
+        self_pairs = [(query, query.rpartition("_")[0]) for query in texts]
+        return QuerySet(texts, judgements, noted, examples[:3], self_pairs)
 
 
 def _documents(path: Path, tally: Tally) -> Iterator[Document]:

@@ -22,6 +22,7 @@ from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.install import optional
 from pipeline.core.text import normalise
+from pipeline.sources import options
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
 from pipeline.sources.download import RECORD
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
@@ -82,18 +83,9 @@ def find_task(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Mteb(FileRelease):
-    """A task, with one split and one subset of its data set.
+class Mteb(FileRelease, options.Mteb):
+    """A task, with one split and one subset of its data set."""
 
-    Attributes:
-        task: name in the package.
-        judged: split; empty: the first evaluated split of the task.
-        subset: language or other part of the data set; may be empty if there is only one.
-    """
-
-    task: str = ""
-    judged: str = ""
-    subset: str = ""
     source = "mteb"
 
     def __post_init__(self) -> None:
@@ -175,14 +167,13 @@ class Mteb(FileRelease):
         qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
         grades = {pair: grade for _, pair, grade in judgements_of(qrels)}
         tally.leave_out_absent(qrels, texts)
-        ids = sorted(texts.keys() & qrels.keys())
+        texts = {query: text for query, text in texts.items() if query in qrels}
         return QuerySet(
-            ids,
-            [texts[query] for query in ids],
-            [(query, paper, grades[query, paper]) for query in ids for paper in qrels[query]],
+            texts,
+            [(query, paper, grade) for (query, paper), grade in grades.items() if query in texts],
             tally.noted,
             tally.examples,
-            ranked=[] if top_ranked is None else [(query, self._listed(query, top_ranked)) for query in ids],
+            ranked={} if top_ranked is None else {query: self._listed(query, top_ranked) for query in texts},
         )
 
     def _listed(self, query: str, top_ranked: Mapping[str, Any]) -> list[str]:

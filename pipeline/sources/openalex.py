@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pipeline.core.csr import find_sorted
-from pipeline.core.errors import CorruptError, InputError, nearest
+from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.text import Keys, id_keys
-from pipeline.sources.base import MAX_TEXT, PaperBatch, fingerprint
+from pipeline.sources import options
+from pipeline.sources.base import PaperBatch, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex_files import Layout
 from pipeline.sources.papers import FileRelease, Paper, distinct_references
@@ -66,27 +67,14 @@ class Work(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class OpenAlex(FileRelease):
-    """A snapshot on disk: its root, or the folder of one of its formats.
+class OpenAlex(FileRelease, options.OpenAlex):
+    """A snapshot on disk: its root, or the folder of one of its formats."""
 
-    Attributes:
-        fields_from: source of a work's fields, one of :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
-        min_concept_score: minimum score of a level-0 concept; ancestors of assigned concepts have 0.
-        include_xpac: keep the works that OpenAlex's interface excludes for low quality.
-        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
-    """
-
-    fields_from: str = "auto"
-    min_concept_score: float = 0.3
-    include_xpac: bool = False
-    allow_truncated: bool = False
     source = "openalex"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fields_from not in OPENALEX_SOURCES:
-            remedy = nearest(self.fields_from, OPENALEX_SOURCES)
-            raise InputError(f"OpenAlex has no fields from {self.fields_from!r}", remedy)
+        require_known(self.fields_from, OPENALEX_SOURCES, f"OpenAlex has no fields from {self.fields_from!r}")
         if not 0 <= self.min_concept_score <= 1:
             raise InputError(
                 f"--min-concept-score must be a number from 0 to 1, got {self.min_concept_score:g}",
@@ -187,7 +175,7 @@ def short_id(address: str) -> str:
 
 
 def plain_abstract(
-    index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None, max_text: int = MAX_TEXT
+    index: dict[str, list[int] | None] | list[tuple[str, list[int]]] | str | None, max_text: int = options.MAX_TEXT
 ) -> str:
     """Return the text of an inverted index: its words in the order of their positions, without gaps.
 

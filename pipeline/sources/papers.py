@@ -20,7 +20,6 @@ from pipeline.core.text import Keys, doi_key, id_keys, normalise_all, reference_
 from pipeline.sources.base import (
     BATCH_CHARS,
     BATCH_ROWS,
-    MAX_TEXT,
     RAW_PAPERS,
     WITHDRAWN,
     PaperBatch,
@@ -29,6 +28,7 @@ from pipeline.sources.base import (
     fingerprint,
 )
 from pipeline.sources.content import refuse_unread
+from pipeline.sources.options import MAX_TEXT
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -120,40 +120,25 @@ class PaperBuffer(Tally):
         self._clear()
 
     def _clear(self) -> None:
-        self._ids: list[str] = []
-        self._titles: list[str | None] = []
-        self._abstracts: list[str | None] = []
-        self._lined: set[int] = set()
-        self._years: list[int] = []
-        self._masks: list[int] = []
+        self._rows: list[tuple[Any, ...]] = []
         self._cited: list[str] = []
-        self._lengths: list[int] = []
-        self._inbound: list[int] = []
-        self._dois: list[int] = []
         self._chars = 0
 
     def add(self, paper: Paper) -> None:
-        """Add a paper. Its values go to columns at once, which is faster than keeping the objects."""
-        cited = paper.outbound or ()
+        """Add a paper."""
+        cited, inbound = paper.outbound or (), paper.inbound or 0
         title, abstract = self.cut(paper.title), self.cut(paper.abstract)
-        if paper.lined:
-            self._lined.add(len(self._ids))
-        self._ids.append(paper.id)
-        self._titles.append(title)
-        self._abstracts.append(abstract)
         self._chars += len(title or "") + len(abstract or "") + _REFERENCE_CHARS * len(cited)
-        self._years.append(self._year(paper.year))
-        self._masks.append(self._mask(paper.fields) if paper.fields else 0)
         self._cited.extend(cited)
-        self._lengths.append(len(cited))
-        inbound = paper.inbound or 0
-        self._inbound.append(inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound))
-        self._dois.append(doi_key(paper.doi) if paper.doi else 0)
+        year, mask = self._year(paper.year), self._mask(paper.fields) if paper.fields else 0
+        inbound = inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
+        doi = doi_key(paper.doi) if paper.doi else 0
+        self._rows.append((paper.id, title, abstract, year, mask, inbound, doi, len(cited), paper.lined))
 
     @property
     def full(self) -> bool:
         """Whether the buffer has enough papers for a batch."""
-        return len(self._ids) >= BATCH_ROWS or self._chars >= BATCH_CHARS
+        return len(self._rows) >= BATCH_ROWS or self._chars >= BATCH_CHARS
 
     def batches(self, papers: Iterable[Paper]) -> Iterator[PaperBatch]:
         """Yield papers in batches; the last, which may be empty, has the remaining counts and the withdrawn papers."""
@@ -162,29 +147,30 @@ class PaperBuffer(Tally):
             if self.full:
                 yield self.flush()
         for paper_id in self.withdrawn:
-            self.add(Paper(id=paper_id))
-            self._years[-1], self.read = WITHDRAWN, self.read - 1
+            self._rows.append((paper_id, None, None, WITHDRAWN, 0, 0, 0, 0, False))
+            self.read -= 1
         yield self.flush()
 
     def flush(self) -> PaperBatch:
         """Return the papers and the counts since the last flush."""
-        self.read += len(self._ids)
-        ids = pa.array(self._ids, pa.large_string())
-        lengths, cited = np.array(self._lengths, np.int64), reference_keys(self._cited)
-        offsets, cited = distinct_references(id_keys(ids), lengths, cited)
+        self.read += len(self._rows)
+        columns = list(zip(*self._rows, strict=True)) or [()] * 9
+        names, titles, abstracts, years, masks, inbound, dois, lengths, lined = columns
+        ids, cited = pa.array(names, pa.large_string()), reference_keys(self._cited)
+        offsets, cited = distinct_references(id_keys(ids), np.array(lengths, np.int64), cited)
         self.noted["references_repeated_or_self"] += len(self._cited) - len(cited)
-        columns = [
+        arrays = [
             ids,
-            normalise_all(self._titles),
-            normalise_all(self._abstracts, self._lined),
-            pa.array(self._years, pa.int16()),
-            pa.array(self._masks, pa.uint32()),
+            normalise_all(titles),
+            normalise_all(abstracts, {row for row, is_lined in enumerate(lined) if is_lined}),
+            pa.array(years, pa.int16()),
+            pa.array(masks, pa.uint32()),
             pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type),
-            pa.array(self._inbound, pa.int32()),
-            pa.array(self._dois, pa.uint64()),
+            pa.array(inbound, pa.int32()),
+            pa.array(dois, pa.uint64()),
         ]
         self._clear()
-        return PaperBatch(pa.RecordBatch.from_arrays(columns, schema=RAW_PAPERS), **self.counts())
+        return PaperBatch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), **self.counts())
 
     def _year(self, year: int | None) -> int:
         if year is None:

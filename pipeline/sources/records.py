@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +21,9 @@ from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.core.progress import warn
-from pipeline.sources.base import MAX_TEXT, Batch
+from pipeline.sources.base import Batch
 from pipeline.sources.content import read_json, refuse_as_parquet
+from pipeline.sources.options import MAX_TEXT
 
 EXAMPLES = 3
 """Maximum number of example records by reason and part."""
@@ -109,6 +111,20 @@ class Tally(Batch):
                 warn(said.format(counted(len(queries), "judged query"), self._path, queries[0]))
                 self.noted[reason] += len(queries)
                 self.examples.append(f"{reason}: {self._path.name}: {queries[0]}")
+
+    def pairs_in_batches(
+        self, pairs: Iterable[tuple[str, str]], rows: int, chars: float = math.inf
+    ) -> Iterator[tuple[list[str], list[str], dict[str, Any]]]:
+        """Yield the firsts and the seconds of pairs, about ``rows`` or ``chars`` of seconds, and :meth:`counts`."""
+        firsts, seconds, length = list[str](), list[str](), 0
+        for first, second in pairs:
+            firsts.append(first)
+            seconds.append(second)
+            length += len(second)
+            if len(firsts) >= rows or length >= chars:
+                yield firsts, seconds, self.counts()
+                firsts, seconds, length = [], [], 0
+        yield firsts, seconds, self.counts()
 
     def counts(self) -> dict[str, Any]:
         """Return the counts since the last call, as arguments of a batch, and reset them."""

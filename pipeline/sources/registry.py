@@ -7,86 +7,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.core.config import parse_count
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.settings import Setting, read, setting, settings_of
+from pipeline.core.settings import Setting, read, settings_of
+from pipeline.sources.options import Beir, Gzipped, Mteb, OpenAlex, Options, S2ag, Synthetic
 
 if TYPE_CHECKING:
     from pipeline.sources.base import Release
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of every source: parameters of its release; one that is not given has the default of the release."""
-
-    allow_empty: bool = setting(False, "accept files without data, and a release of which no paper is kept")
-    allow_dropped: bool = setting(False, "accept a release of which most records cannot be read")
-    max_text: int | None = setting(
-        None,
-        "characters of a text that are kept (default: 1M)",
-        parse=lambda text: parse_count(text, "--max-text"),
-    )
-    markup: str | None = setting(
-        None, "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"
-    )
-    columns: str | None = setting(None, "your names, as in paper_id=id,title=headline,references=refs,cited=target")
-    citations: str | None = setting(
-        None, "FILE of citations beside the papers: two columns of ids, the citing paper first"
-    )
-    contexts: str | None = setting(
-        None, "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"
-    )
-
-
-@dataclass(frozen=True)
-class Gzipped(Options):
-    """Options of sources whose files may be compressed."""
-
-    allow_truncated: bool = setting(False, "keep the whole lines of a truncated gzip file")
-
-
-@dataclass(frozen=True)
-class S2ag(Gzipped):
-    """Options of Semantic Scholar."""
-
-    fields_from: str | None = setting(None, "s2-fos-model (default), external or any")
-
-
-@dataclass(frozen=True)
-class OpenAlex(Gzipped):
-    """Options of OpenAlex."""
-
-    fields_from: str | None = setting(None, "auto (default), concepts or topics")
-    min_concept_score: float | None = setting(None, "score a level-0 concept needs (default: 0.3)")
-    include_xpac: bool = setting(False, "keep the works that OpenAlex's own interface leaves out")
-
-
-@dataclass(frozen=True)
-class Beir(Options):
-    """Options of BEIR folders."""
-
-    judged: str | None = setting(None, "split of the qrels (default: test)")
-
-
-@dataclass(frozen=True)
-class Mteb(Options):
-    """Options of tasks of MTEB."""
-
-    task: str | None = setting(None, "name of the task; several with commas, or the list scientific: a corpus for each")
-    judged: str | None = setting(None, "split (default: the first that is evaluated)")
-    subset: str | None = setting(None, "language, or another part, where a task has several")
-
-
-@dataclass(frozen=True)
-class Synthetic(Options):
-    """Options of generated corpora."""
-
-    papers: int = setting(30_000, "how many papers (default: 30k)", parse=lambda text: parse_count(text, "--papers"))
-    seed: int | None = setting(None, "seed (default: 13)")
 
 
 class Source(NamedTuple):

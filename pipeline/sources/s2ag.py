@@ -18,6 +18,7 @@ import pyarrow as pa
 from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.files import read_json
 from pipeline.core.text import id_keys, normalise
+from pipeline.sources import options
 from pipeline.sources.base import (
     BATCH_CHARS,
     BATCH_EDGES,
@@ -78,16 +79,9 @@ class _Citation(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True)
-class S2ag(FileRelease, JoinedRelease):
-    """A release in folders ``papers``, ``abstracts`` and ``citations``, or in files such as ``papers-*.jsonl.gz``.
+class S2ag(FileRelease, JoinedRelease, options.S2ag):
+    """A release in folders ``papers``, ``abstracts`` and ``citations``, or in files such as ``papers-*.jsonl.gz``."""
 
-    Attributes:
-        fields_from: source of the fields of study, one of :data:`pipeline.sources.fieldmaps.S2_SOURCES`.
-        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
-    """
-
-    fields_from: str = "s2-fos-model"
-    allow_truncated: bool = False
     source = "s2ag"
 
     def __post_init__(self) -> None:
@@ -128,8 +122,12 @@ class S2ag(FileRelease, JoinedRelease):
         """Yield the batches of one file."""
         if part.startswith("papers"):
             return super().read(part)
-        reader = self._abstracts if part.startswith("abstracts") else self._citations
-        return reader(self.folder / part)
+        tally = Tally(self.folder / part, self.max_text, self.markup)
+        if part.startswith("abstracts"):
+            abstracts = tally.pairs_in_batches(self._abstracts(self.folder / part, tally), BATCH_ROWS, BATCH_CHARS)
+            return (Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **n) for ids, texts, n in abstracts)
+        edges = tally.pairs_in_batches(self._citations(self.folder / part, tally), BATCH_EDGES)
+        return (Citations(id_keys(citing), id_keys(cited), **n) for citing, cited, n in edges)
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the records of ``papers``, without abstracts and references."""
@@ -143,43 +141,25 @@ class S2ag(FileRelease, JoinedRelease):
             doi = record.externalids.DOI if record.externalids else None
             yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
 
-    def _abstracts(self, path: Path) -> Iterator[Abstracts]:
-        tally = Tally(path, self.max_text, self.markup)
-        ids: list[str] = []
-        texts: list[str] = []
-        chars = 0
+    def _abstracts(self, path: Path, tally: Tally) -> Iterator[tuple[str, str]]:
+        """Yield (id, text) of the abstracts that are not withheld."""
         for line_number, record in read_records(path, _Abstract, tally, allow_truncated=self.allow_truncated):
             if not record.corpusid and record.corpusid != 0:
                 tally.drop("no_paper_id", line_number)
             elif text := normalise(tally.cut(record.abstract)):
                 tally.read += 1
-                ids.append(str(record.corpusid))
-                texts.append(text)
-                chars += len(text)
+                yield str(record.corpusid), text
             else:
                 tally.drop_expected("withheld")
-            if len(ids) >= BATCH_ROWS or chars >= BATCH_CHARS:
-                yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
-                ids, texts, chars = [], [], 0
-        yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
 
-    def _citations(self, path: Path) -> Iterator[Citations]:
-        tally = Tally(path)
-        citing: list[str] = []
-        cited: list[str] = []
+    def _citations(self, path: Path, tally: Tally) -> Iterator[tuple[str, str]]:
+        """Yield (citing id, cited id)."""
         for _, edge in read_records(path, _Citation, tally, allow_truncated=self.allow_truncated):
-            if edge.citingcorpusid is None:
-                tally.drop_expected("null_citing_id")
-            elif edge.citedcorpusid is None:
-                tally.drop_expected("null_cited_id")
+            if edge.citingcorpusid is None or edge.citedcorpusid is None:
+                tally.drop_expected("null_citing_id" if edge.citingcorpusid is None else "null_cited_id")
             else:
                 tally.read += 1
-                citing.append(str(edge.citingcorpusid))
-                cited.append(str(edge.citedcorpusid))
-            if len(citing) >= BATCH_EDGES:
-                yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
-                citing, cited = [], []
-        yield Citations(id_keys(citing), id_keys(cited), **tally.counts())
+                yield str(edge.citingcorpusid), str(edge.citedcorpusid)
 
 
 _GRAPH = {
@@ -193,14 +173,9 @@ _GRAPH = {
 
 
 @dataclass(frozen=True)
-class S2Graph(JsonLines):
-    """Answers of the Graph API, such as ``/paper/batch``: JSON lines or lists; null is a paper that it does not know.
+class S2Graph(JsonLines, options.S2ag):
+    """Answers of the Graph API, such as ``/paper/batch``: JSON lines or lists; null is a paper it does not know."""
 
-    Attributes:
-        fields_from: as for :class:`S2ag`.
-    """
-
-    fields_from: str = "s2-fos-model"
     source = "s2ag"
     patterns: ClassVar[Sequence[str]] = tuple(f"{place}*{end}" for place in ("", "papers/") for end in _JSON_ENDS)
     contents = "answers of Semantic Scholar's API"
@@ -223,12 +198,12 @@ class S2Graph(JsonLines):
             yield line_number, record
 
 
-def open_s2ag(folder: Path, **options: Any) -> S2ag | S2Graph:
+def open_s2ag(folder: Path, **chosen: Any) -> S2ag | S2Graph:
     """Return the release in a folder, or a file: answers of the Graph API, which have ``paperId``, or datasets."""
-    datasets = S2ag(folder, **options)
+    datasets = S2ag(folder, **chosen)
     paths = [path for pattern in S2Graph.patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     paths = [folder] if folder.is_file() else paths
-    return S2Graph(folder, **options) if paths and "paperId" in first_record(paths[0]) else datasets
+    return S2Graph(folder, **chosen) if paths and "paperId" in first_record(paths[0]) else datasets
 
 
 class _Dataset(msgspec.Struct):

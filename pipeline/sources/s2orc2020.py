@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-
-_PATTERNS = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
 
 
 class Record(Paper):
@@ -24,16 +23,11 @@ class Record(Paper):
 
 
 @dataclass(frozen=True)
-class S2orc2020(FileRelease):
-    """A folder of S2ORC metadata shards, gzip or plain, or one of them.
+class S2orc2020(FileRelease, Gzipped):
+    """A folder of S2ORC metadata shards, gzip or plain, or one of them."""
 
-    Attributes:
-        allow_truncated: keep the complete lines of a truncated gzip file instead of refusing it.
-    """
-
-    allow_truncated: bool = False
     source = "s2orc2020"
-    patterns = _PATTERNS
+    patterns = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
     contents = "S2ORC metadata"
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:

@@ -30,6 +30,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
+from pipeline.sources import options
 from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, Release
 
 Ints = npt.NDArray[np.int64]
@@ -72,11 +73,9 @@ _COINED_START = _SUBJECT_START + _SUBJECT * _SUBJECTS * len(MAG_FIELDS)
 
 
 @dataclass(frozen=True)
-class Synthetic(Release):
+class Synthetic(Release, options.Synthetic):
     """A synthetic release of :data:`MIN_PAPERS` to :data:`MAX_PAPERS` papers."""
 
-    papers: int
-    seed: int = 13
     source = "synthetic"
 
     def __post_init__(self) -> None:

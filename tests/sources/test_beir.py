@@ -105,7 +105,7 @@ def test_columns_of_trec_have_any_white_space_between_them_and_those_of_beir_a_t
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path)
     with pytest.raises(InputError, match="no judgements of split 'tset'.*Did you mean 'test'"):
-        Beir(folder, "tset").identity()
+        Beir(folder, judged="tset").identity()
     for text, message in (
         ("q1 d1 high\n", r"test.tsv:1 is not a judgement"),
         ("q7\td1\t1\n", "has none of 1 judged query"),
@@ -127,14 +127,14 @@ def test_trec_kin_of_a_beir_folder(tmp_path: Path, names: tuple[str, str], qrels
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     (tmp_path / qrels).parent.mkdir(exist_ok=True)
     (tmp_path / qrels).write_text("q1 0 d2 2\nq1 Q0 d1 -1\n")
-    release = Beir(tmp_path, "dev")
+    release = Beir(tmp_path, judged="dev")
     batch = next(release.read(release.parts()[0]))
     papers = [(row["paper_id"], row["title"], row["abstract"]) for row in batch.papers.to_pylist()]
     assert papers == [("d1", "", "first text"), ("d2", "a title", "and text")]
     assert batch.dropped == {"bad_columns": 1, "bad_utf8": 1}
     queries = release.queries()
     assert queries is not None
-    assert (queries.query_ids, queries.texts) == (["q1"], ["asked"])
+    assert queries.texts == {"q1": "asked"}
     assert queries.judgements == [("q1", "d2", 2), ("q1", "d1", -1)]
 
 

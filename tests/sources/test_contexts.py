@@ -9,7 +9,8 @@ import pytest
 
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.contexts import ContextSet, read_contexts
+from pipeline.sources.base import QuerySet
+from pipeline.sources.contexts import read_contexts
 from pipeline.sources.registry import open_release
 from tests.releases import write_lines
 from tests.sources.test_hostile import Build
@@ -41,7 +42,7 @@ BODY = {"text": TEXT, "annotations": {"bib_ref": BIBREF}}
 SENTENCES = ["First we cite [1] and [2], as Smith et al. did.", "Then says so."]
 
 
-def contexts(folder: Path, *records: Any, **names: str) -> ContextSet:
+def contexts(folder: Path, *records: Any, **names: str) -> QuerySet:
     every = {name: name for name in ("citing", "cited", "context", "query_id")} | names
     return read_contexts(write_lines(folder / "contexts.jsonl", records), 1_000, every)
 
@@ -64,10 +65,9 @@ def test_sentences_of_full_text_that_cite(
     found = contexts(tmp_path, record, {"paper_id": "x", "body_text": []}, **names)
     citing = str(record.get("paper_id", 5))
     first, second = f"{citing}:0", f"{citing}:1"
-    assert list(found.query_ids) == [first, second]
-    assert list(found.texts) == SENTENCES
+    assert found.texts == dict(zip([first, second], SENTENCES, strict=True))
     assert list(found.judgements) == [(first, ids[0], 1), (first, ids[1], 1), (second, ids[1], 1)]
-    assert found.origins == ((citing, year),) * 2
+    assert found.origins == dict.fromkeys([first, second], (citing, year))
     assert found.noted == {"no_context": 1}
 
 
@@ -84,9 +84,8 @@ def test_contexts_of_s2ag_and_ours_in_one_file(tmp_path: Path) -> None:
         {"body_text": "no list"},
         {"citingcorpusid": 1, "citedcorpusid": 2, "contexts": "Six."},
     )
-    texts = dict(zip(found.query_ids, found.texts, strict=True))
-    assert texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five.", "1:8:0": "Six."}
-    assert dict(zip(found.query_ids, found.origins, strict=True))["mine"] == ("1", 2019)
+    assert found.texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five.", "1:8:0": "Six."}
+    assert found.origins["mine"] == ("1", 2019)
     assert found.noted == {"no_context": 4, "no_cited": 1, "null in cited": 1, "body_text not a list": 1}
 
 

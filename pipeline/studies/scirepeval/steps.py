@@ -151,7 +151,7 @@ class TaskPapers(Release):
             for name, text in self._queries(entry).items()
         }
         has_any = any(entry.kind == "search" for entry in self.entries)
-        return QuerySet(sorted(texts), [texts[name] for name in sorted(texts)], []) if has_any else None
+        return QuerySet(texts, []) if has_any else None
 
     def _queries(self, entry: Entry) -> dict[str, str]:
         found = dict[str, str]()

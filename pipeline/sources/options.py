@@ -1,0 +1,84 @@
+"""Options of the sources: fields of their releases, with their help on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.core.config import parse_count
+from pipeline.core.settings import setting
+
+MAX_TEXT = 1_000_000
+"""Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of every source."""
+
+    allow_empty: bool = setting(False, "accept files without data, and a release of which no paper is kept")
+    allow_dropped: bool = setting(False, "accept a release of which most records cannot be read")
+    max_text: int = setting(
+        MAX_TEXT,
+        "characters of a text that are kept (default: 1M)",
+        parse=lambda text: parse_count(text, "--max-text"),
+    )
+    markup: str = setting(
+        "keep", "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"
+    )
+    columns: str | None = setting(None, "your names, as in paper_id=id,title=headline,references=refs,cited=target")
+    citations: str | None = setting(
+        None, "FILE of citations beside the papers: two columns of ids, the citing paper first"
+    )
+    contexts: str | None = setting(
+        None, "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gzipped(Options):
+    """Options of sources whose files may be compressed."""
+
+    allow_truncated: bool = setting(False, "keep the whole lines of a truncated gzip file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class S2ag(Gzipped):
+    """Options of Semantic Scholar; the sources of fields are :data:`pipeline.sources.fieldmaps.S2_SOURCES`."""
+
+    fields_from: str = setting("s2-fos-model", "s2-fos-model (default), external or any")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAlex(Gzipped):
+    """Options of OpenAlex; the sources of fields are :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
+
+    Ancestors of assigned concepts have the score 0.
+    """
+
+    fields_from: str = setting("auto", "auto (default), concepts or topics")
+    min_concept_score: float = setting(0.3, "score a level-0 concept needs (default: 0.3)")
+    include_xpac: bool = setting(False, "keep the works that OpenAlex's own interface leaves out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beir(Options):
+    """Options of BEIR folders."""
+
+    judged: str = setting("test", "split of the qrels (default: test)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mteb(Options):
+    """Options of tasks of MTEB."""
+
+    task: str = setting("", "name of the task; several with commas, or the list scientific: a corpus for each")
+    judged: str = setting("", "split (default: the first that is evaluated)")
+    subset: str = setting("", "language, or another part, where a task has several")
+
+
+@dataclass(frozen=True)
+class Synthetic(Options):
+    """Options of generated corpora."""
+
+    papers: int = setting(30_000, "how many papers (default: 30k)", parse=lambda text: parse_count(text, "--papers"))
+    seed: int = setting(13, "seed (default: 13)")
