@@ -22,7 +22,7 @@ from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
 from pipeline.sources.judgements import DOCUMENT, QUERY, read_judgements
-from pipeline.sources.papers import FileRelease, Paper
+from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import Tally, read_records
 
 IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
@@ -73,11 +73,7 @@ class Beir(FileRelease, options.Beir):
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        for line_number, document in _texts(path, tally):
-            if document.id in (None, ""):
-                tally.drop("no_paper_id", line_number)
-            else:
-                yield Paper(id=str(document.id), title=document.title, abstract=document.text)
+        return papers_of(_texts(path, tally), tally)
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries of the split and their judgements; the first of several with the same id.
@@ -157,7 +153,7 @@ class _StrictTally(Tally):
     def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
         raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
 
-    def odd(self, reason: str, line: int, value: Any) -> None:
+    def odd(self, reason: str, value: Any, line: int) -> None:
         self.drop(reason, line, f"{value!r}")
 
 

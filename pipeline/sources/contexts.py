@@ -55,11 +55,9 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     """
     tally, contexts = Tally(path, max_text, markup), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
     for line_number, values in read_records(path, dict[str, Any], tally):
-        odd = functools.partial(_odd, tally, line_number)
-        found = [
-            convert_record(value, _Context, tally, line_number)
-            for value in _contexts_of(values, names, line_number, odd)
-        ]
+        odd = functools.partial(tally.odd, line=line_number)
+        contexts_of = _contexts_of(values, names, line_number, odd)
+        found = [convert_record(value, _Context, tally, line_number) for value in contexts_of]
         if not found:
             tally.drop_expected("no_context")
         for record in found:
@@ -85,10 +83,6 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
         tally.examples,
         origins={context_id: origin for context_id, (_, _, origin) in contexts.items()},
     )
-
-
-def _odd(tally: Tally, line: int, reason: str, value: Any) -> None:
-    tally.odd(reason, line, value)
 
 
 def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int, odd: _Odd) -> Iterator[dict[str, Any]]:

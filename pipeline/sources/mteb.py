@@ -27,8 +27,8 @@ from pipeline.sources.base import QuerySet, check_files, check_finished, fingerp
 from pipeline.sources.download import RECORD
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
 from pipeline.sources.judgements import id_of, judgements_of
-from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, convert_record
+from pipeline.sources.papers import FileRelease, Paper, papers_of
+from pipeline.sources.records import Tally, converted
 
 LISTS = {
     "scientific": (
@@ -139,16 +139,7 @@ class Mteb(FileRelease, options.Mteb):
 
     def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:  # noqa: ARG002
         """Yield the documents as papers without year, field or references."""
-        for document_number, record in enumerate(self._data()["corpus"], 1):
-            try:
-                document = convert_record(record, _Document, tally, document_number)
-            except msgspec.ValidationError as error:
-                tally.drop("wrong_type", document_number, str(error))
-                continue
-            if document.id in (None, ""):
-                tally.drop("no_paper_id", document_number)
-            else:
-                yield Paper(id=str(document.id), title=document.title, abstract=document.text)
+        return papers_of(converted(enumerate(self._data()["corpus"], 1), _Document, tally), tally)
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries, with instructions appended, their judgements and their candidate lists.

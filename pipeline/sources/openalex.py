@@ -140,7 +140,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
         try:
             abstract = plain_abstract(work.abstract_inverted_index, self.max_text)
         except (ValueError, msgspec.DecodeError):
-            tally.odd("abstract_inverted_index not an index", record_number, work.abstract_inverted_index)
+            tally.odd("abstract_inverted_index not an index", work.abstract_inverted_index, record_number)
             abstract = ""
         return Paper(
             id=paper_id,
@@ -159,7 +159,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
             try:
                 is_certain = float(concept.score or 0) >= self.min_concept_score
             except ValueError:
-                tally.odd("score not a number", record_number, concept.score)
+                tally.odd("score not a number", concept.score, record_number)
                 continue
             if concept.level == 0 and concept.display_name and is_certain:
                 fields.append(FOLDED.get(concept.display_name.casefold(), concept.display_name))

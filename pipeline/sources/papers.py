@@ -191,6 +191,15 @@ class PaperBuffer(Tally):
         return mask
 
 
+def papers_of(documents: Iterable[tuple[int, Any]], tally: Tally) -> Iterator[Paper]:
+    """Yield documents of a benchmark, records with ``id``, ``title`` and ``text``, as papers with these alone."""
+    for line_number, document in documents:
+        if document.id in (None, ""):
+            tally.drop("no_paper_id", line_number)
+        else:
+            yield Paper(id=str(document.id), title=document.title, abstract=document.text)
+
+
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:
     """Remove self-citations and repetitions from each paper's references.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import math
 import re
@@ -67,7 +68,7 @@ class Tally(Batch):
         self.drop_expected(reason)
         self._show(reason, line, excerpt)
 
-    def odd(self, reason: str, line: int, value: Any) -> None:
+    def odd(self, reason: str, value: Any, line: int) -> None:
         """Count a value that counts as missing; the first :data:`EXAMPLES` of a reason become examples."""
         self.noted[reason] += 1
         self._show(reason, line, f"{value!r:.80}")
@@ -193,7 +194,7 @@ def convert_record(values: Any, kind: type[_T], tally: Tally, line: int) -> _T:
     except msgspec.ValidationError:
         if not isinstance(values, Mapping) or not hasattr(kind, "__struct_fields__"):
             raise
-    record: _T = _convert_fields(values, kind, lambda reason, value: tally.odd(reason, line, value), _refuse)
+    record: _T = _convert_fields(values, kind, functools.partial(tally.odd, line=line), _refuse)
     return record
 
 
@@ -304,13 +305,18 @@ def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, required: str) -
     names = open_parquet(path).schema_arrow.names
     require_known(required, names, f"{path} has no column {required!r}")
     columns = [field.name for field in msgspec.structs.fields(kind) if field.name in names]
-    for row_number, row in read_columns(path, columns, tally):
+    return converted(read_columns(path, columns, tally), kind, tally)
+
+
+def converted(rows: Iterable[tuple[int, Any]], kind: type[_T], tally: Tally) -> Iterator[tuple[int, _T]]:
+    """Yield (line number, record) of the rows that convert to ``kind`` (:func:`convert_record`); drop the others."""
+    for row_number, row in rows:
         try:
             record = convert_record(row, kind, tally, row_number)
         except msgspec.ValidationError as error:
             tally.drop("wrong_type", row_number, str(error))
-            continue
-        yield row_number, record
+        else:
+            yield row_number, record
 
 
 def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -322,37 +328,29 @@ def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple
         average = sum(group.total_byte_size for group in groups) // max(file.metadata.num_rows, 1)
         rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // max(average, 1)))
         for batch in file.iter_batches(rows, columns=columns):
-            yield from _rows(batch, row_number, tally)
+            yield from enumerate(_rows(batch, row_number + 1, tally), row_number + 1)
             row_number += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{path} is damaged after row {row_number} ({error})", "Fetch it again") from error
 
 
-def _rows(batch: pa.RecordBatch, rows_before: int, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a batch, numbered from ``before + 1``."""
+def _rows(batch: pa.RecordBatch, first: int, tally: Tally) -> list[dict[str, Any]]:
+    """Return the rows of a batch, the number of the first of which is ``first``."""
     try:
-        rows = batch.to_pylist()
+        rows: list[dict[str, Any]] = batch.to_pylist()
     except (ValueError, OverflowError):  # bad UTF-8, or a date after the year 9999
-        if len(batch) > 1:
-            for index in range(len(batch)):
-                yield from _rows(batch.slice(index, 1), rows_before + index, tally)
-        else:
-            yield rows_before + 1, _row(batch, rows_before + 1, tally)
-        return
-    yield from enumerate(rows, rows_before + 1)
+        columns = list(zip(batch.schema.names, batch.columns, strict=True))
+        rows = [
+            {name: _cell(column[row], name, tally, first + row) for name, column in columns}
+            for row in range(len(batch))
+        ]
+    return rows
 
 
-def _row(batch: pa.RecordBatch, row_number: int, tally: Tally) -> dict[str, Any]:
-    """Return the only row of a batch; values that Python cannot hold are missing."""
-    values: dict[str, Any] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            values[name] = column[0].as_py()
-        except (ValueError, OverflowError) as error:
-            values[name] = None
-            tally.odd(
-                f"{name} not {'UTF-8' if isinstance(error, UnicodeDecodeError) else 'of its type'}",
-                row_number,
-                str(error),
-            )
-    return values
+def _cell(cell: pa.Scalar, name: str, tally: Tally, row_number: int) -> Any:
+    """Return a value; one that Python cannot hold is missing."""
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError) as error:
+        expected = "UTF-8" if isinstance(error, UnicodeDecodeError) else "of its type"
+        tally.odd(f"{name} not {expected}", str(error), row_number)

@@ -139,7 +139,7 @@ def test_every_field_of_the_official_samples(source: str) -> None:
             "doi_key": doi_key(doi) if doi else 0,
         }
 
-    sample = S2ag(folder, source)
+    sample = S2ag(folder, fields_from=source)
     assert [part.partition("-")[0] for part in sample.parts()] == ["papers", "abstracts", "citations"]
     rows, total = gathered(read(sample, "papers"))
     assert (total.read, total.dropped) == (100, {})
