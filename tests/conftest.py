@@ -96,7 +96,7 @@ _QUICK = {
     "cli": "refusals",
     ".": "docs papers",
 }
-"""The modules of ``make quick``, by room: what takes no more than seconds."""
+"""The modules of ``make quick``, by package: what takes no more than seconds."""
 _QUICK_FILES = {TESTS / room / f"test_{name}.py" for room, names in _QUICK.items() for name in names.split()}
 
 _LACKS = {"Chromium": "Chromium is missing", "Ray": "Ray ", "Slurm": "Slurm ", "real data": "MDCR_SHARED"}

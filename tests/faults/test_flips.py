@@ -30,7 +30,7 @@ TUNED = [*FIGURES, "--model", "bm25,wsum(bm25,lsa)"]
 TABLE = flags("show table --measures map --json --quiet")
 READERS = {"corpora": [*FIGURES, "--seed", "14"], "runs": [*EVALUATE, "--measures", "f1,ndcg@7"]}
 OTHER_READER = [*FIGURES, "--depth", "7"]
-"""Commands that read the files of a room, to make artifacts that are not there yet."""
+"""Commands that read the files of a folder, to make artifacts that are not there yet."""
 
 
 class Workspace(NamedTuple):

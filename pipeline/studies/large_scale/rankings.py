@@ -177,7 +177,7 @@ def origins(runs: pl.DataFrame) -> Table:
     )
     wide = frame.pivot("ids", index="queries", values="n").fill_null(0)
     notes = [
-        "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be told apart."
+        "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be separated."
     ]
     return frame_table("origins", "Queries by field, year and source", wide, notes)
 
