@@ -26,7 +26,7 @@ from transformers.utils import logging as transformers_logging
 
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import say
-from pipeline.core.resources import keep_freed_memory
+from pipeline.core.resources import gpu_number, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, shape
 from pipeline.encode.base import Encoded
@@ -359,21 +359,11 @@ def torch_device(name: str) -> torch.device:
     Raises:
         InputError: the device does not exist.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r} is not there: {torch.cuda.device_count()} CUDA devices", "Choose cpu")
-    return device
+    gpu = gpu_number(name, torch.cuda.device_count(), "torch", "Choose --device=cpu, or install torch for CUDA")
+    return torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
 
 
 def torch_devices(name: str) -> list[str]:
-    """Return the devices of a name: all GPUs for ``auto`` and ``cuda``, else the named one.
-
-    Raises:
-        InputError: the device does not exist.
-    """
-    device = torch_device(name)
-    if device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
-        return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return [str(device)]
+    """Return the devices of a name: all GPUs for ``auto`` and ``cuda``, else the named one; raises the same."""
+    device, count = torch_device(name), torch.cuda.device_count()
+    return [f"cuda:{index}" for index in range(count)] if device.type == "cuda" and ":" not in name else [str(device)]
