@@ -135,7 +135,7 @@ def test_of_scores() -> None:
         wrong = {"frame": NO_FRAME, "measure": [5, "", None, "nope", [], ["map"]], "seed": ["x", 2.5, [], True]}
         refused(plot, {"frame": SCORES}, wrong)
     refused(mdcr.Draws, {}, {
-        "seed": ["x", 2.5, True, []], "resamples": ["x", -1, 2.5, True, None, NAN], "level": NO_NUMBER,
+        "seed": ["x", 2.5, True, [], "\ud800"], "resamples": ["x", -1, 2.5, True, None, NAN], "level": NO_NUMBER,
         "permutations": ["x", 0, -1, 2.5, None, True], "alpha": NO_NUMBER, "margin": ["x", 0, 100, -1, NAN, True],
         "resample": [5, "", "nope", None, []],
     })  # fmt: skip

@@ -205,7 +205,7 @@ def convert(value: Any, kind: Any, name: str) -> Any:
             if not limits.low <= converted < limits.end:
                 raise msgspec.ValidationError("out of range")
         return converted
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # lone surrogates of the command line
         choices = [] if kind == Count else choices_of(kind)
         remedy = nearest(value, choices) if choices and isinstance(value, str) else "Leave it out for the default"
         raise InputError(f"{name} must be {choices_text(kind)}, got {value!r}", remedy) from error

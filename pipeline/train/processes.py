@@ -18,6 +18,9 @@ from pipeline.encode.network import torch_devices
 
 Fit = Callable[..., dict[str, Any]]
 
+_FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables of ``torchrun``, which a job may hold; with ``ACCELERATE_*`` they would decide batches and precision."""
+
 
 def process_count(resources: Resources) -> int:
     """Return the number of training processes: one for each visible GPU, or one on a CPU.
@@ -33,6 +36,8 @@ def process_count(resources: Resources) -> int:
 
 def run_processes(fit: Fit, processes: int) -> dict[str, Any]:
     """Return ``fit()``, or ``fit(rank=0)`` of several processes; ``fit`` must be importable."""
+    for name in [name for name in os.environ if name in _FOREIGN or name.startswith("ACCELERATE_")]:
+        del os.environ[name]
     if processes == 1:
         return fit()
     with socket.socket() as unused:

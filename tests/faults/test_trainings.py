@@ -86,6 +86,30 @@ def test_damage_in_a_checkpoint_changes_no_weight(
         tally.count("resumed")
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "x", "LOCAL_RANK": "0"}, {"ACCELERATE_MIXED_PRECISION": "bf16"}],
+)
+def test_variables_of_a_job_change_no_weight(
+    variables: Mapping[str, str],
+    root: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tally: Tally,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    copy = shutil.copytree(root, tmp_path / "root", ignore=shutil.ignore_patterns("models"))
+    workspace = Workspace(Runner(copy, CPU))
+    tally.count("tried")
+    made = workspace.runner.make(train_task(workspace, recipe(root)))
+    assert {path.name: path.read_bytes() for path in files(made.path)} == {
+        path.name: path.read_bytes() for path in files(finished)
+    }
+    tally.count("harmless")
+
+
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_model_is_refused(how: str, finished: Path, tmp_path: Path, tally: Tally) -> None:
     registry.resolve(str(finished / "mine"))
