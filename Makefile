@@ -77,7 +77,7 @@ test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every pack
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
 
 LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest
-test-lowest:  ## run tests of the lower rooms with the lowest versions of pyproject.toml (transformers 4), beside the package adapters
+test-lowest:  ## run tests of the lower packages with the lowest versions of pyproject.toml (transformers 4), beside the package adapters
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	@sed -n '/^dependencies/,/^ray/s/"/\n/gp' pyproject.toml | sed -n 's/^\([A-Za-z0-9-]*\)>=\([0-9.]*\).*/\1==\2/p' >$(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -c $(LOWEST)/constraints.txt -e ".[$(FAISS),demo,neighbours,facets]" \
